@@ -20,6 +20,7 @@
 #include "base/mutex.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "model/rank_text.h"
 #include "net/http_client.h"
 #include "net/listen_address.h"
 #include "sim/fleet/interrupt.h"
@@ -181,7 +182,7 @@ class Demo {
     do {
       say_at(format("healthy: %zu jobs, no fault", jobs_.size()));
       if (!watch(timing_.healthy, timing_.healthy, [] { return false; })) return !broken();
-      std::vector<int32_t> used;
+      std::vector<Rank> used;
       for (sim::FaultKind kind : {sim::FaultKind::kSlowGpu, sim::FaultKind::kSlowInput, sim::FaultKind::kSlowLink}) {
         const size_t trial = inject(slow, kind, used);
         if (trial == sim::Judge::kNone) return !broken();
@@ -233,11 +234,11 @@ class Demo {
 
   // Picks a rank that can have this fault and has had none in this round. kNone where it never began (stopped
   // meanwhile).
-  size_t inject(DemoJob& job, sim::FaultKind kind, std::vector<int32_t>& used) {
+  size_t inject(DemoJob& job, sim::FaultKind kind, std::vector<Rank>& used) {
     const sim::Fleet fleet(job.shape(), 0);
     sim::Fault fault{.kind = kind, .severity = sim::default_severity(kind, job.shape().step_ms)};
     do {
-      fault.rank = static_cast<int32_t>(random_() % static_cast<uint64_t>(job.shape().world_size()));
+      fault.rank = Rank{static_cast<int32_t>(random_() % static_cast<uint64_t>(job.shape().world_size()))};
     } while (std::find(used.begin(), used.end(), fault.rank) != used.end() || !fleet.check(fault).ok());
     used.push_back(fault.rank);
     const size_t before = judge_.trials().size();
@@ -306,7 +307,8 @@ class Demo {
       break;
     }
     say_at(format("clear      %s, step %lld: %s on rank %d is over", job.name().c_str(),
-                  static_cast<long long>(change.step.value()), sim::to_text(change.fault.kind), change.fault.rank));
+                  static_cast<long long>(change.step.value()), sim::to_text(change.fault.kind),
+                  change.fault.rank.value()));
   }
 
   void tell(const std::string& job, const sim::Judge::Sighting& sighting, StepNumber step) const {
@@ -324,9 +326,8 @@ class Demo {
       after = "  NOT INJECTED";
     }
     say_at(format("%-9s  %s, %s: %s %s, %s%s", to_text(verdict.state), job.c_str(), to_text(verdict.kind),
-                  verdict.ranks.size() == 1 ? "rank" : "ranks",
-                  human_ranks({verdict.ranks.begin(), verdict.ranks.end()}).c_str(), to_text(verdict.layer),
-                  after.c_str()));
+                  verdict.ranks.size() == 1 ? "rank" : "ranks", human_ranks(verdict.ranks).c_str(),
+                  to_text(verdict.layer), after.c_str()));
     if (verdict.state != VerdictState::kCleared) say_wrapped(verdict.sentence);
   }
 
@@ -359,9 +360,9 @@ std::string table_of(const sim::Judge& judge) {
       after = format("%.1f s, %lld steps", static_cast<double>(trial.confirmed_ns - trial.injected_ns) / 1e9,
                      static_cast<long long>(std::max<int64_t>(0, trial.named_step - trial.step + 1)));
     }
-    text +=
-        format("%-13s %-15s %4d %6lld  %-20s %s\n", sim::to_text(trial.fault.kind), trial.job.c_str(), trial.fault.rank,
-               static_cast<long long>(trial.step.value()), after.c_str(), trial.confirmed_ns != 0 ? "right" : "wrong");
+    text += format("%-13s %-15s %4d %6lld  %-20s %s\n", sim::to_text(trial.fault.kind), trial.job.c_str(),
+                   trial.fault.rank.value(), static_cast<long long>(trial.step.value()), after.c_str(),
+                   trial.confirmed_ns != 0 ? "right" : "wrong");
   }
   return text;
 }
@@ -375,7 +376,7 @@ std::string json_of(const sim::Judge& judge, const std::vector<std::string>& mis
     json.begin_object()
         .field("fault", sim::to_text(trial.fault.kind))
         .field("job_id", trial.job)
-        .field("rank", trial.fault.rank)
+        .field("rank", trial.fault.rank.value())
         .field("step", trial.step.value());
     json.key("suspected_after_s");
     trial.suspected_ns != 0 ? json.number(seconds(trial.injected_ns, trial.suspected_ns)) : json.null();

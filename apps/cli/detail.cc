@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/flags.h"
 #include "base/text.h"
+#include "model/ids.h"
 #include "recorder/control.h"
 #include "recorder/reader.h"
 #include "sources/nccl/ras_client.h"
@@ -68,12 +69,12 @@ int run_detail(const Arguments& arguments) {
           "lockstep detail: --ras sets low or full for the whole job, until it is set again: no --rank, no --for");
     return ask_job(ras, *mask);
   }
-  std::vector<int32_t> wanted;
+  std::vector<Rank> wanted;
   for (const std::string& word : rank_words) {
     const std::optional<int64_t> rank = parse_int(word);
     if (!rank || *rank < 0 || *rank > INT32_MAX)
       return usage(format("lockstep detail: --rank takes a rank, not \"%s\"", word.c_str()));
-    wanted.push_back(static_cast<int32_t>(*rank));
+    wanted.push_back(Rank{static_cast<int32_t>(*rank)});
   }
   if (seconds == 0) seconds = 60;
 
@@ -90,7 +91,7 @@ int run_detail(const Arguments& arguments) {
     }
     const RecorderHeader header = (*reader)->header();
     if (!writer_state(**reader, header)) continue;  // gone
-    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), header.rank) == wanted.end()) continue;
+    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), Rank{header.rank}) == wanted.end()) continue;
     std::optional<DetailControl> request;
     const int64_t until_s = SystemClock().monotonic_ns() / 1'000'000'000 + seconds;
     if (mask) request = DetailControl{*mask, static_cast<uint32_t>(until_s)};

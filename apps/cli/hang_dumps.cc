@@ -11,6 +11,7 @@
 #include "base/json_writer.h"
 #include "base/text.h"
 #include "diagnosis/detectors/hang/evidence.h"
+#include "model/rank_text.h"
 #include "sources/nccl/flight_dump_reader.h"
 
 namespace lockstep::cli {
@@ -28,7 +29,7 @@ Result<DumpFolder> read_folder(const std::string& folder) {
     const std::string file = folder + "/" + name;
     struct stat info {};
     if (::stat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
-    const std::optional<int32_t> rank = rank_of_dump(name);
+    const std::optional<Rank> rank = rank_of_dump(name);
     if (!rank) {
       all.skipped.push_back({file, "its name does not end with a rank"});
       continue;
@@ -43,11 +44,11 @@ Result<DumpFolder> read_folder(const std::string& folder) {
     dump->time_unix_ns = info.st_mtim.tv_sec * 1'000'000'000ll + info.st_mtim.tv_nsec;
     auto known = all.dumps.find(*rank);
     if (known != all.dumps.end() && known->second.time_unix_ns >= dump->time_unix_ns) {
-      all.skipped.push_back({file, format("%s is a newer dump of rank %d", known->second.file.c_str(), *rank)});
+      all.skipped.push_back({file, format("%s is a newer dump of rank %d", known->second.file.c_str(), rank->value())});
       continue;
     }
     if (known != all.dumps.end())
-      all.skipped.push_back({known->second.file, format("%s is a newer dump of rank %d", file.c_str(), *rank)});
+      all.skipped.push_back({known->second.file, format("%s is a newer dump of rank %d", file.c_str(), rank->value())});
     all.dumps[*rank] = std::move(*dump);
   }
   return all;
@@ -66,7 +67,7 @@ const DumpOp* place_of(const DumpGroup& group) {
 }
 
 void print_groups(const FlightDumps& dumps) {
-  std::map<std::string, std::vector<std::pair<int32_t, const DumpGroup*>>> groups;
+  std::map<std::string, std::vector<std::pair<Rank, const DumpGroup*>>> groups;
   for (const auto& [rank, dump] : dumps) {
     for (const DumpGroup& group : dump.groups) groups[group.name + " " + group.ranks].emplace_back(rank, &group);
   }
@@ -94,7 +95,7 @@ void print_groups(const FlightDumps& dumps) {
       const std::string operation =
           op == nullptr ? "-"
                         : format("%s %lld %s", op->name.c_str(), static_cast<long long>(op->seq), op->sizes.c_str());
-      std::printf("  %5d  %8lld  %8lld  %-9s %-28s %s\n", rank, static_cast<long long>(group->last_enqueued),
+      std::printf("  %5d  %8lld  %8lld  %-9s %-28s %s\n", rank.value(), static_cast<long long>(group->last_enqueued),
                   static_cast<long long>(group->last_completed), op == nullptr ? "-" : state_text(op->state),
                   operation.c_str(), op == nullptr || op->caller.file.empty() ? "-" : to_text(op->caller).c_str());
     }
@@ -105,7 +106,7 @@ void print_groups(const FlightDumps& dumps) {
 }
 
 std::string to_json(const DumpFolder& folder, const std::optional<Finding>& finding, const std::string& sentence,
-                    const std::vector<int32_t>& missing) {
+                    const std::vector<Rank>& missing) {
   JsonWriter json;
   json.begin_object()
       .field("outcome", !finding        ? "clear"
@@ -114,7 +115,7 @@ std::string to_json(const DumpFolder& folder, const std::optional<Finding>& find
       .field("sentence", sentence)
       .key("ranks_without_dump")
       .begin_array();
-  for (int32_t rank : missing) json.number(rank);
+  for (Rank rank : missing) json.number(rank.value());
   json.end_array();
   if (finding) {
     json.key("finding")
@@ -123,9 +124,9 @@ std::string to_json(const DumpFolder& folder, const std::optional<Finding>& find
         .field("layer", to_text(finding->layer))
         .key("ranks");
     json.begin_array();
-    for (int32_t rank : finding->ranks) json.number(rank);
+    for (Rank rank : finding->ranks) json.number(rank.value());
     json.end_array().key("victims").begin_array();
-    for (int32_t rank : finding->victims) json.number(rank);
+    for (Rank rank : finding->victims) json.number(rank.value());
     json.end_array().key("claims").begin_array();
     for (const Claim& entry : finding->chain)
       json.begin_object().field("kind", to_text(entry.kind)).field("claim", entry.claim).end_object();
@@ -134,7 +135,7 @@ std::string to_json(const DumpFolder& folder, const std::optional<Finding>& find
   json.key("dumps").begin_array();
   for (const auto& [rank, dump] : folder.dumps) {
     json.begin_object()
-        .field("rank", rank)
+        .field("rank", rank.value())
         .field("file", dump.file)
         .field("version", dump.version)
         .field("entries", dump.entries)
@@ -166,22 +167,20 @@ int hang_of_dumps(const std::string& path, bool json) {
   }
   JobWindow window;
   const std::optional<Finding> finding = find_hang_in_dumps(folder->dumps, window);
-  const std::vector<int32_t> missing = ranks_without_dump(folder->dumps);
+  const std::vector<Rank> missing = ranks_without_dump(folder->dumps);
   std::string sentence = finding ? finding->sentence : "Nothing is stuck: every rank is where the others are.";
   // Who left no dump may be the one everybody waits for.
   const bool inside = !finding || finding->cause == Cause::kInOperationStall;
   if (inside && !missing.empty())
     sentence = format("Cannot tell: rank %s left no dump; the others wait for nobody among themselves.",
-                      human_ranks({missing.begin(), missing.end()}).c_str());
+                      human_ranks(missing).c_str());
   const bool hang = finding && !(inside && !missing.empty());
   if (json) {
     std::printf("%s\n", to_json(*folder, hang ? finding : std::nullopt, sentence, missing).c_str());
     return hang ? kExitNo : kExitOk;
   }
   std::printf("%zu dumps of PyTorch's Flight Recorder%s\n\n", folder->dumps.size(),
-              missing.empty()
-                  ? ""
-                  : format(" · none of rank %s", human_ranks({missing.begin(), missing.end()}).c_str()).c_str());
+              missing.empty() ? "" : format(" · none of rank %s", human_ranks(missing).c_str()).c_str());
   print_wrapped(sentence, hang ? 7 : 0, !hang ? "" : finding->sure ? "HANG" : "HANG?");
   if (hang) {
     for (const Claim& entry : finding->chain) {

@@ -11,6 +11,7 @@
 #include "apps/cli/wrapped.h"
 #include "base/json_writer.h"
 #include "base/text.h"
+#include "model/rank_text.h"
 #include "model/step_detail.h"
 
 namespace lockstep::cli {
@@ -159,10 +160,10 @@ std::string positions_table(const CommView& comm, bool live, bool show_process, 
                                        {live ? "last call" : "before end", true}};
   std::vector<std::vector<std::string>> rows;
   for (const Line& line : lines_of(comm, show_process, shared, brief)) {
-    std::vector<int> ranks;
+    std::vector<Rank> ranks;
     double longest = -1, last_call = 0, network = 0;
     for (const Position* at : line.members) {
-      ranks.push_back(at->rank->header.rank);
+      ranks.push_back(Rank{at->rank->header.rank});
       if (at->open) longest = std::max(longest, at->rank->age_ns(since_ns(*at)));
       last_call = std::max(last_call, at->rank->age_ns(at->rank->last_call_ns));
       network = std::max(network, at->rank->age_ns(at->comm.proxy_since_ns));
@@ -190,7 +191,7 @@ std::string comm_text(const CommView& comm, bool live) {
   if (!comm.name.empty()) head += " \"" + shortened(comm.name) + "\"";
   head += comm.unseen_members.empty() ? format(" · %d ranks", comm.size)
                                       : format(" · %zu of %d ranks, not member %s", comm.positions.size(), comm.size,
-                                               human_ranks(comm.unseen_members, 6).c_str());
+                                               human_numbers(comm.unseen_members, 6).c_str());
   if (live && all_running) head += ", all running";
   if (shared != nullptr) head += " · in " + operation_text(comm, *shared) + ", " + payload_text(*shared);
 
@@ -296,7 +297,8 @@ std::string job_text(const View& view, const JobView& job, const PrintOptions& o
       std::string command = next.command;
       for (const Recording* rank : job.ranks) {
         const size_t at = command.find("PID");
-        if (at != std::string::npos && !job.finding->ranks.empty() && rank->header.rank == job.finding->ranks.front())
+        if (at != std::string::npos && !job.finding->ranks.empty() &&
+            Rank{rank->header.rank} == job.finding->ranks.front())
           command.replace(at, 3, format("%d", rank->header.pid));
       }
       if (!command.empty()) out += "             " + command + "\n";
@@ -472,7 +474,7 @@ std::string to_json(const View& view, const std::vector<Skipped>& skipped, const
       out.field("cause", to_text(job.finding->cause)).field("layer", to_text(job.finding->layer));
       for (const auto& [key, ranks] : {std::pair{"ranks", &job.finding->ranks}, {"victims", &job.finding->victims}}) {
         out.key(key).begin_array();
-        for (int32_t rank : *ranks) out.number(static_cast<int>(rank));
+        for (Rank rank : *ranks) out.number(rank.value());
         out.end_array();
       }
       if (view.live) {  // the durations in its claims are those of a job that still runs

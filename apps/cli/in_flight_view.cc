@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "diagnosis/detectors/hang/hang.h"
+#include "model/rank_text.h"
 #include "recorder/writer.h"
 
 namespace lockstep::cli {
@@ -34,7 +35,7 @@ ProcessWord word_of(const std::optional<ProcessState>& state) {
 }
 
 Identity identity_of(const RecorderHeader& header) {
-  return {header.job_id,     header.attempt, header.rank,    header.world_size,
+  return {header.job_id,     header.attempt, Rank{header.rank}, header.world_size,
           header.local_rank, header.host,    header.gpu_uuid};
 }
 
@@ -117,7 +118,7 @@ std::vector<CommView> comms_of(const std::vector<const Recording*>& ranks,
   return all;
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
+std::string named_ranks(const std::vector<Rank>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + human_ranks(ranks, 6);
 }
 
@@ -125,8 +126,8 @@ std::string ranks_text(const std::vector<int>& ranks) {
 struct Standing {
   const CommView* comm = nullptr;
   InFlightOp op;
-  std::vector<int> inside;
-  std::vector<int> behind;
+  std::vector<Rank> inside;
+  std::vector<Rank> behind;
   int64_t longest_quiet_ns = 0;
 
   std::string text() const {
@@ -146,14 +147,14 @@ Standing standing_of(const JobView& job, int64_t quiet_min_ns) {
       Standing& entry = by_op[{at.open->p2p, at.open->ordinal, at.open->function}];
       entry.comm = &comm;
       entry.op = *at.open;
-      entry.inside.push_back(at.rank->header.rank);
+      entry.inside.push_back(Rank{at.rank->header.rank});
       entry.longest_quiet_ns = std::max(entry.longest_quiet_ns, status.quiet_ns);
     }
     for (auto& [key, entry] : by_op) {
       if (entry.inside.size() <= most.inside.size()) continue;
       most = entry;
       for (const Position& at : comm.positions) {
-        if (at.behind) most.behind.push_back(at.rank->header.rank);
+        if (at.behind) most.behind.push_back(Rank{at.rank->header.rank});
       }
     }
   }
@@ -164,7 +165,7 @@ std::string unseen_text(const CommView& comm, bool live) {
   const char* word = comm.unseen_members.size() == 1 ? "member" : "members";
   return format(live ? "only %zu of its %d ranks can be seen on this node (not %s %s)"
                      : "there are recordings of only %zu of its %d ranks (not of %s %s)",
-                comm.positions.size(), comm.size, word, human_ranks(comm.unseen_members, 6).c_str());
+                comm.positions.size(), comm.size, word, human_numbers(comm.unseen_members, 6).c_str());
 }
 
 // No verdict is also an answer.
@@ -200,17 +201,17 @@ void say_without_finding(JobView& job, bool live, int64_t limit_ns) {
     return;
   }
   const std::string waited = live ? " for " + human_duration(static_cast<double>(stuck.longest_quiet_ns)) : "";
-  std::string text = format("Cannot tell: %s %s been inside %s%s", ranks_text(stuck.inside).c_str(),
+  std::string text = format("Cannot tell: %s %s been inside %s%s", named_ranks(stuck.inside).c_str(),
                             stuck.inside.size() == 1 ? "has" : "have", stuck.text().c_str(), waited.c_str());
   if (!stuck.behind.empty()) {
     bool moves = false, busy = false;
     for (const Recording* rank : job.ranks) {
-      if (std::find(stuck.behind.begin(), stuck.behind.end(), rank->header.rank) == stuck.behind.end()) continue;
+      if (std::find(stuck.behind.begin(), stuck.behind.end(), Rank{rank->header.rank}) == stuck.behind.end()) continue;
       moves |= rank->status.quiet_ns < limit_ns;
       busy |= rank->status.phase == Phase::kCheckpoint || rank->status.phase == Phase::kEval;
     }
     text +=
-        format("; %s %s not entered it%s", ranks_text(stuck.behind).c_str(), stuck.behind.size() == 1 ? "has" : "have",
+        format("; %s %s not entered it%s", named_ranks(stuck.behind).c_str(), stuck.behind.size() == 1 ? "has" : "have",
                moves  ? " but still makes calls"
                : busy ? " and said to be saving or evaluating"
                       : "");
@@ -251,7 +252,7 @@ void judge_job(JobView& job, std::vector<Recording*>& ranks, bool live, int64_t 
     rank->status.process_alive = rank->process != ProcessWord::kGone;
     rank->status.process_stopped = rank->process == ProcessWord::kStopped;
     if (rank->last_call_ns != 0) rank->status.last_call_unix_ns = rank->unix_of(rank->last_call_ns);
-    if (trusted(*rank)) input.status[rank->header.rank] = rank->status;
+    if (trusted(*rank)) input.status[Rank{rank->header.rank}] = rank->status;
   }
   const int64_t limit = hang_after_ns(input);
   // A recording that has ended stands still for ever: nobody in it moves again.
@@ -285,13 +286,13 @@ void judge_job(JobView& job, std::vector<Recording*>& ranks, bool live, int64_t 
 }
 
 void add_notes(JobView& job) {
-  std::map<std::string, std::vector<int>> by_text;
+  std::map<std::string, std::vector<Rank>> by_text;
   for (const Recording* rank : job.ranks) {
     const RecorderHeader& header = rank->header;
     if (header.switched_off != 0) {
       by_text[format("recorder switched itself off (%s): where it stands is not known",
                      to_text(static_cast<SwitchOff>(header.switched_off)))]
-          .push_back(header.rank);
+          .push_back(Rank{header.rank});
     }
     std::string refused;
     for (size_t i = 0; i < header.refused.size(); ++i) {
@@ -303,7 +304,7 @@ void add_notes(JobView& job) {
     if (header.lanes_refused != 0)
       refused += format("%s%llu threads without a lane", refused.empty() ? "" : ", ",
                         static_cast<unsigned long long>(header.lanes_refused));
-    if (!refused.empty()) by_text["events not recorded: " + refused].push_back(header.rank);
+    if (!refused.empty()) by_text["events not recorded: " + refused].push_back(Rank{header.rank});
   }
   for (const CommView& comm : job.comms) {
     for (const Position& at : comm.positions) {
@@ -313,10 +314,10 @@ void add_notes(JobView& job) {
       by_text[format("%llu calls in communicator 0x%llx are not visible: symmetric kernels, or still grouped",
                      static_cast<unsigned long long>(calls - entered),
                      static_cast<unsigned long long>(comm.comm_id.value()))]
-          .push_back(at.rank->header.rank);
+          .push_back(Rank{at.rank->header.rank});
     }
   }
-  for (const auto& [text, ranks] : by_text) job.notes.push_back(ranks_text(ranks) + ": " + text);
+  for (const auto& [text, ranks] : by_text) job.notes.push_back(named_ranks(ranks) + ": " + text);
 }
 
 }  // namespace
@@ -474,7 +475,7 @@ void RecorderSet::read(Source& source) {
 }
 
 View judge(std::vector<Recording>& recordings, bool live, int64_t now_unix_ns) {
-  std::map<std::string, std::map<int32_t, Recording*>> chosen;
+  std::map<std::string, std::map<Rank, Recording*>> chosen;
   std::map<std::string, size_t> older, nameless;
   for (Recording& recording : recordings) {
     const RecorderHeader& header = recording.header;
@@ -483,7 +484,7 @@ View judge(std::vector<Recording>& recordings, bool live, int64_t now_unix_ns) {
       ++nameless[header.job_id];
       continue;
     }
-    Recording*& place = ranks[header.rank];
+    Recording*& place = ranks[Rank{header.rank}];
     if (place != nullptr) ++older[header.job_id];
     if (place == nullptr || better(recording, *place)) place = &recording;
   }

@@ -177,8 +177,9 @@ int play_job(const sim::JobShape& shape, sim::PlayerOptions options, const Url& 
   options.on_fault = [&](const sim::FaultChange& change) {
     std::printf("%7.1f s  step %-7lld %s %s\n", seconds(), static_cast<long long>(change.step.value()),
                 change.began ? "inject" : "clear ",
-                change.began ? sim::describe(change.fault).c_str()
-                             : format("%s on rank %d", sim::to_text(change.fault.kind), change.fault.rank).c_str());
+                change.began
+                    ? sim::describe(change.fault).c_str()
+                    : format("%s on rank %d", sim::to_text(change.fault.kind), change.fault.rank.value()).c_str());
     std::fflush(stdout);
   };
   sim::Player player(shape, options);

@@ -129,7 +129,7 @@ void print_workers(const WhatIf& result, int64_t top) {
     ++shown;
     const std::string dp = cost.worker.dp < 0 ? "-" : format("%d", cost.worker.dp);
     const std::string stage = cost.worker.stage < 0 ? "-" : format("%d", cost.worker.stage);
-    std::printf("%-8d %8s %8s %9.2fx\n", cost.worker.rank, dp.c_str(), stage.c_str(), cost.slowdown);
+    std::printf("%-8d %8s %8s %9.2fx\n", cost.worker.rank.value(), dp.c_str(), stage.c_str(), cost.slowdown);
   }
   if (result.workers.size() > static_cast<size_t>(shown))
     std::printf("%lld of %zu workers, worst first; --top N shows more\n", static_cast<long long>(shown),
@@ -214,14 +214,14 @@ void write_answer(JsonWriter& json, const Answered& answered, const Options& opt
       .key("lost_money");
   options.price > 0 ? json.number(result.lost_gpu_s() / 3600 * options.price) : json.null();
   json.key("worst_ranks").begin_array();
-  for (const int32_t rank : result.worst_ranks) json.number(rank);
+  for (const Rank rank : result.worst_ranks) json.number(rank.value());
   json.end_array();
   write_parts(json, "causes", result.causes, result.causes_unexplained);
   write_parts(json, "types", result.types, result.types_unexplained);
   json.key("workers").begin_array();
   for (const WorkerCost& cost : result.workers)
     json.begin_object()
-        .field("rank", cost.worker.rank)
+        .field("rank", cost.worker.rank.value())
         .field("dp", cost.worker.dp)
         .field("stage", cost.worker.stage)
         .field("slowdown", cost.slowdown)

@@ -7,6 +7,7 @@
 #include "apps/cli/server_call.h"
 #include "base/text.h"
 #include "model/events.h"
+#include "model/rank_text.h"
 #include "model/step_detail.h"
 
 namespace lockstep::cli {
@@ -31,12 +32,12 @@ class Fetch {
     Json step;
     if (!get("/steps/" + wanted + "?limit=1000&path=1", step)) return failed(exit_code_, message_);
     result_.step = StepNumber{static_cast<int64_t>(number_of(step, "step", -1))};
-    std::map<int32_t, size_t> place;
+    std::map<Rank, size_t> place;
     for (const Json rank : list_of(step, "ranks")) {
       bool detail = false;
       if (rank["detail"].get_bool().get(detail) || !detail) continue;
       const double begin_s = number_of(rank, "start_ms") / 1e3;
-      const auto number = static_cast<int32_t>(number_of(rank, "rank", -1));
+      const Rank number{static_cast<int32_t>(number_of(rank, "rank", -1))};
       place.emplace(number, result_.ranks.size());
       result_.ranks.push_back({number, begin_s, begin_s + number_of(rank, "duration_ms") / 1e3, {}});
     }
@@ -52,19 +53,19 @@ class Fetch {
     // A step's document is gone with the next answer, so what is needed of it is taken first.
     for (const Json comm : list_of(step, "comms")) {
       const std::optional<CommId> id = comm_id_from_text(text_of(comm, "comm_id"));
-      Result<std::vector<int32_t>> ranks = ranks_from_text(text_of(comm, "ranks"), kGroupRanksMax);
+      Result<std::vector<Rank>> ranks = ranks_from_text(text_of(comm, "ranks"), kGroupRanksMax);
       if (id && ranks.ok()) members_[*id] = std::move(*ranks);
     }
-    std::vector<int32_t> ranks;
+    std::vector<Rank> ranks;
     for (const auto& entry : place) ranks.push_back(entry.first);
     for (size_t begin = 0; begin < ranks.size();) {
       const size_t asked = std::min(at_once_, ranks.size() - begin);
-      const int got = spans_of(std::span<const int32_t>(ranks).subspan(begin, asked), place);
+      const int got = spans_of(std::span<const Rank>(ranks).subspan(begin, asked), place);
       if (got < 0) return failed(exit_code_, message_);
       if (got == 0) {
         if (asked == 1)
           return failed(kExitFailed, format("%s: rank %d has more operations in this step than the server sends",
-                                            kCommand, ranks[begin]));
+                                            kCommand, ranks[begin].value()));
         at_once_ = asked / 2;
         continue;
       }
@@ -88,7 +89,7 @@ class Fetch {
   }
 
   // 1: taken; 0: too many at once; -1: failed.
-  int spans_of(std::span<const int32_t> ranks, const std::map<int32_t, size_t>& place) {
+  int spans_of(std::span<const Rank> ranks, const std::map<Rank, size_t>& place) {
     Json timeline;
     if (!get(format("/steps/%lld/timeline?columns=1&lines=1&spans=%d&ranks=%s",
                     static_cast<long long>(result_.step.value()), kSpansAtOnce, ranks_text(ranks).c_str()),
@@ -98,7 +99,7 @@ class Fetch {
     if (spans.size() == 0 && number_of(timeline, "spans_in_view") > 0) return 0;
     for (const Json span : spans) {
       const std::optional<CommId> comm = comm_id_from_text(text_of(span, "comm_id"));
-      const auto found = place.find(static_cast<int32_t>(number_of(span, "rank", -1)));
+      const auto found = place.find(Rank{static_cast<int32_t>(number_of(span, "rank", -1))});
       if (!comm || found == place.end()) continue;  // a phase
       TracedOp op;
       op.comm_id = *comm;
@@ -123,7 +124,7 @@ class Fetch {
   const std::string base_;
   simdjson::dom::parser parser_;
   TracedStep result_;
-  std::map<CommId, std::vector<int32_t>> members_;
+  std::map<CommId, std::vector<Rank>> members_;
   size_t at_once_ = kRanksAtOnce;
   int exit_code_ = kExitOk;
   std::string message_;

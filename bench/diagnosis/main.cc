@@ -23,6 +23,7 @@
 #include "diagnosis/engine.h"
 #include "ingest/otlp/admission.h"
 #include "model/events.h"
+#include "model/rank_text.h"
 #include "sim/fleet/fleet.h"
 #include "sim/scenario/conditions.h"
 #include "sim/scenario/scenario.h"
@@ -110,12 +111,12 @@ Row measure(int64_t ranks, int64_t played, int64_t fed) {
   sim::Fleet fleet(shape, kStartNs);
   const sim::JobConditions conditions(*scenario, plan, shape);
   std::vector<Identity> who;
-  for (int32_t rank = 0; rank < shape.world_size(); ++rank) who.push_back(fleet.identity(rank));
+  for (Rank rank : all_ranks(shape.world_size())) who.push_back(fleet.identity(rank));
 
   DiagnosisEngine engine;
   Meter meter;
   std::vector<std::vector<CommInit>> groups;
-  for (int32_t rank = 0; rank < shape.world_size(); ++rank) groups.push_back(fleet.comm_inits(rank));
+  for (Rank rank : all_ranks(shape.world_size())) groups.push_back(fleet.comm_inits(rank));
   meter.run([&] {
     for (size_t rank = 0; rank < who.size(); ++rank) {
       for (const CommInit& comm : groups[rank]) engine.on_comm(who[rank], comm, kStartNs);
@@ -132,7 +133,7 @@ Row measure(int64_t ranks, int64_t played, int64_t fed) {
   for (int64_t number = 0; number < fed; ++number) {
     if (number < played) {
       fleet.play_under(conditions.at(StepNumber{number}).conditions);
-      for (size_t rank = 0; rank < who.size(); ++rank) step[rank] = fleet.summary(static_cast<int32_t>(rank));
+      for (size_t rank = 0; rank < who.size(); ++rank) step[rank] = fleet.summary(rank_at(rank));
       last_ns = fleet.now_unix_ns();
     } else {
       const int64_t later = step.front().duration_ns;
@@ -155,8 +156,8 @@ Row measure(int64_t ranks, int64_t played, int64_t fed) {
       (to == who.size() ? looks : halfway).push_back(look);
     }
     for (const Verdict& verdict : number < played ? engine.verdicts("big") : std::vector<Verdict>{}) {
-      std::string key = to_text(verdict.culprit.cause) + std::string(" of rank ") +
-                        human_ranks({verdict.culprit.ranks.begin(), verdict.culprit.ranks.end()}, 3);
+      std::string key =
+          to_text(verdict.culprit.cause) + std::string(" of rank ") + human_ranks(verdict.culprit.ranks, 3);
       auto [at, fresh] = found.try_emplace(key, number, -1);
       if (verdict.state != VerdictState::kConfirmed) continue;
       if (at->second.second < 0) at->second.second = number;
@@ -198,9 +199,9 @@ void measure_way() {
     fleet.play_under(conditions.at(StepNumber{number}).conditions);
     const int64_t now_ns = fleet.now_unix_ns();
     std::vector<std::string> wire;  // a request per host
-    for (int32_t first = 0; first < shape.world_size(); first += kRanksPerHost) {
+    for (Rank first = 0_rank; first < Rank{shape.world_size()}; first += kRanksPerHost) {
       Batch batch{.signal = Signal::kLogs};
-      for (int32_t rank = first; rank < first + kRanksPerHost; ++rank) {
+      for (Rank rank = first; rank < first + kRanksPerHost; ++rank) {
         ResourceGroup& group = batch.groups.emplace_back();
         group.resource = to_resource(fleet.identity(rank));
         group.logs.push_back(to_record(fleet.summary(rank)));

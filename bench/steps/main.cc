@@ -30,22 +30,22 @@ constexpr int64_t kMs = 1'000'000;
 class Job {
  public:
   Job() {
-    for (int32_t rank = 0; rank < kRanks; ++rank) {
+    for (Rank rank : all_ranks(kRanks)) {
       identities_.push_back(
           {.job_id = "llama-70b-pretrain",
            .attempt = 0,
            .rank = rank,
            .world_size = kRanks,
            .local_rank = rank % 8,
-           .host = format("gpu-%04d.cluster.example", rank / 8),
+           .host = format("gpu-%04d.cluster.example", rank.value() / 8),
            .gpu_uuid = format("GPU-%08x-%04x-%04x-%04x-%012llx", word(), word() & 0xffff, word() & 0xffff,
                               word() & 0xffff, static_cast<unsigned long long>(next() >> 16))});
     }
   }
-  const Identity& identity(int32_t rank) const { return identities_[static_cast<size_t>(rank)]; }
+  const Identity& identity(Rank rank) const { return identities_[index_of(rank)]; }
 
   // Into the same summary again and again: making up rows should cost little beside keeping them.
-  void fill(StepNumber step, int32_t rank, StepSummary& summary) {
+  void fill(StepNumber step, Rank rank, StepSummary& summary) {
     summary.step = step;
     summary.start_unix_ns = kTime + step.value() * 1000 * kMs + noise(400'000);
     summary.duration_ns = 990 * kMs + noise(8 * kMs);
@@ -70,25 +70,25 @@ class Job {
     struct Shape {
       CommId comm_id;
       int32_t size;
-      int32_t rank;
+      int32_t rank_in_comm;
       bool p2p;
       int64_t count;
       int64_t bytes;
     };
     const uint64_t base = 0x1f3a'9c00'0000'0000;
     const Shape shapes[] = {
-        {CommId{base + static_cast<uint64_t>(rank / 8)}, 8, rank % 8, false, 320, 320ll << 24},
-        {CommId{base + 0x10000 + static_cast<uint64_t>(rank % 1024)}, 4, rank / 1024, true, 16, 16ll << 22},
-        {CommId{base + 0x20000 + static_cast<uint64_t>(rank % 1024)}, 4, rank / 1024, true, 16, 16ll << 22},
-        {CommId{base + 0x30000 + static_cast<uint64_t>(rank % 32)}, 128, rank / 32, false, 24, 24ll << 25},
-        {CommId{base + 0x40000}, kRanks, rank, false, 1, 4},
+        {CommId{base + static_cast<uint64_t>(rank.value() / 8)}, 8, rank % 8, false, 320, 320ll << 24},
+        {CommId{base + 0x10000 + static_cast<uint64_t>(rank % 1024)}, 4, rank.value() / 1024, true, 16, 16ll << 22},
+        {CommId{base + 0x20000 + static_cast<uint64_t>(rank % 1024)}, 4, rank.value() / 1024, true, 16, 16ll << 22},
+        {CommId{base + 0x30000 + static_cast<uint64_t>(rank % 32)}, 128, rank.value() / 32, false, 24, 24ll << 25},
+        {CommId{base + 0x40000}, kRanks, rank.value(), false, 1, 4},
     };
     for (size_t i = 0; i < 5; ++i) {
       const Shape& shape = shapes[i];
       CommStep& comm = summary.comms[i];
       comm.comm_id = shape.comm_id;
       comm.size = shape.size;
-      comm.rank_in_comm = shape.rank;
+      comm.rank_in_comm = shape.rank_in_comm;
       comm.p2p = shape.p2p;
       comm.count = shape.count;
       comm.bytes = shape.bytes;
@@ -119,7 +119,8 @@ struct Sum {
   int64_t numbers = 0;
   void add(const Identity& identity, const StepSummary& summary) {
     ++rows;
-    numbers += identity.rank + summary.self_ns % 1000 + summary.comms[3].gpu_ns % 1000 + summary.split_ns[5] % 1000;
+    numbers +=
+        identity.rank.value() + summary.self_ns % 1000 + summary.comms[3].gpu_ns % 1000 + summary.split_ns[5] % 1000;
   }
   bool operator==(const Sum&) const = default;
 };
@@ -165,12 +166,12 @@ double append_rate(Store& store, Job& job, int64_t steps, Sum& sum) {
   double seconds = 0;
   for (StepNumber step = 0_step; step < StepNumber{steps}; ++step) {
     std::vector<StepSummary> rows(kRanks);
-    for (int32_t rank = 0; rank < kRanks; ++rank) job.fill(step, rank, rows[static_cast<size_t>(rank)]);
+    for (Rank rank : all_ranks(kRanks)) job.fill(step, rank, rows[index_of(rank)]);
     const double began = thread_seconds();
-    for (int32_t rank = 0; rank < kRanks; ++rank)
-      store.append_step(job.identity(rank), rows[static_cast<size_t>(rank)], kTime + step.value() * 1000 * kMs);
+    for (Rank rank : all_ranks(kRanks))
+      store.append_step(job.identity(rank), rows[index_of(rank)], kTime + step.value() * 1000 * kMs);
     seconds += thread_seconds() - began;
-    for (int32_t rank = 0; rank < kRanks; ++rank) sum.add(job.identity(rank), rows[static_cast<size_t>(rank)]);
+    for (Rank rank : all_ranks(kRanks)) sum.add(job.identity(rank), rows[index_of(rank)]);
   }
   return static_cast<double>(steps * kRanks) / seconds;
 }
@@ -218,14 +219,14 @@ int run(int64_t walk_rows, const std::string& base) {
     for (int round = 0; round < 3; ++round) {
       Sum read;
       Watch reading;
-      store.visit_steps(job.identity(0).job_id, 0_step, 99_step,
+      store.visit_steps(job.identity(0_rank).job_id, 0_step, 99_step,
                         [&](const Identity& identity, const StepSummary& summary) { read.add(identity, summary); });
       std::printf("read 4,096 ranks x 100 steps    %10.0f ms from disk\n", reading.seconds() * 1e3);
       ok &= check("read back", read, sum);
     }
     Sum one;
     Watch reading;
-    store.visit_steps(job.identity(0).job_id, 50_step, 50_step,
+    store.visit_steps(job.identity(0_rank).job_id, 50_step, 50_step,
                       [&](const Identity& identity, const StepSummary& summary) { one.add(identity, summary); });
     std::printf("read 4,096 ranks of one step    %10.1f ms from disk\n", reading.seconds() * 1e3);
     ok &= one.rows == kRanks;
@@ -255,7 +256,7 @@ int run(int64_t walk_rows, const std::string& base) {
     const long before_mb = peak_mb();
     Sum read;
     Watch reading;
-    (*opened)->visit_steps(job.identity(0).job_id, 0_step, StepNumber{steps},
+    (*opened)->visit_steps(job.identity(0_rank).job_id, 0_step, StepNumber{steps},
                            [&](const Identity& identity, const StepSummary& summary) { read.add(identity, summary); });
     std::printf("walk over %-10lld rows       %10.0f rows/s; peak memory %ld MB before, %ld MB after\n",
                 static_cast<long long>(read.rows), static_cast<double>(read.rows) / reading.seconds(), before_mb,

@@ -32,8 +32,8 @@ double noise(uint64_t hash) {
 
 }  // namespace
 
-ResourceGroup rank_step(const Load& load, StepNumber step, int32_t rank) {
-  const uint64_t base = hash_of(load.seed, static_cast<uint64_t>(step.value()), static_cast<uint64_t>(rank), 0);
+ResourceGroup rank_step(const Load& load, StepNumber step, Rank rank) {
+  const uint64_t base = hash_of(load.seed, static_cast<uint64_t>(step.value()), static_cast<uint64_t>(rank.value()), 0);
   auto random = [&](uint64_t what, int64_t around, double spread) {
     const double factor = 1.0 + spread * noise(hash_of(base, what, 1, 2));
     return static_cast<int64_t>(static_cast<double>(around) * factor);
@@ -43,9 +43,9 @@ ResourceGroup rank_step(const Load& load, StepNumber step, int32_t rank) {
                     .rank = rank,
                     .world_size = load.ranks,
                     .local_rank = rank % kRanksPerHost,
-                    .host = format("gpu-%04d", rank / kRanksPerHost),
-                    .gpu_uuid = format("GPU-%08x-%04x-4b1c-9e0d-%012llx", rank * 2654435761u, rank,
-                                       static_cast<unsigned long long>(hash_of(load.seed, 7, rank, 7) >> 16))};
+                    .host = format("gpu-%04d", rank.value() / kRanksPerHost),
+                    .gpu_uuid = format("GPU-%08x-%04x-4b1c-9e0d-%012llx", rank.value() * 2654435761u, rank.value(),
+                                       static_cast<unsigned long long>(hash_of(load.seed, 7, rank.value(), 7) >> 16))};
   StepDetail detail;
   detail.step = step;
   detail.start_unix_ns = load.first_unix_ns + step.value() * 1000 * kMs + random(1, 200'000, 1.0);
@@ -59,7 +59,7 @@ ResourceGroup rank_step(const Load& load, StepNumber step, int32_t rank) {
     detail.phases.push_back({kOrder[i], "", at, duration});
     at += duration;
   }
-  const int32_t host = rank / kRanksPerHost;
+  const int32_t host = rank.value() / kRanksPerHost;
   const int64_t gap = 980 * kMs / load.ops;
   at = detail.start_unix_ns + 10 * kMs;
   for (int32_t i = 0; i < load.ops; ++i) {
@@ -77,7 +77,7 @@ ResourceGroup rank_step(const Load& load, StepNumber step, int32_t rank) {
                                         : host,
                                 0)};
     op.comm_size = is_dp ? load.ranks / kRanksPerHost : is_p2p ? load.ranks : kRanksPerHost;
-    op.rank_in_comm = is_dp ? host : is_p2p ? rank : rank % kRanksPerHost;
+    op.rank_in_comm = is_dp ? host : is_p2p ? rank.value() : rank % kRanksPerHost;
     op.function = is_p2p  ? (i % 50 == 24 ? "Send" : "Recv")
                   : is_dp ? "ReduceScatter"
                           : (i % 6 == 0   ? "AllReduce"
@@ -105,7 +105,7 @@ std::string host_request(const Load& load, StepNumber step, int32_t host) {
   Batch batch;
   batch.signal = Signal::kSpans;
   for (int32_t i = 0; i < kRanksPerHost && host * kRanksPerHost + i < load.ranks; ++i)
-    batch.groups.push_back(rank_step(load, step, host * kRanksPerHost + i));
+    batch.groups.push_back(rank_step(load, step, Rank{host * kRanksPerHost + i}));
   return otlp::encode(batch);
 }
 

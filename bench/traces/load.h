@@ -27,7 +27,7 @@ inline constexpr int32_t kRanksPerHost = 8;
 inline constexpr int32_t kPhases = 6;
 
 // Spans of one rank's step: 1 + kPhases + ops.
-ResourceGroup rank_step(const Load& load, StepNumber step, int32_t rank);
+ResourceGroup rank_step(const Load& load, StepNumber step, Rank rank);
 // The request of one host, as protobuf.
 std::string host_request(const Load& load, StepNumber step, int32_t host);
 // A request of a web service: `traces` traces of five spans with a dozen attributes each.

@@ -161,7 +161,7 @@ int run_micro(int64_t spans_wanted) {
   Page<StoredSpan> page = store.store->trace(step_trace_id(load.job_id, 0, StepNumber{steps - 1}), 1'000'000);
   std::map<SpanId, Span> got;
   for (StoredSpan& item : page.items) got[item.span.span_id] = std::move(item.span);
-  for (int32_t rank = 0; rank < load.ranks; ++rank) {
+  for (Rank rank : all_ranks(load.ranks)) {
     for (const Span& span : rank_step(load, StepNumber{steps - 1}, rank).spans) {
       if (got[span.span_id] != span) fail("a span did not come back as it was sent");
     }
@@ -212,7 +212,10 @@ int run_scale(int64_t spans_wanted) {
                 static_cast<double>(bytes_in(store.folder.path())) / static_cast<double>(spans));
     ask("step(), all ranks, from disk", [&] { return store.store->step(load.job_id, 0, 7_step, {}).size(); });
     ask("step(), ranks 1000 to 1007, from disk", [&] {
-      return store.store->step(load.job_id, 0, 7_step, {1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007}).size();
+      return store.store
+          ->step(load.job_id, 0, 7_step,
+                 {1000_rank, 1001_rank, 1002_rank, 1003_rank, 1004_rank, 1005_rank, 1006_rank, 1007_rank})
+          .size();
     });
     ask("traced_steps()", [&] { return store.store->traced_steps(load.job_id, 0, 100).items.size(); });
     ask("trace(), first 1000 spans",

@@ -109,7 +109,7 @@ TEST(TraceSampler, EveryBlockHasOneTurnInAsManySampledStepsAsThereAreTurns) {
   EXPECT_EQ(TraceSampler::turns(4096), 65);
   using RankType = decltype(Identity::rank);
   using StepType = decltype(StepDetail::step);
-  for (const int rank : {0, 7, 8, 63, 64, 191}) {
+  for (Rank rank : {0_rank, 7_rank, 8_rank, 63_rank, 64_rank, 191_rank}) {
     int turns = 0;
     for (int step = 100; step < 103; ++step) turns += TraceSampler::has_turn(StepType(step), RankType(rank), 192);
     EXPECT_EQ(turns, 1) << rank;

@@ -91,22 +91,22 @@ class ApiTest : public ::testing::Test {
     caller_ = everybody();
     // 4 ranks on 2 hosts, steps 0 to 9. Rank 2 computes 30 ms longer, so the others wait 30 ms for it.
     for (StepNumber step = 0_step; step < 10_step; ++step) {
-      for (int32_t rank = 0; rank < 4; ++rank) {
-        if (rank == 3 && step == 5_step) continue;  // never arrived
-        steps_.append_step(identity_of(rank), step_of(step, rank == 2),
+      for (Rank rank : all_ranks(4)) {
+        if (rank == 3_rank && step == 5_step) continue;  // never arrived
+        steps_.append_step(identity_of(rank), step_of(step, rank == 2_rank),
                            clock_.unix_ns() - (9 - step.value()) * 1'000'000);
       }
     }
   }
 
-  static Identity identity_of(int32_t rank, std::string job_id = "llama-70b") {
+  static Identity identity_of(Rank rank, std::string job_id = "llama-70b") {
     return {.job_id = std::move(job_id),
             .attempt = 0,
             .rank = rank,
             .world_size = 4,
             .local_rank = rank % 2,
-            .host = format("node-%d", rank / 2),
-            .gpu_uuid = format("GPU-%d", rank)};
+            .host = format("node-%d", rank.value() / 2),
+            .gpu_uuid = format("GPU-%d", rank.value())};
   }
   static StepSummary step_of(StepNumber step, bool is_slow) {
     StepSummary summary;
@@ -212,10 +212,10 @@ class ApiTest : public ::testing::Test {
 };
 
 TEST_F(ApiTest, JobsAreListedWorstFirst) {
-  steps_.append_step(identity_of(0, "a-fine"), step_of(1_step, false), clock_.unix_ns());
-  steps_.append_step(identity_of(0, "b-stuck"), step_of(1_step, false), clock_.unix_ns());
-  steps_.append_step(identity_of(0, "c-maybe"), step_of(1_step, false), clock_.unix_ns());
-  steps_.append_step(identity_of(0, "d-gone"), step_of(1_step, false), clock_.unix_ns() - 31'000'000'000);
+  steps_.append_step(identity_of(0_rank, "a-fine"), step_of(1_step, false), clock_.unix_ns());
+  steps_.append_step(identity_of(0_rank, "b-stuck"), step_of(1_step, false), clock_.unix_ns());
+  steps_.append_step(identity_of(0_rank, "c-maybe"), step_of(1_step, false), clock_.unix_ns());
+  steps_.append_step(identity_of(0_rank, "d-gone"), step_of(1_step, false), clock_.unix_ns() - 31'000'000'000);
   diagnosis_.list = {verdict_of("v1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5),
                      verdict_of("v2", "b-stuck", VerdictState::kConfirmed, VerdictKind::kHang, 6),
                      verdict_of("v3", "c-maybe", VerdictState::kSuspected, VerdictKind::kSlow, 7),
@@ -254,7 +254,7 @@ TEST_F(ApiTest, AJobSaysWhereItStands) {
 
   clock_.advance(31'000'000'000);
   EXPECT_EQ(text(json("/api/jobs/llama-70b")["state"]), "silent");
-  for (int32_t rank = 0; rank < 4; ++rank) steps_.rank_ended(identity_of(rank), true, clock_.unix_ns());
+  for (Rank rank : all_ranks(4)) steps_.rank_ended(identity_of(rank), true, clock_.unix_ns());
   EXPECT_EQ(text(json("/api/jobs/llama-70b")["state"]), "ended");
 }
 
@@ -279,12 +279,12 @@ TEST_F(ApiTest, WhyShowsVerdictsAndWhereTheTimeGoes) {
 }
 
 TEST_F(ApiTest, PartsThatTheAgentCouldTellAreShownAsTheyAre) {
-  for (int32_t rank = 0; rank < 2; ++rank) {
+  for (Rank rank : all_ranks(2)) {
     StepSummary step = step_of(0_step, false);
     step.split_known = true;
     // compute, communication, input, host, checkpoint, idle
     step.split_ns = {50'000'000, 20'000'000, 2'000'000, 20'000'000, 7'000'000, 1'000'000};
-    if (rank == 1) step.split_ns = {60'000'000, 10'000'000, 2'000'000, 20'000'000, 7'000'000, 1'000'000};
+    if (rank == 1_rank) step.split_ns = {60'000'000, 10'000'000, 2'000'000, 20'000'000, 7'000'000, 1'000'000};
     steps_.append_step(identity_of(rank, "split"), step, clock_.unix_ns());
   }
   element parts = json("/api/jobs/split/why")["breakdown"];
@@ -312,8 +312,8 @@ TEST_F(ApiTest, PartsThatTheAgentCouldTellAreShownAsTheyAre) {
 
 TEST_F(ApiTest, CostSharesAddToOneAndMoneyIsShownOnlyWhereThereIsAPrice) {
   for (StepNumber step = 10_step; step < 40_step; ++step) {
-    for (int32_t rank = 0; rank < 4; ++rank) {
-      StepSummary summary = step_of(step, rank == 2);
+    for (Rank rank : all_ranks(4)) {
+      StepSummary summary = step_of(step, rank == 2_rank);
       if (step >= 25_step) summary.duration_ns += 50'000'000;
       steps_.append_step(identity_of(rank), summary, clock_.unix_ns());
     }
@@ -322,7 +322,7 @@ TEST_F(ApiTest, CostSharesAddToOneAndMoneyIsShownOnlyWhereThereIsAPrice) {
   verdict.since_step = 25_step;
   verdict.through_step = 39_step;
   verdict.lost_share = 0.2;  // 30 of the 50 ms
-  verdict.culprit = {.ranks = {2}, .layer = Layer::kGpu, .cause = Cause::kThrottlePower};
+  verdict.culprit = {.ranks = {2_rank}, .layer = Layer::kGpu, .cause = Cause::kThrottlePower};
   diagnosis_.list = {verdict};
   element cost = json("/api/jobs/llama-70b/cost");
   EXPECT_NEAR(number(cost["baseline_ms"]), 100, 1e-9);
@@ -349,8 +349,8 @@ TEST_F(ApiTest, MfuSaysWhatIsMissingOrStepsDownToWhatWasAchieved) {
   EXPECT_EQ(text(unknown["flops"]["from"]), "unknown");
   EXPECT_NE(text(unknown["sentence"]).find("tells no FLOPs"), std::string::npos);
   for (StepNumber step = 0_step; step < 10_step; ++step) {
-    for (int32_t rank = 0; rank < 4; ++rank) {
-      StepSummary summary = step_of(step, rank == 2);
+    for (Rank rank : all_ranks(4)) {
+      StepSummary summary = step_of(step, rank == 2_rank);
       summary.split_known = true;
       summary.split_ns = {70'000'000, 25'000'000, 5'000'000, 0, 0, 0};
       summary.scalars = {{"flops", 3e12}, {"peak_flops", 100e12}};
@@ -372,7 +372,7 @@ TEST_F(ApiTest, ARankShowsTheNumbersOfAStepAndItsMfuWhereFlopsAndPeakWereTold) {
   StepSummary step = step_of(0_step, false);
   step.duration_ns = 100'000'000;
   step.scalars = {{"flops", 3e12}, {"learning_rate", 1e-5}, {"loss", 2.5}, {"peak_flops", 60e12}};
-  steps_.append_step(identity_of(0, "told"), step, clock_.unix_ns());
+  steps_.append_step(identity_of(0_rank, "told"), step, clock_.unix_ns());
   element reported = json("/api/jobs/told/ranks/0")["steps"].at(0);
   EXPECT_EQ(number(reported["scalars"]["loss"]), 2.5);
   EXPECT_EQ(number(reported["scalars"]["learning_rate"]), 1e-5);
@@ -535,16 +535,16 @@ TEST_F(ApiTest, StepsAreAMatrixOfRanksAndSteps) {
 TEST_F(ApiTest, NumbersHaveThreeDecimals) {
   StepSummary odd = step_of(10_step, false);
   odd.duration_ns = 123'456'789;
-  steps_.append_step(identity_of(0), odd, clock_.unix_ns());
+  steps_.append_step(identity_of(0_rank), odd, clock_.unix_ns());
   std::string body = get("/api/jobs/llama-70b/steps", "from=10&to=10").body;
   EXPECT_NE(body.find("\"step_ms\":[123.457]"), std::string::npos) << body;
 }
 
 TEST_F(ApiTest, ALargeJobIsCutToTheFirstRanksAndSaysSo) {
-  for (int32_t rank = 0; rank < 5000; ++rank) {
+  for (Rank rank : all_ranks(5000)) {
     Identity identity = identity_of(rank, "large");
     identity.world_size = 5000;
-    steps_.append_step(identity, step_of(0_step, rank == 4999), clock_.unix_ns());
+    steps_.append_step(identity, step_of(0_step, rank == 4999_rank), clock_.unix_ns());
   }
   element answer = json("/api/jobs/large/steps");
   EXPECT_EQ(answer["ranks"].get_array().size(), 4096u);
@@ -560,8 +560,8 @@ TEST_F(ApiTest, RanksAreListedWorstFirst) {
   RankStatus status;
   status.step = 10_step;
   status.quiet_ns = 5'000'000'000;
-  steps_.append_status(identity_of(1), status, clock_.unix_ns());
-  steps_.rank_ended(identity_of(0), false, clock_.unix_ns());
+  steps_.append_status(identity_of(1_rank), status, clock_.unix_ns());
+  steps_.rank_ended(identity_of(0_rank), false, clock_.unix_ns());
   element answer = json("/api/jobs/llama-70b/ranks", "last=4");
   EXPECT_EQ(answer["from_step"].get_int64().value(), 6);
   EXPECT_EQ(answer["to_step"].get_int64().value(), 9);
@@ -587,7 +587,7 @@ TEST_F(ApiTest, RanksAreListedWorstFirst) {
 }
 
 TEST_F(ApiTest, ARankShowsItsStepsCommunicatorsFlowsAndWhereItStands) {
-  steps_.append_comm(identity_of(2),
+  steps_.append_comm(identity_of(2_rank),
                      {.comm_id = CommId{0x1a}, .size = 4, .rank_in_comm = 2, .nodes = 2, .name = "world"},
                      clock_.unix_ns());
   RankStatus status;
@@ -600,7 +600,7 @@ TEST_F(ApiTest, ARankShowsItsStepsCommunicatorsFlowsAndWhereItStands) {
                           .collective = {.state = OpState::kStarted, .ordinal = 7, .function = "AllReduce"},
                           .launched = 9,
                           .proxy = {.state = "peer", .peer = 3}});
-  steps_.append_status(identity_of(2), status, clock_.unix_ns());
+  steps_.append_status(identity_of(2_rank), status, clock_.unix_ns());
   element rank = json("/api/jobs/llama-70b/ranks/2", "last=3");
   EXPECT_EQ(text(rank["host"]), "node-1");
   EXPECT_EQ(rank["steps"].get_array().size(), 3u);
@@ -709,7 +709,7 @@ TEST_F(ApiTest, AnUnknownJobIs404WithASuggestionWhereOneIsNear) {
 }
 
 TEST_F(ApiTest, AJobIdMayHoldASlash) {
-  steps_.append_step(identity_of(0, "team/bert"), step_of(1_step, false), clock_.unix_ns());
+  steps_.append_step(identity_of(0_rank, "team/bert"), step_of(1_step, false), clock_.unix_ns());
   EXPECT_EQ(text(json("/api/jobs/team/bert")["job_id"]), "team/bert");
   EXPECT_EQ(text(json("/api/jobs/team/bert/why")["job"]["job_id"]), "team/bert");
   EXPECT_EQ(text(json("/api/jobs/team/bert/ranks/0")["job_id"]), "team/bert");
@@ -783,8 +783,8 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
   detail.start_unix_ns = clock_.unix_ns();
   detail.duration_ns = 100'000'000;
   ResourceGroup group;
-  group.resource = to_resource(identity_of(0));
-  group.spans = to_spans(identity_of(0), detail, SampledFor::kPeriodic);
+  group.resource = to_resource(identity_of(0_rank));
+  group.spans = to_spans(identity_of(0_rank), detail, SampledFor::kPeriodic);
   spans_.append(group, clock_.unix_ns());
   group.resource = {{"service.name", "vllm"}};
   group.spans.resize(1);
@@ -943,7 +943,7 @@ TEST_F(ApiTest, AStepCanBeAskedForInDetailByPost) {
   EXPECT_EQ(answer["ranks_asked"].get_int64().value(), 3);
   EXPECT_EQ(answer["ranks_unknown"].get_int64().value(), 1);
   ASSERT_EQ(asked.size(), 1u);
-  EXPECT_EQ(asked[0], (DetailRequest{"llama-70b", 0, 7_step, 7_step, {0, 1, 3, 9}}));
+  EXPECT_EQ(asked[0], (DetailRequest{"llama-70b", 0, 7_step, 7_step, {0_rank, 1_rank, 3_rank, 9_rank}}));
   EXPECT_EQ(get(path, "", "POST").status, 202);
   EXPECT_TRUE(asked[1].ranks.empty());
 

@@ -19,9 +19,9 @@ void name_place(WarningView& view) {
   if (!warning.sentence.starts_with(place)) return;
   const WarningView::At& at = view.ranks.front();
   const std::string gpu = at.local_rank >= 0 ? format("GPU %d", at.local_rank) : warning.gpu_uuid;
-  warning.sentence =
-      format("%s of %s (rank %d of %s)", gpu.c_str(), warning.host.c_str(), at.rank, as_one_line(at.job_id).c_str()) +
-      warning.sentence.substr(place.size());
+  warning.sentence = format("%s of %s (rank %d of %s)", gpu.c_str(), warning.host.c_str(), at.rank.value(),
+                            as_one_line(at.job_id).c_str()) +
+                     warning.sentence.substr(place.size());
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ void write_warning(JsonWriter& json, const WarningView& view) {
   write_fields(json, view.warning);
   json.key("ranks").begin_array();
   for (const WarningView::At& at : view.ranks)
-    json.begin_object().field("job_id", at.job_id).field("rank", at.rank).end_object();
+    json.begin_object().field("job_id", at.job_id).field("rank", at.rank.value()).end_object();
   json.end_array().field("ranks_total", static_cast<uint64_t>(view.ranks_total)).end_object();
 }
 

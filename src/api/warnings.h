@@ -18,7 +18,7 @@ struct WarningView {
   // Whom it would hit: the rank on the GPU, or all on the host of an adapter. At most kWarningRanksMax, and how many.
   struct At {
     std::string job_id;
-    int32_t rank = -1;
+    Rank rank = kNoRank;
     int32_t local_rank = -1;
   };
   std::vector<At> ranks;

@@ -18,23 +18,24 @@ constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 struct Heard : StoreSubscriber {
   std::vector<std::string> calls;
   void on_step(const Identity& identity, const StepSummary& step, int64_t received) override {
-    calls.push_back(format("step %d.%lld@%lld", identity.rank, static_cast<long long>(step.step.value()),
+    calls.push_back(format("step %d.%lld@%lld", identity.rank.value(), static_cast<long long>(step.step.value()),
                            static_cast<long long>(received)));
   }
   void on_status(const Identity& identity, const RankStatus&, int64_t) override {
-    calls.push_back(format("status %d", identity.rank));
+    calls.push_back(format("status %d", identity.rank.value()));
   }
   void on_comm(const Identity& identity, const CommInit& comm, int64_t) override {
-    calls.push_back(format("comm %d.%llu", identity.rank, static_cast<unsigned long long>(comm.comm_id.value())));
+    calls.push_back(
+        format("comm %d.%llu", identity.rank.value(), static_cast<unsigned long long>(comm.comm_id.value())));
   }
   void on_rank_started(const Identity& identity, int64_t) override {
-    calls.push_back(format("started %d", identity.rank));
+    calls.push_back(format("started %d", identity.rank.value()));
   }
   void on_rank_ended(const Identity& identity, const RankEnd& end, int64_t) override {
-    calls.push_back(format("ended %d %s", identity.rank, end.clean ? "clean" : "unclean"));
+    calls.push_back(format("ended %d %s", identity.rank.value(), end.clean ? "clean" : "unclean"));
   }
   void on_records_lost(const Identity& identity, int64_t records, int64_t) override {
-    calls.push_back(format("lost %d.%lld", identity.rank, static_cast<long long>(records)));
+    calls.push_back(format("lost %d.%lld", identity.rank.value(), static_cast<long long>(records)));
   }
   void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received) override {
     calls.push_back(format("metrics %s %zu@%lld", std::string(find_string(resource, "host.name")).c_str(),
@@ -52,7 +53,7 @@ class ApplierTest : public ::testing::Test {
   static Identity identity() {
     return {.job_id = "job",
             .attempt = 0,
-            .rank = 3,
+            .rank = 3_rank,
             .world_size = 8,
             .local_rank = 3,
             .host = "node-0",
@@ -78,8 +79,8 @@ TEST_F(ApplierTest, EventsBecomeRowsAndSubscribersHearOfThemInOrder) {
   RankStatus status;
   status.time_unix_ns = 60;
   apply_logs(to_resource(identity()),
-             {job_start_record(1), to_record(CommInit{.comm_id = CommId{9}, .size = 8, .rank_in_comm = 3}, 2), to_record(step),
-              to_record(status), to_record(Gap{"ring_overwritten", 10}, 3),
+             {job_start_record(1), to_record(CommInit{.comm_id = CommId{9}, .size = 8, .rank_in_comm = 3}, 2),
+              to_record(step), to_record(status), to_record(Gap{"ring_overwritten", 10}, 3),
               job_end_record({.time_unix_ns = 4, .clean = true, .exit = {}})});
   EXPECT_EQ(heard_.calls, (std::vector<std::string>{"started 3", "comm 3.9", "step 3.7@1000", "status 3", "lost 3.10",
                                                     "ended 3 clean"}));

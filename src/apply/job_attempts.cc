@@ -11,7 +11,7 @@ size_t JobAttempts::votes_of(const Job& job, int64_t attempt) {
   return found == job.votes.end() ? 0 : found->second;
 }
 
-void JobAttempts::leave(Job& job, Rank& rank) {
+void JobAttempts::leave(Job& job, RankAttempt& rank) {
   if (!rank.in) return;
   auto found = job.votes.find(*rank.in);
   if (--found->second == 0) job.votes.erase(found);
@@ -70,7 +70,7 @@ JobAttempts::Decision JobAttempts::decide(const Identity& identity, int64_t time
     found = job.ranks.try_emplace(identity.rank).first;
     ++ranks_;
   }
-  Rank& rank = found->second;
+  RankAttempt& rank = found->second;
   const bool again = rank.said_once && rank.said == identity.attempt;
   rank.said = identity.attempt;
   rank.said_once = true;

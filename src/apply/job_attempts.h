@@ -73,7 +73,7 @@ class JobAttempts {
   size_t take_let_go() { return std::exchange(let_go_, 0); }  // records since the last call
 
  private:
-  struct Rank {
+  struct RankAttempt {
     std::optional<int64_t> in;
     int64_t said = 0;  // last
     bool said_once = false;
@@ -82,7 +82,7 @@ class JobAttempts {
   struct Job {
     int64_t attempt = 0;
     int64_t newest_unix_ns = 0;  // word of that attempt
-    std::unordered_map<int32_t, Rank> ranks;
+    std::unordered_map<Rank, RankAttempt> ranks;
     std::map<int64_t, size_t> votes;  // attempt -> ranks in it; none has 0
     std::deque<Held> held;
     size_t held_bytes = 0;
@@ -91,7 +91,7 @@ class JobAttempts {
   };
 
   Job& job_of(const Identity& identity);
-  void leave(Job& job, Rank& rank);
+  void leave(Job& job, RankAttempt& rank);
   void forget_silent(Job& job, int64_t now_unix_ns);
   void let_go_front(Job& job);
   static size_t votes_of(const Job& job, int64_t attempt);

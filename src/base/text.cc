@@ -108,23 +108,22 @@ std::string human_bytes(double bytes) {
   return format(unit > 0 && std::fabs(bytes) < 9.95 ? "%.1f %s" : "%.0f %s", bytes, kUnits[unit]);
 }
 
-std::string human_ranks(const std::vector<int>& ranks, size_t most) {
-  std::vector<int> sorted(ranks);
-  std::sort(sorted.begin(), sorted.end());
-  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+std::string human_numbers(std::vector<int> numbers, size_t most) {
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   std::vector<std::string> parts;
   size_t left_out = 0;
-  for (size_t i = 0; i < sorted.size();) {
+  for (size_t i = 0; i < numbers.size();) {
     size_t end = i + 1;
-    while (end < sorted.size() && sorted[end] == sorted[end - 1] + 1) ++end;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
     if (parts.size() >= most) {
       left_out += end - i;
     } else if (end - i >= 3) {
-      parts.push_back(format("%d-%d", sorted[i], sorted[end - 1]));
+      parts.push_back(format("%d-%d", numbers[i], numbers[end - 1]));
     } else {
       for (size_t k = i; k < end; ++k) {
         if (parts.size() < most) {
-          parts.push_back(std::to_string(sorted[k]));
+          parts.push_back(std::to_string(numbers[k]));
         } else {
           ++left_out;
         }

@@ -31,7 +31,7 @@ std::string human_duration(double nanoseconds);
 // "1.5 GB/s" style, decimal units.
 std::string human_bytes(double bytes);
 // "3, 5 and 9"; "0-7" for runs; at most `most` items, then "and N more".
-std::string human_ranks(const std::vector<int>& ranks, size_t most = 8);
+std::string human_numbers(std::vector<int> numbers, size_t most = 8);
 
 // Bytes that would disturb a terminal or forge a log line.
 bool has_control_characters(std::string_view text);

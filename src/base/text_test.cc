@@ -72,16 +72,16 @@ TEST(Text, BytesHaveDecimalUnits) {
 }
 
 TEST(Text, RanksAreListedWithRunsJoined) {
-  EXPECT_EQ(human_ranks({}), "");
-  EXPECT_EQ(human_ranks({5}), "5");
-  EXPECT_EQ(human_ranks({9, 3, 5, 3}), "3, 5 and 9");
-  EXPECT_EQ(human_ranks({0, 1, 2, 3, 4, 5, 6, 7}), "0-7");
-  EXPECT_EQ(human_ranks({1, 2, 5}), "1, 2 and 5");
-  EXPECT_EQ(human_ranks({0, 2, 4, 6, 8, 10, 11, 12}, 3), "0, 2, 4 and 5 more");
+  EXPECT_EQ(human_numbers({}), "");
+  EXPECT_EQ(human_numbers({5}), "5");
+  EXPECT_EQ(human_numbers({9, 3, 5, 3}), "3, 5 and 9");
+  EXPECT_EQ(human_numbers({0, 1, 2, 3, 4, 5, 6, 7}), "0-7");
+  EXPECT_EQ(human_numbers({1, 2, 5}), "1, 2 and 5");
+  EXPECT_EQ(human_numbers({0, 2, 4, 6, 8, 10, 11, 12}, 3), "0, 2, 4 and 5 more");
 }
 
 TEST(Text, NoMoreRanksAreListedThanAskedFor) {
-  EXPECT_EQ(human_ranks({0, 5, 6, 9}, 2), "0, 5 and 2 more");
+  EXPECT_EQ(human_numbers({0, 5, 6, 9}, 2), "0, 5 and 2 more");
 }
 
 TEST(Text, SuggestsTheNearestWordForASlipOfTheFinger) {

@@ -26,8 +26,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static Counters counters(kServerCounters);
   static AgentCommands commands({.waiting_max = 8}, clock, counters);
   clock.advance(1'000'000'000);
-  commands.ask("a", DetailRequest{"job", 0, clock.unix_ns() & 7, clock.unix_ns() & 7, {0}});
-  commands.ask("a", StackRequest{"job", clock.unix_ns() & 7, {0}});
+  commands.ask("a",
+               DetailRequest{"job", 0, StepNumber{clock.unix_ns() & 7}, StepNumber{clock.unix_ns() & 7}, {0_rank}});
+  commands.ask("a", StackRequest{"job", clock.unix_ns() & 7, {0_rank}});
   auto responder = std::make_shared<OneResponder>();
   ServerRequest request;
   request.method = "GET";

@@ -29,7 +29,7 @@ struct AgentCommandsTest : ::testing::Test {
   Counters counters{kServerCounters};
   AgentCommands commands{{.per_host_max = 4, .commands_max = 6, .waiting_max = 2}, clock, counters};
 
-  static DetailRequest request(StepNumber step) { return {"job", 0, step, step, {1, 2}}; }
+  static DetailRequest request(StepNumber step) { return {"job", 0, step, step, {1_rank, 2_rank}}; }
   static std::shared_ptr<TestResponder> poll(AgentCommands& receiver, const std::string& query,
                                              const std::string& method = "GET") {
     auto responder = std::make_shared<TestResponder>();
@@ -66,7 +66,7 @@ TEST_F(AgentCommandsTest, AnAgentThatWaitsIsAnsweredAtOnce) {
 }
 
 TEST_F(AgentCommandsTest, StacksAreAskedForOnTheSameWay) {
-  const StackRequest stacks{"job", 0, {3, 5}};
+  const StackRequest stacks{"job", 0, {3_rank, 5_rank}};
   EXPECT_TRUE(commands.ask("node-a", stacks));
   EXPECT_TRUE(commands.ask("node-a", request(1_step)));
   EXPECT_FALSE(commands.ask("node-a", StackRequest{"job", 0, {}})) << "nobody is not everybody";

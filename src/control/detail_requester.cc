@@ -9,7 +9,7 @@ namespace {
 // No ranks: all.
 template <typename Request, typename Asker>
 DetailAsked ask_each(const JobInfo& job, const Request& request, Asker& asker) {
-  std::map<std::string, std::vector<int32_t>> by_host;
+  std::map<std::string, std::vector<Rank>> by_host;
   int64_t found = 0;
   for (const RankInfo& rank : job.ranks) {  // by rank, so each host's are sorted
     const bool wanted =

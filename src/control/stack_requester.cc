@@ -4,12 +4,12 @@
 
 namespace lockstep {
 
-std::vector<int32_t> StackRequester::ranks_for(const Verdict& verdict) {
-  std::vector<int32_t> ranks = verdict.culprit.ranks;
+std::vector<Rank> StackRequester::ranks_for(const Verdict& verdict) {
+  std::vector<Rank> ranks = verdict.culprit.ranks;
   if (ranks.size() > kRanksMax - 1) ranks.resize(kRanksMax - 1);
   const size_t victims = ranks.empty() ? kRanksMax / 2 : 1;
   size_t added = 0;
-  for (int32_t victim : verdict.victim_ranks) {
+  for (Rank victim : verdict.victim_ranks) {
     if (added == victims) break;
     if (std::find(ranks.begin(), ranks.end(), victim) != ranks.end()) continue;
     ranks.push_back(victim);
@@ -31,7 +31,7 @@ void StackRequester::note(const std::vector<Verdict>& changed, int64_t now_unix_
     Asked& asked = asked_[verdict.id];
     const bool again = asked.culprits != verdict.culprit.ranks || now_unix_ns - asked.at_unix_ns >= kAgainNs;
     if (asked.times >= kAsksMax || (asked.times > 0 && !again)) continue;
-    const std::vector<int32_t> ranks = ranks_for(verdict);
+    const std::vector<Rank> ranks = ranks_for(verdict);
     const std::optional<JobInfo> job = steps_.job(verdict.job_id);
     if (ranks.empty() || !job || job->attempt != verdict.attempt) continue;
     asked.culprits = verdict.culprit.ranks;

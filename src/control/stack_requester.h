@@ -35,11 +35,11 @@ class StackRequester {
   void go_live() { live_ = true; }
 
   // Whose stacks tell most about this verdict, sorted.
-  static std::vector<int32_t> ranks_for(const Verdict& verdict);
+  static std::vector<Rank> ranks_for(const Verdict& verdict);
 
  private:
   struct Asked {
-    std::vector<int32_t> culprits;
+    std::vector<Rank> culprits;
     int64_t at_unix_ns = 0;
     int times = 0;
   };

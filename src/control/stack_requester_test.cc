@@ -22,11 +22,11 @@ struct Asked final : StackRequestSender {
 class StackRequesterTest : public ::testing::Test {
  protected:
   StackRequesterTest() {
-    for (int32_t rank = 0; rank < 16; ++rank)
-      steps_.rank_started({"job", 0, rank, 16, rank % 8, rank < 8 ? "a" : "b", ""}, kNow);
+    for (Rank rank : all_ranks(16))
+      steps_.rank_started({"job", 0, rank, 16, rank % 8, rank < 8_rank ? "a" : "b", ""}, kNow);
     asks_.go_live();
   }
-  static Verdict hang(std::vector<int32_t> culprits, std::vector<int32_t> victims) {
+  static Verdict hang(std::vector<Rank> culprits, std::vector<Rank> victims) {
     Verdict verdict{.id = "v", .job_id = "job", .state = VerdictState::kSuspected, .kind = VerdictKind::kHang};
     verdict.culprit.ranks = std::move(culprits);
     verdict.victim_ranks = std::move(victims);
@@ -39,33 +39,39 @@ class StackRequesterTest : public ::testing::Test {
 };
 
 TEST_F(StackRequesterTest, AsksTheCulpritsHostAndThatOfOneWhoWaits) {
-  asks_.note({hang({12}, {1, 2, 3})}, kNow);
+  asks_.note({hang({12_rank}, {1_rank, 2_rank, 3_rank})}, kNow);
   ASSERT_EQ(asked_.requests.size(), 2u);
-  EXPECT_EQ(asked_.requests[0], (std::pair<std::string, StackRequest>{"a", {"job", 0, {1}}}));
-  EXPECT_EQ(asked_.requests[1], (std::pair<std::string, StackRequest>{"b", {"job", 0, {12}}}));
+  EXPECT_EQ(asked_.requests[0], (std::pair<std::string, StackRequest>{"a", {"job", 0, {1_rank}}}));
+  EXPECT_EQ(asked_.requests[1], (std::pair<std::string, StackRequest>{"b", {"job", 0, {12_rank}}}));
 }
 
 TEST_F(StackRequesterTest, NeverMoreThanEight) {
-  EXPECT_EQ(StackRequester::ranks_for(hang({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {11})).size(), StackRequester::kRanksMax);
-  EXPECT_EQ(StackRequester::ranks_for(hang({}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9})).size(), StackRequester::kRanksMax / 2);
+  EXPECT_EQ(StackRequester::ranks_for(
+                hang({0_rank, 1_rank, 2_rank, 3_rank, 4_rank, 5_rank, 6_rank, 7_rank, 8_rank, 9_rank}, {11_rank}))
+                .size(),
+            StackRequester::kRanksMax);
+  EXPECT_EQ(StackRequester::ranks_for(
+                hang({}, {0_rank, 1_rank, 2_rank, 3_rank, 4_rank, 5_rank, 6_rank, 7_rank, 8_rank, 9_rank}))
+                .size(),
+            StackRequester::kRanksMax / 2);
 }
 
 TEST_F(StackRequesterTest, AsksOnceUntilAMinuteAndAHalfHasGoneOrOthersAreNamed) {
-  asks_.note({hang({3}, {})}, kNow);
-  asks_.note({hang({3}, {})}, kNow + kMinute);
+  asks_.note({hang({3_rank}, {})}, kNow);
+  asks_.note({hang({3_rank}, {})}, kNow + kMinute);
   EXPECT_EQ(asked_.requests.size(), 1u);
-  asks_.note({hang({4}, {})}, kNow + kMinute);
+  asks_.note({hang({4_rank}, {})}, kNow + kMinute);
   EXPECT_EQ(asked_.requests.size(), 2u);
-  for (int i = 2; i < 100; ++i) asks_.note({hang({4}, {})}, kNow + i * 2 * kMinute);
+  for (int i = 2; i < 100; ++i) asks_.note({hang({4_rank}, {})}, kNow + i * 2 * kMinute);
   EXPECT_EQ(asked_.requests.size(), static_cast<size_t>(StackRequester::kAsksMax));
 }
 
 TEST_F(StackRequesterTest, SlowJobsAndReplayedHistoryAskNobody) {
-  Verdict slow = hang({3}, {});
+  Verdict slow = hang({3_rank}, {});
   slow.kind = VerdictKind::kSlow;
   asks_.note({slow}, kNow);
   StackRequester replayed(steps_, asked_, counters_);
-  replayed.note({hang({3}, {})}, kNow);
+  replayed.note({hang({3_rank}, {})}, kNow);
   EXPECT_TRUE(asked_.requests.empty());
 }
 

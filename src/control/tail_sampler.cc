@@ -29,7 +29,7 @@ double unexplained_ns(const StepSummary& step, int64_t whole_ns) {
 
 struct OwnTime {
   double own_ns;
-  int32_t rank;
+  Rank rank;
 };
 
 // Own times of a step; ranks whose GPU times are not known have none.
@@ -44,19 +44,19 @@ std::vector<OwnTime> own_times(const StepStore& steps, const std::string& job_id
   return own;
 }
 
-void add_median_ranks(const std::vector<OwnTime>& own, std::set<int32_t>& ranks, size_t count) {
+void add_median_ranks(const std::vector<OwnTime>& own, std::set<Rank>& ranks, size_t count) {
   const size_t begin = own.size() / 2 - std::min(own.size() / 2, count / 2);
   for (size_t i = begin; i < std::min(own.size(), begin + count); ++i) ranks.insert(own[i].rank);
 }
 
 // Ranks that are in a communicator with one of these, smallest communicators first: nearest in what they do.
-void add_peers(const JobInfo& job, std::set<int32_t>& ranks, size_t count) {
+void add_peers(const JobInfo& job, std::set<Rank>& ranks, size_t count) {
   std::map<std::pair<int32_t, CommId>, bool> comms;  // by size
   for (const RankInfo& rank : job.ranks) {
     if (!ranks.contains(rank.identity.rank)) continue;
     for (const CommInit& comm : rank.comms) comms[{comm.size, comm.comm_id}] = true;
   }
-  std::set<int32_t> peers;
+  std::set<Rank> peers;
   for (const auto& [key, unused] : comms) {
     for (const RankInfo& rank : job.ranks) {
       if (peers.size() >= count) break;
@@ -142,7 +142,7 @@ void TailSampler::judge(const std::string& job_id, Job& job, StepNumber step, st
   job.calm = 0;
   if (job.slow_ns > 0 && time_ns <= job.slow_ns * (1 + kSlowLeast)) return;  // more of the same
   job.slow_ns = time_ns;
-  std::set<int32_t> ranks;
+  std::set<Rank> ranks;
   if (static_cast<int32_t>(job.ranks.size()) > kWholeJobRanks) {
     const std::vector<OwnTime> own = own_times(steps_, job_id, step);
     for (size_t i = 0; i < std::min(own.size(), kSlowestRanks); ++i) ranks.insert(own[own.size() - 1 - i].rank);
@@ -159,7 +159,7 @@ void TailSampler::issue(const DetailNeed& need, int64_t now_unix_ns) {
   std::optional<JobInfo> info = steps_.job(need.job_id);
   Job& job = jobs_.find(need.job_id)->second;
   if (!info || info->attempt != job.attempt) return left_out("unknown_ranks");
-  std::set<int32_t> ranks(need.ranks.begin(), need.ranks.end());
+  std::set<Rank> ranks(need.ranks.begin(), need.ranks.end());
   bool all = ranks.empty();
   if (need.verdict) {
     all = static_cast<int32_t>(info->ranks.size()) <= kWholeJobRanks;
@@ -171,10 +171,10 @@ void TailSampler::issue(const DetailNeed& need, int64_t now_unix_ns) {
   for (StepNumber step = need.from_step; step <= need.to_step; ++step) {
     auto before =
         std::find_if(job.asked.begin(), job.asked.end(), [&](const Asked& asked) { return asked.step == step; });
-    std::set<int32_t> now = ranks;
+    std::set<Rank> now = ranks;
     if (before != job.asked.end()) {
       if (before->all) continue;
-      std::erase_if(now, [&](int32_t rank) { return before->ranks.contains(rank); });
+      std::erase_if(now, [&](Rank rank) { return before->ranks.contains(rank); });
       if (!all && now.empty()) continue;
     }
     while (!job.asked_at_unix_ns.empty() && now_unix_ns - job.asked_at_unix_ns.front() >= kMinuteNs)

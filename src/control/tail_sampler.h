@@ -73,11 +73,11 @@ class TailSampler final : public StoreSubscriber {
   struct Asked {
     StepNumber step;
     bool all;
-    std::set<int32_t> ranks;
+    std::set<Rank> ranks;
   };
   struct Job {
     int64_t attempt = 0;
-    std::set<int32_t> ranks;
+    std::set<Rank> ranks;
     std::map<StepNumber, OpenStep> open;
     StepNumber judged_through = kNoStep;
     size_t rows_behind = 0;  // in a row, of steps that were judged already
@@ -86,15 +86,15 @@ class TailSampler final : public StoreSubscriber {
     double slow_ns = 0;  // of the slowest step asked for in this stretch; 0: no stretch
     int calm = 0;
     std::deque<Asked> asked;
-    std::deque<int64_t> asked_at_unix_ns;                  // for the budget
-    std::map<std::string, std::vector<int32_t>> verdicts;  // id -> culprit ranks
+    std::deque<int64_t> asked_at_unix_ns;               // for the budget
+    std::map<std::string, std::vector<Rank>> verdicts;  // id -> culprit ranks
     uint64_t heard = 0;
   };
   struct DetailNeed {
     std::string job_id;
     StepNumber from_step;
     StepNumber to_step;
-    std::vector<int32_t> ranks;  // empty: all
+    std::vector<Rank> ranks;  // empty: all
     const char* reason;
     bool verdict = false;  // ranks are culprits, to be completed by peers and median ranks
   };

@@ -32,8 +32,8 @@ struct TestAsker final : DetailRequester {
     for (const One& one : asked) all.insert(one.request.from_step);
     return all;
   }
-  std::set<int32_t> ranks(StepNumber step) const {
-    std::set<int32_t> all;
+  std::set<Rank> ranks(StepNumber step) const {
+    std::set<Rank> all;
     for (const One& one : asked) {
       if (one.request.from_step == step) all.insert(one.request.ranks.begin(), one.request.ranks.end());
     }
@@ -59,12 +59,12 @@ struct TailSamplerTest : ::testing::Test {
       tail.tick(now);
     }
   }
-  static StepPlan slow(StepNumber from, StepNumber to, int32_t rank, double own_ms) {
+  static StepPlan slow(StepNumber from, StepNumber to, Rank rank, double own_ms) {
     return [=](StepNumber step, std::vector<RankPlan>& ranks) {
-      if (step >= from && step <= to) ranks[static_cast<size_t>(rank)].own_ms = own_ms;
+      if (step >= from && step <= to) ranks[index_of(rank)].own_ms = own_ms;
     };
   }
-  Verdict verdict(std::string id, StepNumber since, std::vector<int32_t> ranks,
+  Verdict verdict(std::string id, StepNumber since, std::vector<Rank> ranks,
                   VerdictState state = VerdictState::kSuspected) const {
     Verdict one;
     one.id = std::move(id);
@@ -83,21 +83,22 @@ struct TailSamplerTest : ::testing::Test {
 TEST_F(TailSamplerTest, AsksForAStepThatTurnedOutSlowOfAllRanksOfASmallJob) {
   tail.go_live();
   MadeUpJob job(16);
-  play(job, 0_step, 40_step, slow(30_step, 30_step, 5, 250));
+  play(job, 0_step, 40_step, slow(30_step, 30_step, 5_rank, 250));
   EXPECT_EQ(asker.steps(), std::set<StepNumber>{30_step});
   ASSERT_EQ(asker.asked.size(), 2u) << "each host for its own ranks";
   EXPECT_EQ(asker.asked[0].host, "node-0");
-  EXPECT_EQ(asker.asked[0].request.ranks, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(asker.asked[1].request.ranks.front(), 8);
+  EXPECT_EQ(asker.asked[0].request.ranks,
+            (std::vector<Rank>{0_rank, 1_rank, 2_rank, 3_rank, 4_rank, 5_rank, 6_rank, 7_rank}));
+  EXPECT_EQ(asker.asked[1].request.ranks.front(), 8_rank);
   EXPECT_EQ(counters.value("lockstep_detail_asks_total", "reason=\"slow_step\""), 1);
 }
 
 TEST_F(TailSamplerTest, OfALargeJobItAsksForTheSlowestAndAFewMedianRanks) {
   tail.go_live();
   MadeUpJob job(256);
-  play(job, 0_step, 35_step, slow(30_step, 30_step, 77, 250));
-  const std::set<int32_t> ranks = asker.ranks(30_step);
-  EXPECT_TRUE(ranks.contains(77));
+  play(job, 0_step, 35_step, slow(30_step, 30_step, 77_rank, 250));
+  const std::set<Rank> ranks = asker.ranks(30_step);
+  EXPECT_TRUE(ranks.contains(77_rank));
   EXPECT_EQ(ranks.size(), TailSampler::kSlowestRanks + TailSampler::kMedianRanks);
 }
 
@@ -134,7 +135,7 @@ TEST_F(TailSamplerTest, AJobThatStumblesAllTheTimeStaysWithinTheBudget) {
   MadeUpJob job(16);
   play(job, 0_step, 29_step);
   for (StepNumber step = 30_step; step < 150_step; ++step)
-    play(job, step, step, slow(step, step, 2, step % 5 == 0 ? 300 : 100));
+    play(job, step, step, slow(step, step, 2_rank, step % 5 == 0 ? 300 : 100));
   EXPECT_LE(asker.steps().size(), 2u * TailSampler::kAsksPerMinute);
   EXPECT_GE(asker.steps().size(), static_cast<size_t>(TailSampler::kAsksPerMinute));
   EXPECT_EQ(static_cast<int64_t>(asker.steps().size()) + left_out("budget"), 24);
@@ -145,14 +146,14 @@ TEST_F(TailSamplerTest, ANewVerdictBringsItsCulpritsTheirPeersAndMedianRanks) {
   MadeUpJob job(256);
   play(job, 0_step, 20_step);
   // Rank 77 is in a pair and in a group of eight.
-  for (int32_t rank : {77, 78}) steps.append_comm(job.identity(rank), {.comm_id = CommId{1}, .size = 2}, now);
-  for (int32_t rank = 72; rank < 80; ++rank)
+  for (Rank rank : {77_rank, 78_rank}) steps.append_comm(job.identity(rank), {.comm_id = CommId{1}, .size = 2}, now);
+  for (Rank rank = 72_rank; rank < 80_rank; ++rank)
     steps.append_comm(job.identity(rank), {.comm_id = CommId{2}, .size = 8}, now);
-  tail.note({verdict("v1", 15_step, {77})});
+  tail.note({verdict("v1", 15_step, {77_rank})});
   tail.tick(now);
   EXPECT_EQ(asker.steps(), (std::set<StepNumber>{14_step, 15_step, 16_step, 17_step}));
-  const std::set<int32_t> ranks = asker.ranks(15_step);
-  for (int32_t rank = 72; rank < 80; ++rank) EXPECT_TRUE(ranks.contains(rank)) << rank;
+  const std::set<Rank> ranks = asker.ranks(15_step);
+  for (Rank rank = 72_rank; rank < 80_rank; ++rank) EXPECT_TRUE(ranks.contains(rank)) << rank;
   EXPECT_GT(ranks.size(), 8u);
   EXPECT_LE(ranks.size(), 8 + TailSampler::kMedianRanks);
 }
@@ -161,27 +162,27 @@ TEST_F(TailSamplerTest, AVerdictThatOnlyChangesItsNumbersIsNotAskedForAgain) {
   tail.go_live();
   MadeUpJob job(16);
   play(job, 0_step, 20_step);
-  tail.note({verdict("v1", 15_step, {3})});
+  tail.note({verdict("v1", 15_step, {3_rank})});
   tail.tick(now);
   const size_t before = asker.asked.size();
   EXPECT_GT(before, 0u);
-  tail.note(
-      {verdict("v1", 15_step, {3}, VerdictState::kConfirmed), verdict("v1", 15_step, {3}, VerdictState::kCleared)});
+  tail.note({verdict("v1", 15_step, {3_rank}, VerdictState::kConfirmed),
+             verdict("v1", 15_step, {3_rank}, VerdictState::kCleared)});
   tail.tick(now);
   EXPECT_EQ(asker.asked.size(), before);
 }
 
 TEST_F(TailSamplerTest, WhatALogBroughtBackIsNotAskedFor) {
   MadeUpJob job(16);
-  play(job, 0_step, 40_step, slow(30_step, 30_step, 5, 250));
-  tail.note({verdict("v1", 30_step, {5}, VerdictState::kConfirmed)});
+  play(job, 0_step, 40_step, slow(30_step, 30_step, 5_rank, 250));
+  tail.note({verdict("v1", 30_step, {5_rank}, VerdictState::kConfirmed)});
   tail.tick(now);
   tail.go_live();
   tail.tick(now);
-  tail.note({verdict("v1", 30_step, {5}, VerdictState::kConfirmed)});
+  tail.note({verdict("v1", 30_step, {5_rank}, VerdictState::kConfirmed)});
   tail.tick(now);
   EXPECT_TRUE(asker.asked.empty());
-  play(job, 41_step, 50_step, slow(45_step, 45_step, 5, 250));
+  play(job, 41_step, 50_step, slow(45_step, 45_step, 5_rank, 250));
   EXPECT_EQ(asker.steps(), std::set<StepNumber>{45_step}) << "and what comes now is judged by what was usual before";
 }
 
@@ -200,7 +201,7 @@ TEST_F(TailSamplerTest, AJobThatWentBackToACheckpointIsFollowedThere) {
   tail.go_live();
   MadeUpJob job(16);
   play(job, 1000_step, 1030_step);
-  play(job, 900_step, 930_step, slow(920_step, 920_step, 5, 250));
+  play(job, 900_step, 930_step, slow(920_step, 920_step, 5_rank, 250));
   EXPECT_EQ(asker.steps(), std::set<StepNumber>{920_step});
 }
 
@@ -208,7 +209,7 @@ TEST_F(TailSamplerTest, WhatTheAgentsCannotBeAskedForIsCounted) {
   tail.go_live();
   asker.takes = false;
   MadeUpJob job(16);
-  play(job, 0_step, 40_step, slow(30_step, 30_step, 5, 250));
+  play(job, 0_step, 40_step, slow(30_step, 30_step, 5_rank, 250));
   EXPECT_EQ(left_out("refused"), 1);
   EXPECT_EQ(counters.sum("lockstep_detail_asks_total"), 0);
 }

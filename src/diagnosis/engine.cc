@@ -13,6 +13,7 @@
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/signals/explain_finding.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -36,12 +37,12 @@ void join_in_the_fabric(std::vector<Finding>& findings) {
   Finding joined = **std::max_element(alike.begin(), alike.end(), [](const Finding* a, const Finding* b) {
     return a->lost_ns_per_step < b->lost_ns_per_step;
   });
-  std::set<int32_t> others;  // after those of the costliest, which stay in front
+  std::set<Rank> others;  // after those of the costliest, which stay in front
   for (const Finding* one : alike) {
     joined.sure |= one->sure;
     others.insert(one->ranks.begin(), one->ranks.end());
   }
-  for (int32_t rank : joined.ranks) others.erase(rank);
+  for (Rank rank : joined.ranks) others.erase(rank);
   joined.ranks.insert(joined.ranks.end(), others.begin(), others.end());
   joined.subject = "fabric";
   std::erase_if(findings, in_the_fabric);
@@ -209,7 +210,7 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
     context.since_unix_ns = tracker_.open_since_unix_ns(job_id, finding);
   if (context.since_unix_ns == 0) context.since_unix_ns = now_unix_ns - kSignalsTimeNs;
   const bool whole_job = finding.ranks.empty();
-  std::vector<int32_t> ranks = finding.ranks;
+  std::vector<Rank> ranks = finding.ranks;
   if (whole_job) {
     for (const auto& [rank, identity] : window.ranks()) ranks.push_back(rank);
   }
@@ -222,16 +223,16 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
   if (!whole_job && newest != nullptr) {
     const StepLateness& roles = lateness(window, *newest);
     const int32_t slot = window.slot_of(finding.ranks.front());
-    std::vector<int32_t> same, others;
+    std::vector<Rank> same, others;
     std::sort(ranks.begin(), ranks.end());
     for (size_t other = 0; other < newest->rows.size(); ++other) {
-      const int32_t rank = window.rank_of(other);
+      const Rank rank = window.rank_of(other);
       if (!newest->knows(other) || std::binary_search(ranks.begin(), ranks.end(), rank)) continue;
       const bool alike = slot >= 0 && static_cast<size_t>(slot) < roles.role.size() &&
                          roles.role[other] == roles.role[static_cast<size_t>(slot)];
       (alike ? same : others).push_back(rank);
     }
-    const std::vector<int32_t>& peers = same.size() >= 2 ? same : others;
+    const std::vector<Rank>& peers = same.size() >= 2 ? same : others;
     for (size_t i = 0; i < peers.size(); i += std::max<size_t>(1, peers.size() / kPeersMax))
       context.peers.push_back(window.ranks().at(peers[i]));
   }
@@ -366,14 +367,14 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   job.ended_looked_at = job.ended.size();
   job.window.remember(job.attempt);
   std::vector<Finding> findings;
-  std::set<int32_t> explained, surely_explained;  // who is sure is not kept back by a suspicion
+  std::set<Rank> explained, surely_explained;  // who is sure is not kept back by a suspicion
   const std::vector<AttributedRange> stretches = tracker_.attributed_ranges(job_id);
   for (const StepDetector& detector : step_detectors()) {
-    std::set<int32_t> explained_here, surely_here;
+    std::set<Rank> explained_here, surely_here;
     for (Finding& finding : detector.find(job.window, stretches)) {
-      const std::set<int32_t>& before = finding.sure ? surely_explained : explained;
+      const std::set<Rank>& before = finding.sure ? surely_explained : explained;
       bool known =
-          std::any_of(finding.ranks.begin(), finding.ranks.end(), [&](int32_t rank) { return before.contains(rank); });
+          std::any_of(finding.ranks.begin(), finding.ranks.end(), [&](Rank rank) { return before.contains(rank); });
       if (known) continue;
       if (!finding.only_with_signals) explained_here.insert(finding.ranks.begin(), finding.ranks.end());
       if (finding.sure) surely_here.insert(finding.ranks.begin(), finding.ranks.end());
@@ -392,7 +393,7 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   // What is sure of a rank explains what is suspected of it.
   std::erase_if(findings, [&](const Finding& finding) {
     return !finding.sure && std::any_of(finding.ranks.begin(), finding.ranks.end(),
-                                        [&](int32_t rank) { return surely_explained.contains(rank); });
+                                        [&](Rank rank) { return surely_explained.contains(rank); });
   });
   bool steady = std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
     return finding.kind == VerdictKind::kSlow && finding.steps_hit >= 1 && !whole_job(finding) &&
@@ -406,8 +407,8 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   }
   // What needs signals to be believed gives way to what does not.
   std::erase_if(findings, [&](const Finding& finding) {
-    return finding.only_with_signals && std::any_of(finding.ranks.begin(), finding.ranks.end(),
-                                                    [&](int32_t rank) { return explained.contains(rank); });
+    return finding.only_with_signals &&
+           std::any_of(finding.ranks.begin(), finding.ranks.end(), [&](Rank rank) { return explained.contains(rank); });
   });
   for (Finding& finding : findings) explain(job_id, job, finding, now_unix_ns);
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
@@ -447,8 +448,9 @@ std::string DiagnosisEngine::summary(std::string_view job_id) const {
   if (steps.size() < 4) return format("Cannot tell yet: %zu complete steps after warm-up, 4 are needed.", steps.size());
   const auto& rows = *window.step(steps.back());
   if (window.world_size() > 0 && static_cast<int32_t>(rows.size()) < window.world_size()) {
-    std::vector<int> missing, unknown;
-    for (int32_t rank = 0; rank < window.world_size() && missing.size() + unknown.size() < 1000; ++rank) {
+    std::vector<Rank> missing, unknown;
+    for (Rank rank : all_ranks(window.world_size())) {
+      if (missing.size() + unknown.size() >= 1000) break;
       if (window.unknown(steps.back())->contains(rank)) {
         unknown.push_back(rank);
       } else if (!rows.contains(rank)) {

@@ -68,10 +68,10 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   struct Job {
     int64_t attempt = 0;
     JobWindow window;
-    std::map<int32_t, RankStatus> status;
+    std::map<Rank, RankStatus> status;
     RankStacks stacks;
     FlightDumps dumps;
-    std::map<int32_t, RankEnd> ended;
+    std::map<Rank, RankEnd> ended;
     std::vector<StepNumber> looked_at;  // complete steps, and ended ranks, when detectors looked last
     size_t ended_looked_at = 0;
     int64_t typical_step_ns = 0;  // of so many rows

@@ -41,7 +41,7 @@ TEST_F(DiagnosisEngineTest, SuspectsThenConfirmsThenClears) {
   EXPECT_EQ(states, (std::vector<std::string>{"", "suspected", "confirmed", "cleared"}));
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
-  EXPECT_EQ(all[0].culprit.ranks, std::vector<int32_t>{5});
+  EXPECT_EQ(all[0].culprit.ranks, std::vector<Rank>{5_rank});
   EXPECT_EQ(all[0].culprit.host, "node-0");
   EXPECT_EQ(all[0].culprit.gpu_uuid, "GPU-5");
   EXPECT_EQ(all[0].job_id, "job");
@@ -138,7 +138,7 @@ TEST_F(DiagnosisEngineTest, TwoSlowRanksGetTwoVerdicts) {
     if (step >= 30_step) ranks[6].own_ms += 60;
   });
   EXPECT_EQ(engine.verdicts("job").size(), 2u);
-  EXPECT_EQ(accused(engine), (std::set<int32_t>{2, 6}));
+  EXPECT_EQ(accused(engine), (std::set<Rank>{2_rank, 6_rank}));
 }
 
 TEST_F(DiagnosisEngineTest, SaysNothingOfHealthyJobs) {
@@ -160,7 +160,7 @@ TEST_F(DiagnosisEngineTest, ASlowLinkIsALinkVerdictAlone) {
            [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 20_step ? 80 : 10; });
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
-  EXPECT_EQ(all[0].culprit.ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(all[0].culprit.ranks, std::vector<Rank>{3_rank});
   EXPECT_EQ(all[0].culprit.layer, Layer::kLink);
   EXPECT_EQ(all[0].state, VerdictState::kConfirmed);
 }
@@ -211,7 +211,7 @@ TEST_F(DiagnosisEngineTest, PausesAreOneVerdictThatOutlastsTheQuietBetweenThem) 
         }
       });
   EXPECT_EQ(ids.size(), 1u);
-  EXPECT_EQ(accused(engine), std::set<int32_t>{3});
+  EXPECT_EQ(accused(engine), std::set<Rank>{3_rank});
 }
 
 TEST_F(DiagnosisEngineTest, ReportsTheCoverageOfAJobWithSilentRanks) {
@@ -220,7 +220,7 @@ TEST_F(DiagnosisEngineTest, ReportsTheCoverageOfAJobWithSilentRanks) {
     ranks[5].own_ms += step >= 20_step ? 60 : 0;
     ranks[1].silent = ranks[8].silent = true;
   });
-  ASSERT_EQ(accused(engine), std::set<int32_t>{5});
+  ASSERT_EQ(accused(engine), std::set<Rank>{5_rank});
   EXPECT_DOUBLE_EQ(engine.verdicts("job").front().coverage, 0.8);
 }
 
@@ -234,7 +234,7 @@ TEST_F(DiagnosisEngineTest, SaysOfWhomNothingIsHeard) {
 TEST_F(DiagnosisEngineTest, SaysWhyItCannotTellYet) {
   EXPECT_EQ(engine.summary("job"), "Cannot tell: nothing is known of this job.");
   MadeUpJob job(4);
-  engine.on_rank_started(job.identity(0), job.now_unix_ns());
+  engine.on_rank_started(job.identity(0_rank), job.now_unix_ns());
   EXPECT_TRUE(
       engine.summary("job").starts_with("Cannot tell yet: 1 of 4 ranks are known, but no step has been marked"));
   job.play(engine, 0_step, 3_step);
@@ -341,9 +341,9 @@ TEST_F(DiagnosisEngineTest, ALateRowOfAnEarlierAttemptChangesNothing) {
 }
 
 // Where a rank stands in the next AllReduce of all ranks.
-RankStatus standing(int32_t rank, int32_t ranks, bool entered, int64_t quiet_ns) {
+RankStatus standing(Rank rank, int32_t ranks, bool entered, int64_t quiet_ns) {
   RankStatus status{.time_unix_ns = testing::kEpochNs, .quiet_ns = quiet_ns};
-  CommStatus comm{.comm_id = kWorldComm, .size = ranks, .rank_in_comm = rank};
+  CommStatus comm{.comm_id = kWorldComm, .size = ranks, .rank_in_comm = rank.value()};
   comm.collectives_enqueued = entered ? 101 : 100;
   comm.collectives_completed = 100;
   comm.collective = {entered ? OpState::kStarted : OpState::kCompleted,
@@ -362,19 +362,19 @@ TEST_F(DiagnosisEngineTest, AHangIsConfirmedAndClearsWhenTheRanksMoveAgain) {
   MadeUpJob job(4);
   job.play(engine, 0_step, 20_step);
   int64_t now = job.now_unix_ns();
-  for (int32_t rank = 0; rank < 4; ++rank)
-    engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 5 * kSecondNs), now);
+  for (Rank rank : all_ranks(4))
+    engine.on_status(job.identity(rank), standing(rank, 4, rank != 2_rank, 5 * kSecondNs), now);
   engine.tick(now);
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].kind, VerdictKind::kHang);
   EXPECT_EQ(all[0].state, VerdictState::kConfirmed);
-  EXPECT_EQ(all[0].culprit.ranks, std::vector<int32_t>{2});
+  EXPECT_EQ(all[0].culprit.ranks, std::vector<Rank>{2_rank});
   EXPECT_EQ(all[0].lost_share, 1);
   EXPECT_NEAR(all[0].lost_gpu_seconds, 20, 0.1);
   EXPECT_TRUE(engine.summary("job").starts_with("Rank 2 (node-0, GPU 2) never entered")) << engine.summary("job");
 
-  for (int32_t rank = 0; rank < 4; ++rank) engine.on_status(job.identity(rank), standing(rank, 4, true, 0), now);
+  for (Rank rank : all_ranks(4)) engine.on_status(job.identity(rank), standing(rank, 4, true, 0), now);
   job.play(engine, 21_step, 30_step);
   all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
@@ -385,36 +385,36 @@ TEST_F(DiagnosisEngineTest, ARankThatHasJustSaidThatItMovesIsNotAccused) {
   MadeUpJob job(4);
   job.play(engine, 0_step, 20_step);
   int64_t now = job.now_unix_ns();
-  for (int32_t rank = 0; rank < 4; ++rank)
-    engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 10 * kSecondNs), now);
-  engine.on_status(job.identity(2), standing(2, 4, false, 0), now);
+  for (Rank rank : all_ranks(4))
+    engine.on_status(job.identity(rank), standing(rank, 4, rank != 2_rank, 10 * kSecondNs), now);
+  engine.on_status(job.identity(2_rank), standing(2_rank, 4, false, 0), now);
   engine.tick(now);
-  EXPECT_EQ(accused(engine), std::set<int32_t>{});
+  EXPECT_EQ(accused(engine), std::set<Rank>{});
 }
 
 TEST_F(DiagnosisEngineTest, ARankThatDiesWhileTheOthersWaitIsNamed) {
   MadeUpJob job(4);
   job.play(engine, 0_step, 20_step);
   int64_t now = job.now_unix_ns();
-  for (int32_t rank = 0; rank < 4; ++rank) {
-    RankStatus status = standing(rank, 4, rank != 2, 5 * kSecondNs);
-    status.process_alive = rank != 2;
+  for (Rank rank : all_ranks(4)) {
+    RankStatus status = standing(rank, 4, rank != 2_rank, 5 * kSecondNs);
+    status.process_alive = rank != 2_rank;
     engine.on_status(job.identity(rank), status, now);
   }
-  engine.on_rank_ended(job.identity(2), {}, now);
+  engine.on_rank_ended(job.identity(2_rank), {}, now);
   engine.tick(now);
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].culprit.cause, Cause::kRankDead);
-  EXPECT_EQ(all[0].culprit.ranks, std::vector<int32_t>{2});
+  EXPECT_EQ(all[0].culprit.ranks, std::vector<Rank>{2_rank});
 }
 
 TEST_F(DiagnosisEngineTest, AJobThatHasEndedIsNotHung) {
   MadeUpJob job(4);
   job.play(engine, 0_step, 20_step);
   int64_t now = job.now_unix_ns();
-  for (int32_t rank = 0; rank < 4; ++rank) {
-    engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 5 * kSecondNs), now);
+  for (Rank rank : all_ranks(4)) {
+    engine.on_status(job.identity(rank), standing(rank, 4, rank != 2_rank, 5 * kSecondNs), now);
     engine.on_rank_ended(job.identity(rank), {.time_unix_ns = now, .clean = true, .exit = {}}, now);
   }
   engine.tick(now);
@@ -423,7 +423,7 @@ TEST_F(DiagnosisEngineTest, AJobThatHasEndedIsNotHung) {
 
 TEST_F(DiagnosisEngineTest, ForgetsTheJobHeardOfLongestAgoWhenThereAreTooMany) {
   for (size_t i = 0; i <= DiagnosisEngine::kJobsMax; ++i)
-    engine.on_rank_started({format("job-%zu", i), 0, 0, 1, 0, "", ""}, 0);
+    engine.on_rank_started({format("job-%zu", i), 0, 0_rank, 1, 0, "", ""}, 0);
   EXPECT_EQ(engine.summary("job-0"), "Cannot tell: nothing is known of this job.");
   EXPECT_TRUE(engine.summary("job-1").starts_with("Cannot tell yet"));
 }
@@ -431,7 +431,7 @@ TEST_F(DiagnosisEngineTest, ForgetsTheJobHeardOfLongestAgoWhenThereAreTooMany) {
 TEST_F(DiagnosisEngineTest, TheVerdictOfAJobThatEndedWithItStays) {
   MadeUpJob job(8);
   job.play(engine, 0_step, 60_step, slow(5, 30_step, 60_step));
-  for (int32_t rank = 0; rank < 8; ++rank)
+  for (Rank rank : all_ranks(8))
     engine.on_rank_ended(job.identity(rank), {.time_unix_ns = job.now_unix_ns(), .clean = true, .exit = {}},
                          job.now_unix_ns());
   engine.tick(job.now_unix_ns());
@@ -467,7 +467,7 @@ TEST_F(DiagnosisEngineTest, AVerdictIsNotClearedByStepsThatAreUnknown) {
     ranks[5].unseen = step >= 30_step && step < 60_step;
   };
   job.play(engine, 0_step, 59_step, slow_then_dark);
-  EXPECT_EQ(testing::accused(engine), std::set<int32_t>{5});
+  EXPECT_EQ(testing::accused(engine), std::set<Rank>{5_rank});
   job.play(engine, 60_step, 79_step, slow_then_dark);  // known again, and healthy
   EXPECT_TRUE(testing::accused(engine).empty());
 }
@@ -520,7 +520,7 @@ TEST(DiagnosisEngine, TheSourceOfANanIsNotForgottenWhenItsStepIsLongAgo) {
                              {"loss", step >= 31_step ? std::nan("") : 2.0}};
   });
   ASSERT_EQ(engine.verdicts("job").size(), 1u);
-  EXPECT_EQ(engine.verdicts("job")[0].culprit.ranks, std::vector<int32_t>{6});
+  EXPECT_EQ(engine.verdicts("job")[0].culprit.ranks, std::vector<Rank>{6_rank});
   EXPECT_EQ(engine.verdicts("job")[0].state, VerdictState::kConfirmed);
 }
 

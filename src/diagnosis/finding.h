@@ -15,7 +15,7 @@ namespace lockstep {
 
 struct Finding {
   VerdictKind kind = VerdictKind::kSlow;
-  std::vector<int32_t> ranks;
+  std::vector<Rank> ranks;
   std::string subject;  // what the finding is about where that is not its ranks; keeps it one verdict while they change
   std::string
       trouble;  // "own" time or "net": what it is followed by while layer and cause become clearer; the engine's
@@ -39,7 +39,7 @@ struct Finding {
   std::vector<Claim> chain;
   std::vector<Alternative> alternatives;
   std::vector<NextAction> next;
-  std::vector<int32_t> victims;
+  std::vector<Rank> victims;
   std::vector<std::string> victim_groups;
   double confidence = 0;
   double coverage = 0;
@@ -49,7 +49,7 @@ struct Finding {
 
 // A stretch of steps in which a rank's slowness already has a verdict of its own.
 struct AttributedRange {
-  int32_t rank = -1;
+  Rank rank = kNoRank;
   StepNumber from_step;
   StepNumber to_step;
   bool sure = true;  // confirmed, not only suspected

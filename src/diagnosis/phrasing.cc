@@ -6,22 +6,23 @@
 #include <unordered_set>
 
 #include "base/text.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 
-std::string name_of(const JobWindow& window, int32_t rank) {
+std::string name_of(const JobWindow& window, Rank rank) {
   auto found = window.ranks().find(rank);
-  if (found == window.ranks().end() || found->second.host.empty()) return format("Rank %d", rank);
+  if (found == window.ranks().end() || found->second.host.empty()) return format("Rank %d", rank.value());
   // Where nobody speaks of a GPU there may be none.
   if (found->second.gpu_uuid.empty() && window.comms().empty())
-    return format("Rank %d (%s)", rank, found->second.host.c_str());
-  return format("Rank %d (%s, GPU %d)", rank, found->second.host.c_str(), found->second.local_rank);
+    return format("Rank %d (%s)", rank.value(), found->second.host.c_str());
+  return format("Rank %d (%s, GPU %d)", rank.value(), found->second.host.c_str(), found->second.local_rank);
 }
 
 std::string group_name(const JobWindow& window, CommId comm_id) {
   auto found = window.comms().find(comm_id);
   if (found == window.comms().end()) return "a group";
-  std::vector<int> ranks;
+  std::vector<Rank> ranks;
   for (const auto& [in_comm, world] : found->second.world_rank) ranks.push_back(world);
   if (found->second.size == window.world_size()) return format("all %d ranks", found->second.size);
   return format("group of %d (%s)", found->second.size, human_ranks(ranks, 6).c_str());
@@ -42,8 +43,8 @@ Claim claim(ClaimKind kind, std::string subject, std::string text, double value,
                std::move(query)};
 }
 
-std::string rank_query(int32_t rank, StepNumber from, StepNumber to) {
-  return format("/api/jobs/{job}/ranks/%d?from=%lld&to=%lld", rank, static_cast<long long>(from.value()),
+std::string rank_query(Rank rank, StepNumber from, StepNumber to) {
+  return format("/api/jobs/{job}/ranks/%d?from=%lld&to=%lld", rank.value(), static_cast<long long>(from.value()),
                 static_cast<long long>(to.value()));
 }
 
@@ -68,21 +69,21 @@ double coverage_of(const JobWindow& window, size_t ranks) {
   return window.world_size() > 0 ? static_cast<double>(ranks) / window.world_size() : 1;
 }
 
-std::vector<int32_t> victims_of(const JobWindow& window, const std::vector<int32_t>& culprits) {
+std::vector<Rank> victims_of(const JobWindow& window, const std::vector<Rank>& culprits) {
   // Whom groups join with a culprit, directly or through others, waits for it. Where no group is known, all do.
   if (window.comms().empty()) {
-    std::vector<int32_t> others;
+    std::vector<Rank> others;
     for (const auto& [rank, identity] : window.ranks())
       if (std::find(culprits.begin(), culprits.end(), rank) == culprits.end()) others.push_back(rank);
     return others;
   }
-  const std::unordered_map<int32_t, int32_t>& parts = window.parts();
-  std::unordered_set<int32_t> hit;
-  for (int32_t rank : culprits) {
+  const std::unordered_map<Rank, Rank>& parts = window.parts();
+  std::unordered_set<Rank> hit;
+  for (Rank rank : culprits) {
     if (auto part = parts.find(rank); part != parts.end()) hit.insert(part->second);
   }
-  const std::unordered_set<int32_t> guilty(culprits.begin(), culprits.end());
-  std::vector<int32_t> victims;
+  const std::unordered_set<Rank> guilty(culprits.begin(), culprits.end());
+  std::vector<Rank> victims;
   for (const auto& [rank, part] : parts) {
     if (hit.contains(part) && !guilty.contains(rank)) victims.push_back(rank);
   }
@@ -139,7 +140,7 @@ SentBySlot sent_by_slot(const StepFrame& frame) {
 
 }  // namespace
 
-void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector<StepNumber>& steps, Finding& finding) {
+void add_wait_claims(const JobWindow& window, Rank culprit, const std::vector<StepNumber>& steps, Finding& finding) {
   if (steps.empty()) return;
   // Per communicator of the culprit: what its members spend in it against what the culprit does.
   std::map<CommId, std::pair<double, TimeInGroups::Sum>> time_in;  // its own, the others'
@@ -179,26 +180,26 @@ void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector
     const Wait& wait = waits[i];
     std::string group = group_name(window, wait.comm_id);
     finding.chain.push_back(claim(
-        ClaimKind::kWaitsFor, format("rank %d", culprit),
+        ClaimKind::kWaitsFor, format("rank %d", culprit.value()),
         format("In the collectives of %s the others spend %s, rank %d only %s: it arrives last and they wait for it.",
-               group.c_str(), per_step(wait.others).c_str(), culprit, human_duration(wait.own).c_str()),
+               group.c_str(), per_step(wait.others).c_str(), culprit.value(), human_duration(wait.own).c_str()),
         (wait.others - wait.own) / 1e6, "ms", 0, wait.others / 1e6, steps.front(), steps.back(),
         rank_query(culprit, steps.front(), steps.back())));
     finding.victim_groups.push_back(group);
   }
   if (waits.empty()) {
     finding.chain.push_back(
-        claim(ClaimKind::kWaitsFor, format("rank %d", culprit),
+        claim(ClaimKind::kWaitsFor, format("rank %d", culprit.value()),
               window.comms().empty() ? format("All %d ranks keep one pace, though no communicator is reported: what "
                                               "rank %d takes longer, the others wait.",
-                                              window.world_size(), culprit)
+                                              window.world_size(), culprit.value())
                                      : format("%zu ranks share collectives with rank %d, directly or through others.",
-                                              finding.victims.size(), culprit),
+                                              finding.victims.size(), culprit.value()),
               0, "ms", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
   }
 }
 
-void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::vector<StepNumber>& steps,
+void add_network_exclusion(const JobWindow& window, Rank culprit, const std::vector<StepNumber>& steps,
                            Finding& finding) {
   double own_bytes = 0, own_wire = 0;
   std::vector<double> rates;
@@ -227,7 +228,7 @@ void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::
   double peers = median(rates);
   if (own < peers * 0.5) return;  // would contradict: then it is not an exclusion
   finding.chain.push_back(
-      claim(ClaimKind::kExclusion, format("network of rank %d", culprit),
+      claim(ClaimKind::kExclusion, format("network of rank %d", culprit.value()),
             format("Not the network: its links carry %.1f GB/s while sending, its peers' %.1f.", own, peers), own,
             "GB/s", 0, peers, steps.front(), steps.back(), rank_query(culprit, steps.front(), steps.back())));
 }

@@ -12,13 +12,13 @@
 namespace lockstep {
 
 // "Rank 5 (node-17, GPU 3)"
-std::string name_of(const JobWindow& window, int32_t rank);
+std::string name_of(const JobWindow& window, Rank rank);
 // "group of ranks 4 and 5"
 std::string group_name(const JobWindow& window, CommId comm_id);
 Claim claim(ClaimKind kind, std::string subject, std::string text, double value, std::string unit, double baseline,
             double peers, StepNumber from, StepNumber to, std::string query);
 // Paths of the API that show the numbers of a claim again; "{job}" is filled in by the engine.
-std::string rank_query(int32_t rank, StepNumber from, StepNumber to);
+std::string rank_query(Rank rank, StepNumber from, StepNumber to);
 std::string steps_query(StepNumber from, StepNumber to);
 // What to do about a process that is gone while others wait for it, and about one that is stopped.
 NextAction after_death();
@@ -31,12 +31,12 @@ std::string one_step_of(double every);
 // So many ranks that were heard of, as a share of the job; 1 where its size is not known.
 double coverage_of(const JobWindow& window, size_t ranks);
 // Ranks that share a communicator with the culprit, directly or through others: everybody who waits.
-std::vector<int32_t> victims_of(const JobWindow& window, const std::vector<int32_t>& culprits);
+std::vector<Rank> victims_of(const JobWindow& window, const std::vector<Rank>& culprits);
 // Claims that walk from the victims to the culprit, communicator by communicator.
-void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector<StepNumber>& steps, Finding& finding);
+void add_wait_claims(const JobWindow& window, Rank culprit, const std::vector<StepNumber>& steps, Finding& finding);
 // The culprit's network against its peers' over these steps, as an exclusion; nothing where there is no network
 // traffic.
-void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::vector<StepNumber>& steps,
+void add_network_exclusion(const JobWindow& window, Rank culprit, const std::vector<StepNumber>& steps,
                            Finding& finding);
 
 }  // namespace lockstep

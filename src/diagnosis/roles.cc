@@ -257,8 +257,8 @@ Latest latest_of(const StepLateness& step) {
   return latest;
 }
 
-std::map<int32_t, double> lateness(const JobWindow& window, const RankRows& rows) {
-  std::map<int32_t, double> by_rank;
+std::map<Rank, double> lateness(const JobWindow& window, const RankRows& rows) {
+  std::map<Rank, double> by_rank;
   if (rows.size() < 2) return by_rank;
   const StepLateness& all = lateness(window, *window.frame(rows.step()));
   for (const auto& [rank, row] : rows)

@@ -38,6 +38,6 @@ struct Latest {
 };
 Latest latest_of(const StepLateness& step);
 // The same for few ranks: by rank. Empty where the step says nothing.
-std::map<int32_t, double> lateness(const JobWindow& window, const RankRows& rows);
+std::map<Rank, double> lateness(const JobWindow& window, const RankRows& rows);
 
 }  // namespace lockstep

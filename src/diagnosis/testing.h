@@ -45,7 +45,7 @@ struct RankPlan {
 
 struct PlannedGroup {
   CommId comm_id = kWorldComm;
-  std::vector<int32_t> ranks;
+  std::vector<Rank> ranks;
   double transfer_ms = 20;
   int64_t bytes = 200'000'000;
   int64_t count = 1;
@@ -58,7 +58,7 @@ class MadeUpJob {
  public:
   explicit MadeUpJob(int32_t ranks, uint32_t seed = 1) : ranks_(ranks), random_(seed) {
     PlannedGroup world;
-    for (int32_t rank = 0; rank < ranks; ++rank) world.ranks.push_back(rank);
+    for (Rank rank : all_ranks(ranks)) world.ranks.push_back(rank);
     groups = {world};
   }
 
@@ -69,8 +69,9 @@ class MadeUpJob {
   double flow_wire_ms = 10;
   int64_t attempt = 0;
 
-  Identity identity(int32_t rank) const {
-    return {"job", attempt, rank, ranks_, rank % 8, format("node-%d", rank / 8), format("GPU-%d", rank)};
+  Identity identity(Rank rank) const {
+    return {
+        "job", attempt, rank, ranks_, rank % 8, format("node-%d", rank.value() / 8), format("GPU-%d", rank.value())};
   }
 
   // The rows of one step, of the ranks that are not silent.
@@ -89,11 +90,11 @@ class MadeUpJob {
     }
     for (const PlannedGroup& group : groups) {
       double last_ms = 0;
-      for (int32_t rank : group.ranks) last_ms = std::max(last_ms, now_ms[static_cast<size_t>(rank)]);
+      for (Rank rank : group.ranks) last_ms = std::max(last_ms, now_ms[index_of(rank)]);
       double transfer_ms = &group == &groups.front() ? std::max(group.transfer_ms, slowest_wire_ms) : group.transfer_ms;
       double end_ms = last_ms + transfer_ms;
       for (size_t in_comm = 0; in_comm < group.ranks.size(); ++in_comm) {
-        size_t rank = static_cast<size_t>(group.ranks[in_comm]);
+        size_t rank = index_of(group.ranks[in_comm]);
         double in_ms = end_ms - now_ms[rank];
         double one_ms = transfer_ms / static_cast<double>(group.count);
         CommStep comm;
@@ -133,7 +134,7 @@ class MadeUpJob {
       row.phase_ns[static_cast<size_t>(Phase::kEval)] = ns(entry.eval_ms);
       if (ring_flows) add_flows(rank, plans, row);
       if (entry.unseen) hide_gpu_times(row);
-      if (!entry.silent) sent.emplace_back(identity(static_cast<int32_t>(rank)), row);
+      if (!entry.silent) sent.emplace_back(identity(rank_at(rank)), row);
     }
     start_unix_ns_ += ns(longest_ms);
     return sent;
@@ -196,8 +197,8 @@ class MadeUpJob {
 };
 
 // The ranks that the open verdicts accuse.
-inline std::set<int32_t> accused(const DiagnosisEngine& engine) {
-  std::set<int32_t> ranks;
+inline std::set<Rank> accused(const DiagnosisEngine& engine) {
+  std::set<Rank> ranks;
   for (const Verdict& verdict : engine.verdicts("job")) {
     if (verdict.state != VerdictState::kCleared)
       ranks.insert(verdict.culprit.ranks.begin(), verdict.culprit.ranks.end());

@@ -41,19 +41,19 @@ RankRows::Iterator RankRows::end() const {
   return {this, window_.order().size()};
 }
 
-RankRows::Iterator RankRows::find(int32_t rank) const {
+RankRows::Iterator RankRows::find(Rank rank) const {
   const int32_t slot = window_.slot_of(rank);
   if (slot < 0 || !here(static_cast<size_t>(slot))) return end();
   window_.order();  // up to date, and with it the places
   return {this, window_.place_of_slot_[static_cast<size_t>(slot)]};
 }
 
-bool RankRows::contains(int32_t rank) const {
+bool RankRows::contains(Rank rank) const {
   const int32_t slot = window_.slot_of(rank);
   return slot >= 0 && here(static_cast<size_t>(slot));
 }
 
-const RankStep& RankRows::at(int32_t rank) const {
+const RankStep& RankRows::at(Rank rank) const {
   return frame_.rows[static_cast<size_t>(window_.slot_of(rank))];
 }
 
@@ -61,8 +61,8 @@ StepNumber RankRows::step() const {
   return frame_.number;
 }
 
-int32_t JobWindow::slot_of(int32_t rank) const {
-  const Slot* slot = rank < 0 ? nullptr : slot_of_rank_.find(static_cast<size_t>(rank));
+int32_t JobWindow::slot_of(Rank rank) const {
+  const Slot* slot = rank < 0_rank ? nullptr : slot_of_rank_.find(index_of(rank));
   return slot == nullptr ? -1 : slot->number;
 }
 
@@ -78,9 +78,9 @@ const std::vector<uint32_t>& JobWindow::order() const {
   return order_;
 }
 
-int32_t JobWindow::add_slot(int32_t rank) {
-  if (rank < 0 || rank >= kRanksMax) return -1;
-  Slot& slot = slot_of_rank_.at(static_cast<size_t>(rank));
+int32_t JobWindow::add_slot(Rank rank) {
+  if (rank < 0_rank || rank >= Rank{kRanksMax}) return -1;
+  Slot& slot = slot_of_rank_.at(index_of(rank));
   if (slot.number < 0) {
     slot.number = static_cast<int32_t>(rank_of_slot_.size());
     rank_of_slot_.push_back(rank);
@@ -106,30 +106,30 @@ void JobWindow::add_comm(const Identity& identity, const CommInit& comm) {
   join(members, comm.rank_in_comm, identity.rank);
 }
 
-void JobWindow::join(CommMembers& members, int32_t rank_in_comm, int32_t rank) {
+void JobWindow::join(CommMembers& members, int32_t rank_in_comm, Rank rank) {
   auto [at, fresh] = members.world_rank.try_emplace(rank_in_comm, rank);
   if (!fresh && at->second == rank) return;
   at->second = rank;
   parts_known_ = false;
 }
 
-const std::unordered_map<int32_t, int32_t>& JobWindow::parts() const {
+const std::unordered_map<Rank, Rank>& JobWindow::parts() const {
   if (parts_known_) return parts_;
   parts_known_ = true;
   parts_.clear();
   // Each rank knows one nearer to the first of its part; ways are made shorter as they are gone.
-  auto first_of = [&](int32_t rank) {
-    int32_t first = rank;
+  auto first_of = [&](Rank rank) {
+    Rank first = rank;
     while (parts_[first] != first) first = parts_[first];
     while (parts_[rank] != first) rank = std::exchange(parts_[rank], first);
     return first;
   };
   for (const auto& [id, members] : comms_) {
-    int32_t first = -1;
+    Rank first = kNoRank;
     for (const auto& [in_comm, rank] : members.world_rank) {
       parts_.try_emplace(rank, rank);
-      const int32_t other = first_of(rank);
-      if (first < 0) {
+      const Rank other = first_of(rank);
+      if (first == kNoRank) {
         first = other;
       } else {
         parts_[other] = first;
@@ -221,7 +221,7 @@ const StepFrame* JobWindow::frame(StepNumber number) const {
   return found == steps_.end() ? nullptr : &found->second;
 }
 
-bool JobWindow::has_step(int32_t rank, StepNumber number) const {
+bool JobWindow::has_step(Rank rank, StepNumber number) const {
   const StepFrame* found = frame(number);
   const int32_t slot = slot_of(rank);
   return found != nullptr && slot >= 0 && static_cast<size_t>(slot) < found->state.size() &&
@@ -243,9 +243,9 @@ int64_t JobWindow::unknown_steps(StepNumber after) const {
                        [](const auto& step) { return step.second.known.empty(); });
 }
 
-int64_t JobWindow::unknown_steps(StepNumber after, const std::vector<int32_t>& ranks) const {
+int64_t JobWindow::unknown_steps(StepNumber after, const std::vector<Rank>& ranks) const {
   return std::count_if(steps_.upper_bound(after), steps_.end(), [&](const auto& step) {
-    return std::any_of(ranks.begin(), ranks.end(), [&](int32_t rank) { return step.second.unknown.contains(rank); });
+    return std::any_of(ranks.begin(), ranks.end(), [&](Rank rank) { return step.second.unknown.contains(rank); });
   });
 }
 
@@ -316,11 +316,11 @@ void JobWindow::remember(int64_t attempt) {
   }
 }
 
-int32_t JobWindow::world_rank(CommId comm_id, int32_t rank_in_comm) const {
+Rank JobWindow::world_rank(CommId comm_id, int32_t rank_in_comm) const {
   auto comm = comms_.find(comm_id);
-  if (comm == comms_.end()) return -1;
+  if (comm == comms_.end()) return kNoRank;
   auto member = comm->second.world_rank.find(rank_in_comm);
-  return member == comm->second.world_rank.end() ? -1 : member->second;
+  return member == comm->second.world_rank.end() ? kNoRank : member->second;
 }
 
 double quantile(std::vector<double> values, double q) {

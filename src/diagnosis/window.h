@@ -30,9 +30,9 @@ namespace lockstep {
 
 struct CommMembers {
   int32_t size = 0;
-  std::string name;                       // as it was told; empty: it was not
-  int32_t nodes = 0;                      // hosts it spans; 0: not told
-  std::map<int32_t, int32_t> world_rank;  // rank in communicator -> rank in job
+  std::string name;                    // as it was told; empty: it was not
+  int32_t nodes = 0;                   // hosts it spans; 0: not told
+  std::map<int32_t, Rank> world_rank;  // by rank in the communicator
 };
 
 // One rank in one step, with what detectors derive from the summary.
@@ -50,7 +50,7 @@ struct StepFrame;
 class RankRows {
  public:
   struct Entry {
-    int32_t first;
+    Rank first;
     const RankStep& second;
   };
   class Iterator {
@@ -75,9 +75,9 @@ class RankRows {
       : window_(window), frame_(frame), known_(known) {}
   Iterator begin() const;
   Iterator end() const;
-  Iterator find(int32_t rank) const;
-  bool contains(int32_t rank) const;
-  const RankStep& at(int32_t rank) const;  // the rank must be there
+  Iterator find(Rank rank) const;
+  bool contains(Rank rank) const;
+  const RankStep& at(Rank rank) const;  // the rank must be there
   size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
   StepNumber step() const;
@@ -149,7 +149,7 @@ struct StepFacts {
   double comm_ns = 0;
   double most_own_ns = 0;    // the rank with the most own time, against the median
   double checkpoint_ns = 0;  // the longest of the ranks', whose it was, and the median
-  int32_t checkpoint_rank = -1;
+  Rank checkpoint_rank = kNoRank;
   double checkpoint_median_ns = 0;
   double flops = 0, tokens = 0;  // that ranks told, mean over those that did; 0: none
 };
@@ -186,21 +186,21 @@ class JobWindow {
   // The others that sent it: of their numbers only what the host told holds (duration, phases).
   const RankRows* unknown(StepNumber number) const;
   const StepFrame* frame(StepNumber number) const;
-  bool has_step(int32_t rank, StepNumber number) const;  // it has sent it, and the window remembers
+  bool has_step(Rank rank, StepNumber number) const;  // it has sent it, and the window remembers
   // How many steps behind `after` are unknown: for every rank that sent them; for at least one of these ranks.
   int64_t unknown_steps(StepNumber after) const;
-  int64_t unknown_steps(StepNumber after, const std::vector<int32_t>& ranks) const;
+  int64_t unknown_steps(StepNumber after, const std::vector<Rank>& ranks) const;
   StepNumber newest_step() const;
   StepNumber first_step() const { return first_step_; }
 
-  const std::map<int32_t, Identity>& ranks() const { return ranks_; }
+  const std::map<Rank, Identity>& ranks() const { return ranks_; }
   int32_t world_size() const { return world_size_.value(); }
   // World rank of a member; -1: not known.
-  int32_t world_rank(CommId comm_id, int32_t rank_in_comm) const;
+  Rank world_rank(CommId comm_id, int32_t rank_in_comm) const;
   const std::map<CommId, CommMembers>& comms() const { return comms_; }
   // Which part of the job a rank is in: ranks are in one part where groups join them, directly or through others. Only
   // ranks that are in a group.
-  const std::unordered_map<int32_t, int32_t>& parts() const;
+  const std::unordered_map<Rank, Rank>& parts() const;
 
   // Takes the facts of the steps that have become complete since; `facts` is in order of steps.
   void remember(int64_t attempt);
@@ -209,22 +209,22 @@ class JobWindow {
 
   // Ranks have a slot each, from 0, in the order in which they were first heard of.
   size_t slots() const { return rank_of_slot_.size(); }
-  int32_t rank_of(size_t slot) const { return rank_of_slot_[slot]; }
-  int32_t slot_of(int32_t rank) const;                 // -1: none
+  Rank rank_of(size_t slot) const { return rank_of_slot_[slot]; }
+  int32_t slot_of(Rank rank) const;                    // -1: none
   const std::vector<uint32_t>& order() const;          // slots by rank
   uint64_t rows_added() const { return rows_added_; }  // grows with every summary: what was made of all of them is void
 
  private:
   friend class RankRows;
-  int32_t add_slot(int32_t rank);
+  int32_t add_slot(Rank rank);
   void note_typical();
   std::map<StepNumber, StepFrame> steps_;
-  std::map<int32_t, Identity> ranks_;
+  std::map<Rank, Identity> ranks_;
   struct Slot {
     int32_t number = -1;  // none
   };
   SparseRows<Slot, 1024> slot_of_rank_;
-  std::vector<int32_t> rank_of_slot_;
+  std::vector<Rank> rank_of_slot_;
   std::vector<StepNumber> newest_of_slot_;   // -1: has sent no step
   std::vector<uint64_t> comms_sum_of_slot_;  // of the communicators it told last: they seldom change
   size_t reporting_ = 0;                     // slots that have sent a step
@@ -236,9 +236,9 @@ class JobWindow {
   int far_rows_ = 0;
   std::deque<StepFacts> facts_;
   StepNumber remembered_ = kNoStep;  // newest step in facts_ of this window
-  void join(CommMembers& members, int32_t rank_in_comm, int32_t rank);
+  void join(CommMembers& members, int32_t rank_in_comm, Rank rank);
   std::map<CommId, CommMembers> comms_;
-  mutable std::unordered_map<int32_t, int32_t> parts_;
+  mutable std::unordered_map<Rank, Rank> parts_;
   mutable bool parts_known_ = false;
   MostReported<int32_t> world_size_;
   StepNumber first_step_ = kNoStep;

@@ -87,15 +87,15 @@ TEST(JobWindow, TheWorldSizeIsWhatMostRanksTellAndARankFarOutCostsLittle) {
   MadeUpJob job(4);
   JobWindow window;
   job.play(window, 0_step, 3_step);
-  Identity absurd = job.identity(1);
+  Identity absurd = job.identity(1_rank);
   absurd.world_size = 10'000'000;
   window.add_rank(absurd);
-  absurd.rank = JobWindow::kRanksMax - 1;
+  absurd.rank = Rank{JobWindow::kRanksMax - 1};
   window.add_step(absurd, job.step(3_step).front().second);
   EXPECT_EQ(window.world_size(), 4);
-  EXPECT_EQ(window.slot_of(JobWindow::kRanksMax - 1), 4);
-  EXPECT_EQ(window.slot_of(JobWindow::kRanksMax - 2), -1);
-  window.add_rank(job.identity(1));
+  EXPECT_EQ(window.slot_of(Rank{JobWindow::kRanksMax} - 1), 4);
+  EXPECT_EQ(window.slot_of(Rank{JobWindow::kRanksMax} - 2), -1);
+  window.add_rank(job.identity(1_rank));
   EXPECT_EQ(window.world_size(), 4);
 }
 
@@ -113,12 +113,12 @@ TEST(JobWindow, ARowThatComesTwiceCountsOnce) {
 TEST(JobWindow, KnowsWhichRankOfTheJobIsBehindARankOfACommunicator) {
   MadeUpJob job(4);
   JobWindow window;
-  window.add_comm(job.identity(3), {.comm_id = CommId{9}, .size = 2, .rank_in_comm = 1});
-  EXPECT_EQ(window.world_rank(CommId{9}, 1), 3);
-  EXPECT_EQ(window.world_rank(CommId{9}, 0), -1);
-  EXPECT_EQ(window.world_rank(CommId{8}, 0), -1);
+  window.add_comm(job.identity(3_rank), {.comm_id = CommId{9}, .size = 2, .rank_in_comm = 1});
+  EXPECT_EQ(window.world_rank(CommId{9}, 1), 3_rank);
+  EXPECT_EQ(window.world_rank(CommId{9}, 0), kNoRank);
+  EXPECT_EQ(window.world_rank(CommId{8}, 0), kNoRank);
   job.play(window, 0_step, 0_step);  // rows tell of their communicators too
-  EXPECT_EQ(window.world_rank(testing::kWorldComm, 2), 2);
+  EXPECT_EQ(window.world_rank(testing::kWorldComm, 2), 2_rank);
 }
 
 TEST(JobWindow, AStepWithMissingGpuTimesIsUnknownForItsRankAloneAndCompleteAllTheSame) {
@@ -127,12 +127,12 @@ TEST(JobWindow, AStepWithMissingGpuTimesIsUnknownForItsRankAloneAndCompleteAllTh
   job.play(window, 0_step, 5_step,
            [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[2].unseen = step == 4_step; });
   EXPECT_EQ(window.complete_steps(), (std::vector<StepNumber>{2_step, 3_step, 4_step, 5_step}));
-  EXPECT_FALSE(window.step(4_step)->contains(2));
-  EXPECT_TRUE(window.unknown(4_step)->contains(2));
+  EXPECT_FALSE(window.step(4_step)->contains(2_rank));
+  EXPECT_TRUE(window.unknown(4_step)->contains(2_rank));
   EXPECT_EQ(window.step(4_step)->size(), 3u);
   EXPECT_EQ(window.unknown(5_step)->size(), 0u);
-  EXPECT_EQ(window.unknown_steps(kNoStep, {2}), 1);
-  EXPECT_EQ(window.unknown_steps(kNoStep, {1}), 0);
+  EXPECT_EQ(window.unknown_steps(kNoStep, {2_rank}), 1);
+  EXPECT_EQ(window.unknown_steps(kNoStep, {1_rank}), 0);
   EXPECT_EQ(window.unknown_steps(kNoStep), 0);
 }
 
@@ -143,9 +143,9 @@ TEST(JobWindow, LostRecordsMakeAStepUnknownUntilItIsSentAgainWhole) {
   StepSummary lossy = rows[0].second;
   lossy.records_lost = 1;
   window.add_step(rows[0].first, lossy);
-  EXPECT_TRUE(window.unknown(7_step)->contains(0));
+  EXPECT_TRUE(window.unknown(7_step)->contains(0_rank));
   window.add_step(rows[0].first, rows[0].second);
-  EXPECT_TRUE(window.step(7_step)->contains(0));
+  EXPECT_TRUE(window.step(7_step)->contains(0_rank));
   EXPECT_TRUE(window.unknown(7_step)->empty());
 }
 

@@ -16,8 +16,8 @@ struct DetailRequest {
   std::string job_id;
   int64_t attempt = 0;
   StepNumber from_step;
-  StepNumber to_step;          // inclusive
-  std::vector<int32_t> ranks;  // sorted; empty: all of the job
+  StepNumber to_step;       // inclusive
+  std::vector<Rank> ranks;  // sorted; empty: all of the job
   bool operator==(const DetailRequest&) const = default;
 };
 inline constexpr int64_t kDetailStepsMax = 64;      // in one request
@@ -27,7 +27,7 @@ inline constexpr size_t kDetailRanksMax = 131'072;  // likewise
 struct StackRequest {
   std::string job_id;
   int64_t attempt = 0;
-  std::vector<int32_t> ranks;  // sorted, 1 to kStackRanksMax
+  std::vector<Rank> ranks;  // sorted, 1 to kStackRanksMax
   bool operator==(const StackRequest&) const = default;
 };
 inline constexpr size_t kStackRanksMax = 64;  // in one request

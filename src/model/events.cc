@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "model/attempt.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 
@@ -28,7 +29,6 @@ namespace {
 // Bounds that no job reaches, far enough from the end of the numbers that sums over a window cannot overflow.
 constexpr int64_t kDayNs = 86'400'000'000'000;
 constexpr int64_t kCountMost = 1'000'000'000'000'000;
-constexpr int64_t kRanksMost = 10'000'000;
 constexpr int64_t kTimeMost = INT64_MAX / 4;       // any two differ by a number
 constexpr int64_t kQuietMost = 10 * 366 * kDayNs;  // a job may hang for a long time
 
@@ -300,7 +300,7 @@ Attributes to_resource(const Identity& identity) {
   return {{"service.name", "lockstep-agent"},
           {"lockstep.job_id", identity.job_id},
           {"lockstep.attempt", identity.attempt},
-          {"lockstep.rank", static_cast<int64_t>(identity.rank)},
+          {"lockstep.rank", static_cast<int64_t>(identity.rank.value())},
           {"lockstep.world_size", static_cast<int64_t>(identity.world_size)},
           {"lockstep.local_rank", static_cast<int64_t>(identity.local_rank)},
           {"host.name", identity.host},
@@ -330,12 +330,12 @@ Result<Identity> identity_from_resource(const Attributes& resource) {
     return Error{format("lockstep.attempt %lld is not one any job reaches (0 to %lld)",
                         static_cast<long long>(identity.attempt), static_cast<long long>(kAttemptMost))};
   }
-  if (rank < 0 || rank > 10'000'000 || world_size < 0 || world_size > 10'000'000 ||
+  if (rank < 0 || rank > kRanksMost || world_size < 0 || world_size > kRanksMost ||
       (world_size > 0 && rank >= world_size)) {
     return Error{format("lockstep.rank %lld does not fit lockstep.world_size %lld", static_cast<long long>(rank),
                         static_cast<long long>(world_size))};
   }
-  identity.rank = static_cast<int32_t>(rank);
+  identity.rank = Rank{static_cast<int32_t>(rank)};
   identity.world_size = static_cast<int32_t>(world_size);
   return identity;
 }
@@ -503,39 +503,6 @@ Result<CommInit> comm_init_from_record(const LogRecord& record) {
   return comm;
 }
 
-std::string ranks_text(std::span<const int32_t> ranks) {
-  std::string text;
-  for (size_t at = 0; at < ranks.size();) {
-    // As far as the steps are even: "first-last", or "first-last/step".
-    size_t end = at + 1;
-    int32_t step = end < ranks.size() ? ranks[end] - ranks[at] : 0;
-    while (step > 0 && end < ranks.size() && ranks[end] - ranks[end - 1] == step) ++end;
-    if (end - at < 3) end = at + 1;
-    text += format("%s%d", text.empty() ? "" : ",", ranks[at]);
-    if (end - at > 1) text += format(step == 1 ? "-%d" : "-%d/%d", ranks[end - 1], step);
-    at = end;
-  }
-  return text;
-}
-
-Result<std::vector<int32_t>> ranks_from_text(std::string_view text, size_t most) {
-  std::vector<int32_t> ranks;
-  for (std::string_view part : split(text, ',')) {
-    size_t slash = part.find('/');
-    std::string_view range = part.substr(0, slash);
-    size_t dash = range.find('-');
-    std::optional<int64_t> first = parse_int(range.substr(0, dash));
-    std::optional<int64_t> last = dash == std::string_view::npos ? first : parse_int(range.substr(dash + 1));
-    std::optional<int64_t> step = slash == std::string_view::npos ? 1 : parse_int(part.substr(slash + 1));
-    if (!first || !last || !step || *first < 0 || *last < *first || *last > kRanksMost || *step < 1)
-      return Error{format("\"%.40s\" is not a rank, nor FIRST-LAST, nor FIRST-LAST/STEP", std::string(part).c_str())};
-    if (static_cast<size_t>((*last - *first) / *step) >= most - ranks.size())
-      return Error{format("more than %zu ranks in a list", most)};
-    for (int64_t rank = *first; rank <= *last; rank += *step) ranks.push_back(static_cast<int32_t>(rank));
-  }
-  return ranks;
-}
-
 LogRecord to_record(const CommGroup& group, int64_t time_unix_ns) {
   LogRecord record = record_of(kEventCommGroup, time_unix_ns);
   record.attributes = {{"name", group.name}, {"ranks", ranks_text(group.ranks)}};
@@ -548,7 +515,7 @@ Result<CommGroup> comm_group_from_record(const LogRecord& record) {
   if (group.name.empty() || group.name.size() > kIdentityTextMax || has_control_characters(group.name))
     return Error{format("comm.group: a name of %zu bytes (1 to %zu), or one with control characters", group.name.size(),
                         kIdentityTextMax)};
-  Result<std::vector<int32_t>> ranks = ranks_from_text(find_string(record.attributes, "ranks"), kGroupRanksMax);
+  Result<std::vector<Rank>> ranks = ranks_from_text(find_string(record.attributes, "ranks"), kGroupRanksMax);
   if (!ranks.ok()) return Error{"comm.group: " + ranks.error()};
   if (ranks->empty()) return Error{"comm.group: no ranks"};
   group.ranks = std::move(*ranks);
@@ -567,7 +534,7 @@ LogRecord to_record(const CommRas& ras, int64_t time_unix_ns) {
   record.severity = 13;  // WARN
   ValueList missing;
   for (const RasMissing& rank : std::span(ras.missing).first(std::min(ras.missing.size(), kRasMissingMax))) {
-    ValueList list = row({rank.rank, rank.pid, rank.unresponsive ? 1 : 0, rank.considered_dead ? 1 : 0});
+    ValueList list = row({rank.rank_in_comm, rank.pid, rank.unresponsive ? 1 : 0, rank.considered_dead ? 1 : 0});
     list.emplace_back(rank.host.substr(0, kIdentityTextMax));
     missing.emplace_back(std::move(list));
   }
@@ -576,8 +543,8 @@ LogRecord to_record(const CommRas& ras, int64_t time_unix_ns) {
     ValueList list;
     list.emplace_back(function.function);
     for (int64_t number : {function.launched, function.launched_most, function.ranks_count}) list.emplace_back(number);
-    for (size_t i = 0; i < std::min(function.ranks.size(), kRasBehindRanksMax); ++i)
-      list.emplace_back(static_cast<int64_t>(function.ranks[i]));
+    for (size_t i = 0; i < std::min(function.ranks_in_comm.size(), kRasBehindRanksMax); ++i)
+      list.emplace_back(static_cast<int64_t>(function.ranks_in_comm[i]));
     behind.emplace_back(std::move(list));
   }
   record.attributes = {{"comm_id", static_cast<int64_t>(ras.comm_id.value())},
@@ -604,7 +571,7 @@ Result<CommRas> comm_ras_from_record(const LogRecord& record) {
     for (const Value& item : *missing) {
       RowReader row(item);
       RasMissing rank;
-      rank.rank = static_cast<int32_t>(row.next_in(-1, kRanksMost));
+      rank.rank_in_comm = static_cast<int32_t>(row.next_in(-1, kRanksMost));
       rank.pid = row.next_in(-1, INT32_MAX);
       rank.unresponsive = row.next() != 0;
       rank.considered_dead = row.next() != 0;
@@ -624,8 +591,8 @@ Result<CommRas> comm_ras_from_record(const LogRecord& record) {
       function.launched = row.next_count();
       function.launched_most = row.next_count();
       function.ranks_count = row.next_in(0, kRanksMost);
-      while (row.more() && function.ranks.size() < kRasBehindRanksMax)
-        function.ranks.push_back(static_cast<int32_t>(row.next_in(0, kRanksMost)));
+      while (row.more() && function.ranks_in_comm.size() < kRasBehindRanksMax)
+        function.ranks_in_comm.push_back(static_cast<int32_t>(row.next_in(0, kRanksMost)));
       if (!row.ok() || row.more() || has_control_characters(function.function))
         return Error{format("comm.ras: row %zu of behind is malformed", ras.behind.size())};
       ras.behind.push_back(std::move(function));

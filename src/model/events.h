@@ -35,8 +35,8 @@ struct CommInit {
 
 // A process group as the training framework told it: the communicator with the same members has this name.
 struct CommGroup {
-  std::string name;            // "tp", "dp_cp", ...: a mesh dimension, or a description
-  std::vector<int32_t> ranks;  // of the job, in the order of the group
+  std::string name;         // "tp", "dp_cp", ...: a mesh dimension, or a description
+  std::vector<Rank> ranks;  // of the job, in the order of the group
   bool operator==(const CommGroup&) const = default;
 };
 inline constexpr size_t kGroupRanksMax = 131'072;
@@ -49,7 +49,7 @@ struct Gap {
 
 // A communicator in trouble, as NCCL's in-job service (RAS) tells it.
 struct RasMissing {
-  int32_t rank = -1;  // in the communicator
+  int32_t rank_in_comm = -1;
   std::string host;
   int64_t pid = -1;           // -1: not told
   bool unresponsive = false;  // its process did not answer; false: it answered, but has no such communicator
@@ -59,9 +59,9 @@ struct RasMissing {
 struct RasBehind {       // ranks that have launched fewest of one function: the others wait for them
   std::string function;  // "Unknown": all functions together
   int64_t launched = 0;
-  int64_t launched_most = 0;   // by any rank
-  int64_t ranks_count = 0;     // that stand at `launched`
-  std::vector<int32_t> ranks;  // the first kRasBehindRanksMax of them; ranks in the communicator
+  int64_t launched_most = 0;           // by any rank
+  int64_t ranks_count = 0;             // that stand at `launched`
+  std::vector<int32_t> ranks_in_comm;  // the first kRasBehindRanksMax of them
   bool operator==(const RasBehind&) const = default;
 };
 struct CommRas {
@@ -102,10 +102,5 @@ inline constexpr size_t kCommsPerStepMax = 4096;
 inline constexpr size_t kFlowsPerStepMax = 65536;
 inline constexpr size_t kScalarsPerStepMax = 64;
 inline constexpr size_t kScalarNameMax = 64;
-
-// "0-3,8,10-11", as ranks are written where they are many; "" for none.
-std::string ranks_text(std::span<const int32_t> ranks);
-// At most `most` of them; one clear line on error.
-Result<std::vector<int32_t>> ranks_from_text(std::string_view text, size_t most);
 
 }  // namespace lockstep

@@ -16,7 +16,6 @@ constexpr size_t kAdviceMax = 512;
 constexpr int64_t kCodeMost = 0xFFFFFFFF;  // an error word of the hardware at most
 constexpr int64_t kCountMost = 1'000'000'000'000'000;
 constexpr int64_t kPidMost = 1 << 22;  // PID_MAX_LIMIT of 64-bit kernels
-constexpr int64_t kRanksMost = 10'000'000;
 
 // OTLP's severity numbers: INFO, INFO4, WARN, ERROR.
 constexpr int32_t kNumbers[] = {9, 12, 13, 17};
@@ -140,7 +139,7 @@ LogRecord to_record(const NodeEvent& event) {
   number("pid", event.pid, -1);
   text("process", event.process, kIdentityTextMax);
   text("job_id", event.job_id, kIdentityTextMax);
-  number("rank", event.rank, -1);
+  number("rank", event.rank.value(), -1);
   text("meaning", event.meaning, kAdviceMax);
   text("action", event.action, kAdviceMax);
   text("source", event.source, kNameMax);
@@ -167,7 +166,7 @@ Result<NodeEvent> node_event_from_record(const LogRecord& record) {
   event.pid = static_cast<int32_t>(reader.number("pid", -1, -1, kPidMost));
   event.process = reader.text("process", kIdentityTextMax);
   event.job_id = reader.text("job_id", kIdentityTextMax);
-  event.rank = static_cast<int32_t>(reader.number("rank", -1, -1, kRanksMost));
+  event.rank = Rank{static_cast<int32_t>(reader.number("rank", -1, -1, kRanksMost))};
   event.text = reader.body(kTextMax);
   event.meaning = reader.text("meaning", kAdviceMax);
   event.action = reader.text("action", kAdviceMax);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "model/ids.h"
 #include "model/telemetry.h"
 
 namespace lockstep {
@@ -30,7 +31,7 @@ struct NodeEvent {
   int32_t pid = -1;
   std::string process;  // its name as the kernel gave it
   std::string job_id;   // whose process or GPU it was; empty: nobody's, or not known
-  int32_t rank = -1;
+  Rank rank = kNoRank;
   std::string text;        // the kernel's line, or ours, without line breaks
   std::string meaning;     // for a person: "GPU fell off the bus"
   std::string action;      // what to do: "drain the node, cold reboot"

@@ -20,7 +20,7 @@ NodeEvent full_event() {
   event.pid = 4242;
   event.process = "python3";
   event.job_id = "llama-70b";
-  event.rank = 5;
+  event.rank = 5_rank;
   event.text = "NVRM: Xid (PCI:0000:1b:00): 145, RLW_REMAP Fatal";
   event.meaning = "NVLink5";
   event.action = "reset the GPU";

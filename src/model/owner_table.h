@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "model/gpu.h"
+#include "model/ids.h"
 
 namespace lockstep {
 
 struct Owner {
   std::string job_id;  // as design section 4 orders it: LOCKSTEP_JOB_ID, Slurm, TorchElastic, Kubernetes
   int64_t attempt = 0;
-  int32_t rank = -1;
+  Rank rank = kNoRank;
   std::string user;
   std::string pod_namespace;
   std::string pod;

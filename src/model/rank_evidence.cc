@@ -4,12 +4,12 @@
 
 #include "base/text.h"
 #include "model/events.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kCountMost = 1'000'000'000'000'000;
-constexpr int64_t kRanksMost = 10'000'000;
 
 // One line of at most `most` bytes, not half a character at its end.
 std::string bounded(std::string_view text, size_t most = kEvidenceTextMax) {

@@ -17,7 +17,7 @@ namespace lockstep {
 struct Identity {
   std::string job_id;
   int64_t attempt = 0;
-  int32_t rank = -1;
+  Rank rank = kNoRank;
   int32_t world_size = 0;
   int32_t local_rank = 0;
   std::string host;

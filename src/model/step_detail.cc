@@ -135,9 +135,9 @@ TraceId step_trace_id(std::string_view job_id, int64_t attempt, StepNumber step)
 }
 
 // Hashed are the trace, "/RANK/" and the place: "" for the step, "phase/0", "op/12".
-StepSpanIds::StepSpanIds(const TraceId& trace, int32_t rank) {
+StepSpanIds::StepSpanIds(const TraceId& trace, Rank rank) {
   std::string_view bytes(reinterpret_cast<const char*>(trace.data()), trace.size());
-  hash_ = fnv1a(format("/%d/", rank), fnv1a(bytes, kFnvBasis64, kFnvPrime64), kFnvPrime64);
+  hash_ = fnv1a(format("/%d/", rank.value()), fnv1a(bytes, kFnvBasis64, kFnvPrime64), kFnvPrime64);
 }
 
 SpanId StepSpanIds::step() const {
@@ -159,7 +159,7 @@ SpanId StepSpanIds::at(std::string_view place, size_t index) const {
   return span_id_of(fnv1a(number, fnv1a(place, hash_, kFnvPrime64), kFnvPrime64));
 }
 
-SpanId step_span_id(const TraceId& trace, int32_t rank) {
+SpanId step_span_id(const TraceId& trace, Rank rank) {
   return StepSpanIds(trace, rank).step();
 }
 

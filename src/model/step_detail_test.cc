@@ -8,7 +8,7 @@ namespace lockstep {
 namespace {
 
 Identity rank5() {
-  return {.job_id = "llama-70b", .attempt = 1, .rank = 5, .world_size = 64, .host = "node-0"};
+  return {.job_id = "llama-70b", .attempt = 1, .rank = 5_rank, .world_size = 64, .host = "node-0"};
 }
 
 StepDetail detail_of_two_ops() {
@@ -65,13 +65,13 @@ TEST(StepDetail, AStepHasOneTraceOnAllRanksAndAnotherForEveryOtherStep) {
   EXPECT_NE(trace, step_trace_id("llama-70b", 1, 13_step));
   EXPECT_NE(trace, step_trace_id("llama-70b", 2, 12_step));
   EXPECT_NE(trace, step_trace_id("llama-70c", 1, 12_step));
-  EXPECT_NE(step_span_id(trace, 1), step_span_id(trace, 2));
+  EXPECT_NE(step_span_id(trace, 1_rank), step_span_id(trace, 2_rank));
 }
 
 // The derivation is public (docs/formats/spans.md): these bytes must not change.
 TEST(StepDetail, TheIdOfAStepIsWhatTheDocumentSays) {
   EXPECT_EQ(to_hex(step_trace_id("a", 0, 0_step)), "34783bbc0483d94f708145260f6d19fc");
-  EXPECT_EQ(to_hex(step_span_id(step_trace_id("a", 0, 0_step), 0)), "afb7fceca4b86456");
+  EXPECT_EQ(to_hex(step_span_id(step_trace_id("a", 0, 0_step), 0_rank)), "afb7fceca4b86456");
 }
 
 TEST(StepDetail, EverySpanOfAStepHasItsOwnIdAndTheRankAsParent) {

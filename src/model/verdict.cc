@@ -25,7 +25,7 @@ std::string to_json(const Verdict& verdict) {
       .field("clock_error_us", verdict.clock_error_us)
       .field("sentence", verdict.sentence);
   json.key("culprit").begin_object().key("rank").begin_array();
-  for (int32_t rank : verdict.culprit.ranks) json.number(rank);
+  for (Rank rank : verdict.culprit.ranks) json.number(rank.value());
   json.end_array()
       .field("host", verdict.culprit.host)
       .field("gpu_uuid", verdict.culprit.gpu_uuid)
@@ -55,7 +55,7 @@ std::string to_json(const Verdict& verdict) {
       .key("ranks")
       .begin_array();
   for (size_t i = 0; i < std::min(verdict.victim_ranks.size(), kVictimsReportedMax); ++i)
-    json.number(verdict.victim_ranks[i]);
+    json.number(verdict.victim_ranks[i].value());
   json.end_array().key("groups").begin_array();
   for (const std::string& group : verdict.victim_groups) json.string(group);
   json.end_array().field("gpu_minutes", verdict.victim_gpu_minutes).end_object();

@@ -13,7 +13,7 @@
 namespace lockstep {
 
 struct Culprit {
-  std::vector<int32_t> ranks;
+  std::vector<Rank> ranks;
   std::string host;
   std::string gpu_uuid;
   Layer layer = Layer::kUnknown;
@@ -66,7 +66,7 @@ struct Verdict {
   std::string sentence;
   Culprit culprit;
   std::vector<Claim> chain;
-  std::vector<int32_t> victim_ranks;
+  std::vector<Rank> victim_ranks;
   std::vector<std::string> victim_groups;
   double victim_gpu_minutes = 0;
   std::vector<Alternative> alternatives;

@@ -25,10 +25,10 @@ TEST(Verdict, IsTheDocumentedObjectInItsOrder) {
   verdict.confidence = 0.9;
   verdict.coverage = 1;
   verdict.sentence = "Rank 5 says \"no\".";
-  verdict.culprit = {{5}, "node-0", "GPU-5", Layer::kGpu, "GPU of rank 5", Cause::kSlowCompute};
+  verdict.culprit = {{5_rank}, "node-0", "GPU-5", Layer::kGpu, "GPU of rank 5", Cause::kSlowCompute};
   verdict.chain = {
       {"It is late.", ClaimKind::kSelfTime, "rank 5", 2, "ms", 0, 1, 30_step, 60_step, "/api/jobs/job/ranks/5"}};
-  verdict.victim_ranks = {0, 1};
+  verdict.victim_ranks = {0_rank, 1_rank};
   verdict.victim_groups = {"all 8 ranks"};
   verdict.victim_gpu_minutes = 0.5;
   verdict.alternatives = {{"software", 0.4, "less likely", "a profile"},

@@ -143,7 +143,7 @@ inline constexpr uint16_t kMergedMax = 15;
 
 enum class TextKind : uint8_t {
   kNote = 1,   // the job's own words
-  kGroup = 2,  // a process group: NAME, a tab, its ranks as ranks_text() of model/events.h writes them
+  kGroup = 2,  // a process group: NAME, a tab, its ranks as ranks_text() of model/rank_text.h writes them
 };
 
 struct TextRecord {  // kText; head.time_ns: when the whole text was told

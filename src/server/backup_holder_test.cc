@@ -50,7 +50,7 @@ struct World {
     summary.step = step;
     summary.duration_ns = 1'000'000;
     steps->begin_record(*sequence, kNowNs);
-    steps->append_step({.job_id = "job", .rank = 0, .world_size = 1, .host = "node-0"}, summary, kNowNs);
+    steps->append_step({.job_id = "job", .rank = 0_rank, .world_size = 1, .host = "node-0"}, summary, kNowNs);
     steps->end_record();
   }
   void push(const std::string& metric, double value) {

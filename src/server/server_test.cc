@@ -35,7 +35,7 @@
 namespace lockstep {
 namespace {
 
-Batch step_batch(const std::string& job_id, int32_t rank, StepNumber step) {
+Batch step_batch(const std::string& job_id, Rank rank, StepNumber step) {
   StepSummary summary;
   summary.step = step;
   summary.start_unix_ns = 1'700'000'000'000'000'000 + step.value() * 100'000'000;
@@ -46,7 +46,7 @@ Batch step_batch(const std::string& job_id, int32_t rank, StepNumber step) {
                     .attempt = 0,
                     .rank = rank,
                     .world_size = 8,
-                    .local_rank = rank,
+                    .local_rank = rank.value(),
                     .host = "node-0",
                     .gpu_uuid = ""};
   return Batch{.signal = Signal::kLogs, .groups = {{.resource = to_resource(identity), .logs = {to_record(summary)}}}};
@@ -89,7 +89,7 @@ struct Heard : StoreSubscriber {
       metrics.push_back(std::string(find_string(resource, "host.name")) + " " + point.name);
   }
   void on_step(const Identity& identity, const StepSummary& step, int64_t) override {
-    steps.push_back(format("%d.%lld", identity.rank, static_cast<long long>(step.step.value())));
+    steps.push_back(format("%d.%lld", identity.rank.value(), static_cast<long long>(step.step.value())));
   }
 };
 
@@ -112,11 +112,11 @@ class SinkTest : public ::testing::Test {
 TEST_F(SinkTest, SubscribersHearRecordsInLogOrderWhateverOrderTheDiskAnswersIn) {
   DurableSink sink(log_, applier_, metrics_, 1 << 30, clock_);
   std::vector<std::thread> threads;
-  for (int32_t rank = 0; rank < 8; ++rank) {
+  for (Rank rank : all_ranks(8)) {
     threads.emplace_back([&, rank] {
       for (StepNumber step = 0_step; step < 20_step; ++step) {
         EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", rank, step),
-                              format("%d.%lld", rank, static_cast<long long>(step.value())), 1)
+                              format("%d.%lld", rank.value(), static_cast<long long>(step.value())), 1)
                       .error,
                   AcceptError::kNone);
       }
@@ -154,15 +154,15 @@ TEST_F(SinkTest, AMetricsRequestIsReadOnceForTheStoreAndDiagnosisAndIsInTheLogOn
 TEST_F(SinkTest, WhatTheLogRefusesIsNotStoredAndTheSinkGoesOn) {
   DurableSink sink(log_, applier_, metrics_, 1 << 30, clock_);
   log_.fails = true;
-  AcceptResult refused = sink.accept(Signal::kLogs, step_batch("job", 0, 1_step), "x", 1);
+  AcceptResult refused = sink.accept(Signal::kLogs, step_batch("job", 0_rank, 1_step), "x", 1);
   EXPECT_EQ(refused.error, AcceptError::kUnavailable);
   EXPECT_EQ(refused.message, "no room");
   EXPECT_TRUE(steps_.jobs().empty());
   log_.fails = false;
-  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 1_step), "x", 1).error, AcceptError::kNone);
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0_rank, 1_step), "x", 1).error, AcceptError::kNone);
   EXPECT_EQ(steps_.steps("job", 1_step, 1_step).size(), 1u);
   sink.close();
-  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 2_step), "x", 1).error, AcceptError::kUnavailable);
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0_rank, 2_step), "x", 1).error, AcceptError::kUnavailable);
 }
 
 // A store that fails on the records it is told to, or does not return from them.
@@ -181,7 +181,7 @@ class BadSpanStore final : public SpanStore {
   std::vector<std::string> span_names(std::string_view) const override { return {}; }
   AttributeNames attribute_names() const override { return {}; }
   std::vector<std::string> attribute_values(std::string_view, size_t) const override { return {}; }
-  std::vector<RankDetail> step(std::string_view, int64_t, StepNumber, const std::vector<int32_t>&) const override {
+  std::vector<RankDetail> step(std::string_view, int64_t, StepNumber, const std::vector<Rank>&) const override {
     return {};
   }
   Page<TracedStep> traced_steps(std::string_view, int64_t, size_t) const override { return {}; }
@@ -200,7 +200,7 @@ TEST_F(SinkTest, ARecordThatFailsWhileItIsAppliedHoldsUpNoOther) {
   EXPECT_EQ(counters_.value("lockstep_apply_batches_failed_total", "signal=\"spans\""), 1);
   spans.fails = false;
   EXPECT_EQ(sink.accept_spans({}, "y", 1).error, AcceptError::kNone);
-  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 1_step), "z", 1).error, AcceptError::kNone);
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0_rank, 1_step), "z", 1).error, AcceptError::kNone);
   EXPECT_EQ(spans.taken, 1);
   EXPECT_EQ(steps_.steps("job", 1_step, 1_step).size(), 1u);
   EXPECT_EQ(sink.stuck(INT64_MAX / 2), std::nullopt);
@@ -213,7 +213,7 @@ TEST_F(SinkTest, SaysWhichRecordItIsStuckAt) {
   std::promise<void> release;
   spans.blocks = release.get_future().share();
   std::thread blocked([&] { sink.accept_spans({}, "x", 1); });
-  std::thread behind([&] { sink.accept(Signal::kLogs, step_batch("job", 0, 1_step), "y", 1); });
+  std::thread behind([&] { sink.accept(Signal::kLogs, step_batch("job", 0_rank, 1_step), "y", 1); });
   std::optional<std::string> line;
   while (!line) line = sink.stuck(clock_.monotonic_ns() + 2 * DurableSink::kStuckNs);
   EXPECT_NE(line->find("record 4"), std::string::npos) << *line;
@@ -253,13 +253,13 @@ TEST(SetAside, ARecordInWhichTheServerDiesAgainAndAgainIsLeftOut) {
 
 TEST_F(SinkTest, TooManyBytesWaitingForTheDiskAreTurnedAway) {
   DurableSink sink(log_, applier_, metrics_, 10, clock_);
-  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 0_step), std::string(100, 'x'), 1).error,
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0_rank, 0_step), std::string(100, 'x'), 1).error,
             AcceptError::kNone)
       << "one alone always fits";
   std::atomic<int> overloaded{0};
   std::atomic<int> accepted{0};
   std::vector<std::thread> threads;
-  for (int32_t rank = 0; rank < 8; ++rank) {
+  for (Rank rank : all_ranks(8)) {
     threads.emplace_back([&, rank] {
       for (StepNumber step = 0_step; step < 20_step; ++step) {
         AcceptResult result = sink.accept(Signal::kLogs, step_batch("job", rank, step), "0123456789", 1);
@@ -271,7 +271,7 @@ TEST_F(SinkTest, TooManyBytesWaitingForTheDiskAreTurnedAway) {
   EXPECT_GT(overloaded, 0);
   EXPECT_GT(accepted, 0);
   EXPECT_EQ(heard_.steps.size(), static_cast<size_t>(accepted) + 1);
-  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 0_step), "0123456789", 1).error, AcceptError::kNone)
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0_rank, 0_step), "0123456789", 1).error, AcceptError::kNone)
       << "nothing waits any more";
 }
 
@@ -473,8 +473,7 @@ TEST_F(LockstepdTest, WhatWasAcknowledgedIsThereAfterAKill) {
     ChildProcess server = start(data, &receivers);
     EXPECT_EQ(get(receivers.http, "/readyz").status, 200);
     for (StepNumber step = 0_step; step < 10_step; ++step) {
-      for (int32_t rank = 0; rank < 2; ++rank)
-        ASSERT_EQ(send(receivers.otlp_http, step_batch("crashed job", rank, step)), 200);
+      for (Rank rank : all_ranks(2)) ASSERT_EQ(send(receivers.otlp_http, step_batch("crashed job", rank, step)), 200);
     }
     EXPECT_NE(get(receivers.http, "/api/jobs/crashed%20job").body.find("\"last_step\":9"), std::string::npos)
         << "acknowledged means visible";
@@ -499,7 +498,7 @@ TEST_F(LockstepdTest, WhatWasAcknowledgedIsThereAfterAKill) {
 TEST_F(LockstepdTest, SpansAreThereOnceAfterAKillAndAfterAnOrderlyEnd) {
   const std::string data = folder_.path() + "/data";
   Identity identity{
-      .job_id = "job", .attempt = 0, .rank = 0, .world_size = 1, .local_rank = 0, .host = "h", .gpu_uuid = ""};
+      .job_id = "job", .attempt = 0, .rank = 0_rank, .world_size = 1, .local_rank = 0, .host = "h", .gpu_uuid = ""};
   const int64_t now = SystemClock().unix_ns();
   Receivers receivers;
   auto send_step = [&](StepNumber step) {

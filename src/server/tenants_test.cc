@@ -81,7 +81,7 @@ class Process {
     summary.duration_ns = 100'000'000;
     const Identity identity{.job_id = job,
                             .attempt = 0,
-                            .rank = 0,
+                            .rank = 0_rank,
                             .world_size = 1,
                             .local_rank = 0,
                             .host = "host-of-" + job,

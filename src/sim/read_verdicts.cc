@@ -40,7 +40,7 @@ Result<std::vector<ReadVerdict>> read_verdicts(std::string_view json) {
     verdict.cause = term_of<Cause>(text_of(culprit, "cause")).value_or(Cause::kNone);
     for (simdjson::dom::element rank : list) {
       int64_t number = 0;
-      if (rank.get(number) == simdjson::SUCCESS) verdict.ranks.push_back(static_cast<int32_t>(number));
+      if (rank.get(number) == simdjson::SUCCESS) verdict.ranks.push_back(Rank{static_cast<int32_t>(number)});
     }
     if (item["alternatives"].get(list) != simdjson::SUCCESS) continue;
     for (simdjson::dom::element alternative : list) verdict.alternatives.push_back(text_of(alternative, "culprit"));

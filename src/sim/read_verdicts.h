@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/ids.h"
 #include "model/verdict_terms.h"
 
 namespace lockstep::sim {
@@ -22,7 +23,7 @@ struct ReadVerdict {
   std::optional<VerdictKind> kind;
   std::optional<Layer> layer;
   Cause cause = Cause::kNone;
-  std::vector<int32_t> ranks;
+  std::vector<Rank> ranks;
   std::vector<std::string> alternatives;  // their culprits, best first
   bool operator==(const ReadVerdict&) const = default;
 };

@@ -155,9 +155,9 @@ std::vector<std::string> MemorySpanStore::attribute_values(std::string_view key,
 }
 
 std::vector<RankDetail> MemorySpanStore::step(std::string_view job_id, int64_t attempt, StepNumber step,
-                                              const std::vector<int32_t>& ranks) const {
+                                              const std::vector<Rank>& ranks) const {
   const TraceId trace_id = step_trace_id(job_id, attempt, step);
-  std::map<int32_t, RankDetail> details;
+  std::map<Rank, RankDetail> details;
   SharedLock lock(mutex_);
   for (const Entry& entry : spans_) {
     if (entry.item.span.trace_id != trace_id || !is_of(entry.item, job_id, attempt)) continue;

@@ -33,7 +33,7 @@ class MemorySpanStore final : public SpanStore {
   AttributeNames attribute_names() const override;
   std::vector<std::string> attribute_values(std::string_view key, size_t limit) const override;
   std::vector<RankDetail> step(std::string_view job_id, int64_t attempt, StepNumber step,
-                               const std::vector<int32_t>& ranks) const override;
+                               const std::vector<Rank>& ranks) const override;
   Page<TracedStep> traced_steps(std::string_view job_id, int64_t attempt, size_t limit) const override;
 
  private:

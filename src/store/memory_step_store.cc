@@ -436,16 +436,16 @@ size_t MemoryStepStore::visit_step(std::string_view job_id, int64_t attempt, Ste
 }
 
 MemoryStepStore::Visited MemoryStepStore::visit_rows(
-    std::string_view job_id, int64_t attempt, StepNumber step, std::span<const int32_t> ranks,
+    std::string_view job_id, int64_t attempt, StepNumber step, std::span<const Rank> ranks,
     const std::function<bool(const RankInfo&, const StepSummary&)>& visit) const {
   SharedLock lock(steps_mutex_);
   const Step* held = find_step(job_id, attempt, step);
   if (held == nullptr) return {ranks.size(), ranks.size()};
   const Job& job = *find_job(job_id, attempt);
   Visited visited;
-  auto row = held->rows.lower_bound(ranks.empty() ? 0 : ranks.front());
-  auto info = job.ranks.lower_bound(ranks.empty() ? 0 : ranks.front());
-  for (int32_t rank : ranks) {
+  auto row = held->rows.lower_bound(ranks.empty() ? 0_rank : ranks.front());
+  auto info = job.ranks.lower_bound(ranks.empty() ? 0_rank : ranks.front());
+  for (Rank rank : ranks) {
     while (row != held->rows.end() && row->first < rank) ++row;
     if (row == held->rows.end() || row->first != rank) {
       ++visited.missing;

@@ -85,7 +85,7 @@ class MemoryStepStore final : public StepStore {
     size_t done = 0;     // of the ranks; the next one was not taken
     size_t missing = 0;  // of those done: not here
   };
-  Visited visit_rows(std::string_view job_id, int64_t attempt, StepNumber step, std::span<const int32_t> ranks,
+  Visited visit_rows(std::string_view job_id, int64_t attempt, StepNumber step, std::span<const Rank> ranks,
                      const std::function<bool(const RankInfo&, const StepSummary&)>& visit) const;
   void mark_whole(std::string_view job_id, int64_t attempt, StepNumber step);
   // So many calls of append() for this step are on disk now.
@@ -95,7 +95,7 @@ class MemoryStepStore final : public StepStore {
 
  private:
   struct Step {
-    std::map<int32_t, StepSummary> rows;  // by rank
+    std::map<Rank, StepSummary> rows;  // by rank
     bool is_whole = false;
     uint64_t unsealed = 0;  // calls of append() that are not on disk
   };
@@ -104,7 +104,7 @@ class MemoryStepStore final : public StepStore {
     JobInfo info;             // without ranks; what the next two say counts before it
     StepFollower last_step;
     MostReported<int32_t> world_size;
-    std::map<int32_t, RankInfo> ranks;
+    std::map<Rank, RankInfo> ranks;
     std::map<StepNumber, Step> steps;
   };
   struct Arrival {  // first row of a step: what is dropped first

@@ -103,7 +103,7 @@ class SpanStore {
 
   // Detail of one step by rank; ranks empty: of all that have sent some.
   virtual std::vector<RankDetail> step(std::string_view job_id, int64_t attempt, StepNumber step,
-                                       const std::vector<int32_t>& ranks) const = 0;
+                                       const std::vector<Rank>& ranks) const = 0;
   // Steps of which there is detail, newest first.
   virtual Page<TracedStep> traced_steps(std::string_view job_id, int64_t attempt, size_t limit) const = 0;
 };

@@ -106,23 +106,23 @@ ResourceGroup group_of(std::string service, std::vector<Span> spans) {
   return group;
 }
 
-Identity identity_of(int32_t rank) {
+Identity identity_of(Rank rank) {
   return {.job_id = "llm",
           .attempt = 1,
           .rank = rank,
           .world_size = 8,
-          .local_rank = rank,
+          .local_rank = rank.value(),
           .host = "node-0",
-          .gpu_uuid = "GPU-" + std::to_string(rank)};
+          .gpu_uuid = "GPU-" + std::to_string(rank.value())};
 }
 
-StepDetail detail_of(int32_t rank, StepNumber step, size_t ops) {
+StepDetail detail_of(Rank rank, StepNumber step, size_t ops) {
   StepDetail detail;
   detail.step = step;
-  detail.start_unix_ns = kTime + step.value() * 1000 * kMs + rank * 1000;
+  detail.start_unix_ns = kTime + step.value() * 1000 * kMs + rank.value() * 1000;
   detail.duration_ns = 900 * kMs;
-  detail.left_out = rank == 1 ? 3 : 0;
-  detail.inferred = rank == 2;
+  detail.left_out = rank == 1_rank ? 3 : 0;
+  detail.inferred = rank == 2_rank;
   detail.phases = {{Phase::kForward, "", detail.start_unix_ns, 300 * kMs},
                    {Phase::kOther, "my phase", detail.start_unix_ns + 300 * kMs, 300 * kMs}};
   detail.notes = {{detail.start_unix_ns + 5, "checkpoint soon"}};
@@ -130,7 +130,7 @@ StepDetail detail_of(int32_t rank, StepNumber step, size_t ops) {
     OpSpan op;
     op.comm_id = CommId{0xfeed0000u + i % 3};
     op.comm_size = 8;
-    op.rank_in_comm = rank;
+    op.rank_in_comm = rank.value();
     op.p2p = i % 5 == 4;
     op.function = op.p2p ? "Send" : "AllReduce";
     op.datatype = "bf16";
@@ -138,7 +138,7 @@ StepDetail detail_of(int32_t rank, StepNumber step, size_t ops) {
     op.ordinal = step.value() * 100 + i + 1;
     op.peer = op.p2p ? 3 : -1;
     op.bytes = 1 << (10 + i % 7);
-    op.start_unix_ns = detail.start_unix_ns + static_cast<int64_t>(i) * 2 * kMs + rank * 17;
+    op.start_unix_ns = detail.start_unix_ns + static_cast<int64_t>(i) * 2 * kMs + rank.value() * 17;
     op.enqueued_unix_ns = op.start_unix_ns - 1000 - static_cast<int64_t>(i);
     op.duration_ns = kMs + static_cast<int64_t>(i) * 13;
     op.timed = i % 7 != 6;
@@ -147,7 +147,7 @@ StepDetail detail_of(int32_t rank, StepNumber step, size_t ops) {
   return detail;
 }
 
-ResourceGroup step_group(int32_t rank, const StepDetail& detail) {
+ResourceGroup step_group(Rank rank, const StepDetail& detail) {
   ResourceGroup group;
   group.resource = to_resource(identity_of(rank));
   group.spans = to_spans(identity_of(rank), detail, SampledFor::kPeriodic);
@@ -228,8 +228,8 @@ TEST_P(SpanStoreContract, EverySpanComesBackAsItWasSent) {
 }
 
 TEST_P(SpanStoreContract, StepSpansComeBackAsTheyWereSentAlsoWhereTheirIdsAreNotDerived) {
-  StepDetail detail = detail_of(0, 5_step, 40);
-  ResourceGroup group = step_group(0, detail);
+  StepDetail detail = detail_of(0_rank, 5_step, 40);
+  ResourceGroup group = step_group(0_rank, detail);
   group.spans[7].span_id = {1, 2, 3};                           // an id of its own
   group.spans[9].parent_span_id = {4, 5, 6};                    // another parent
   std::swap(group.spans[11].span_id, group.spans[12].span_id);  // each other's
@@ -238,7 +238,7 @@ TEST_P(SpanStoreContract, StepSpansComeBackAsTheyWereSentAlsoWhereTheirIdsAreNot
   group.spans[15].attributes[1].value = "seven";                         // a step that is no number
   group.spans.erase(group.spans.begin() + 20);                           // a hole in the places
   append(group);
-  ResourceGroup second_half = step_group(3, detail_of(3, 5_step, 40));
+  ResourceGroup second_half = step_group(3_rank, detail_of(3_rank, 5_step, 40));
   second_half.spans.erase(second_half.spans.begin(), second_half.spans.begin() + 25);  // sent in pieces
   append(second_half);
 
@@ -268,12 +268,12 @@ TEST_P(SpanStoreContract, ASpanAppendedAgainIsKeptOnce) {
   EXPECT_EQ(found.items[0].matched, 3u);
   EXPECT_EQ(found.items[0].matching.size(), 3u);
 
-  ResourceGroup step = step_group(0, detail_of(0, 2_step, 10));
+  ResourceGroup step = step_group(0_rank, detail_of(0_rank, 2_step, 10));
   append(step);
   append(step);
   std::vector<RankDetail> ranks = ask().step("llm", 1, 2_step, {});
   ASSERT_EQ(ranks.size(), 1u);
-  EXPECT_EQ(ranks[0].detail, detail_of(0, 2_step, 10));
+  EXPECT_EQ(ranks[0].detail, detail_of(0_rank, 2_step, 10));
   EXPECT_EQ(ask().traced_steps("llm", 1, 10).items[0].ranks, 1u);
   EXPECT_EQ(ask().traced_steps("llm", 1, 10).items[0].spans, 13u);
 }
@@ -374,18 +374,18 @@ TEST_P(SpanStoreContract, NamesOfServicesSpansAndAttributesAreSorted) {
 
 TEST_P(SpanStoreContract, AStepComesBackTypedByRank) {
   for (StepNumber step : {3_step, 4_step}) {
-    for (int32_t rank : {2, 0, 1}) append(step_group(rank, detail_of(rank, step, 20)));
+    for (Rank rank : {2_rank, 0_rank, 1_rank}) append(step_group(rank, detail_of(rank, step, 20)));
   }
   append(group_of("shop", {span_of(1, 1, "get", 0, 5)}));
   std::vector<RankDetail> ranks = ask().step("llm", 1, 4_step, {});
   ASSERT_EQ(ranks.size(), 3u);
-  for (int32_t rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(ranks[static_cast<size_t>(rank)].identity, identity_of(rank));
-    EXPECT_EQ(ranks[static_cast<size_t>(rank)].detail, detail_of(rank, 4_step, 20));
+  for (Rank rank : all_ranks(3)) {
+    EXPECT_EQ(ranks[index_of(rank)].identity, identity_of(rank));
+    EXPECT_EQ(ranks[index_of(rank)].detail, detail_of(rank, 4_step, 20));
   }
-  ranks = ask().step("llm", 1, 4_step, {1, 7});
+  ranks = ask().step("llm", 1, 4_step, {1_rank, 7_rank});
   ASSERT_EQ(ranks.size(), 1u);
-  EXPECT_EQ(ranks[0].identity.rank, 1);
+  EXPECT_EQ(ranks[0].identity.rank, 1_rank);
   EXPECT_TRUE(ask().step("llm", 0, 4_step, {}).empty());
   EXPECT_TRUE(ask().step("llm", 1, 5_step, {}).empty());
   EXPECT_TRUE(ask().step("other", 1, 4_step, {}).empty());
@@ -420,7 +420,7 @@ class Random {
 
   ResourceGroup group() {
     if (below(2) != 0) return service_group();
-    const int32_t rank = static_cast<int32_t>(below(4));
+    const Rank rank{static_cast<int32_t>(below(4))};
     const StepNumber step = StepNumber{static_cast<int64_t>(below(3))};
     ResourceGroup group = step_group(rank, detail_of(rank, step, below(30)));
     if (below(3) == 0) group.spans.resize(1 + below(group.spans.size()));
@@ -482,7 +482,7 @@ void expect_same(const Page<TraceSummary>& a, const Page<TraceSummary>& b) {
 
 void expect_same_steps(const SpanStore& mine, const SpanStore& right) {
   for (StepNumber step = 0_step; step < 3_step; ++step) {
-    for (const std::vector<int32_t>& ranks : {std::vector<int32_t>{}, {1}, {0, 3}}) {
+    for (const std::vector<Rank>& ranks : {std::vector<Rank>{}, {1_rank}, {0_rank, 3_rank}}) {
       std::vector<RankDetail> a = mine.step("llm", 1, step, ranks);
       std::vector<RankDetail> b = right.step("llm", 1, step, ranks);
       ASSERT_EQ(a.size(), b.size());

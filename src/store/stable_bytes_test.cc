@@ -512,24 +512,24 @@ std::string step_file() {
   for (const char* job : {"i", "j"}) {
     writer.begin_job({.job_id = job, .attempt = 1, .world_size = 3, .first_seen_unix_ns = 10, .last_seen_unix_ns = 20});
     for (int number : {0, 1, 2, 5}) {
-      for (int rank = 0; rank < 2; ++rank) {
+      for (Rank rank : all_ranks(2)) {
         steps::RankSeen seen;
         seen.identity.job_id = job;
         seen.identity.attempt = 1;
         seen.identity.rank = decltype(seen.identity.rank)(rank);
         seen.identity.host = "h";
-        seen.last_seen_unix_ns = 15 + rank;
-        seen.ended = rank == 1;
+        seen.last_seen_unix_ns = 15 + rank.value();
+        seen.ended = rank == 1_rank;
         StepSummary summary;
         summary.step = decltype(summary.step)(number);
-        summary.start_unix_ns = 1000 + number * 100 + rank * 7;
-        summary.duration_ns = 90 + number * rank;
-        summary.self_ns = 40 + rank;
-        summary.records_lost = rank;
+        summary.start_unix_ns = 1000 + number * 100 + rank.value() * 7;
+        summary.duration_ns = 90 + number * rank.value();
+        summary.self_ns = 40 + rank.value();
+        summary.records_lost = rank.value();
         summary.quiet_from_unix_ns = number == 1 ? summary.start_unix_ns : 0;
-        summary.split_known = rank == 0;
+        summary.split_known = rank == 0_rank;
         summary.scalars = {{"loss", 0.5 * number}};
-        summary.comms.resize(static_cast<size_t>(rank) + 1);
+        summary.comms.resize(index_of(rank) + 1);
         for (CommStep& comm : summary.comms) comm.gpu_ns = number * 31 % 17;
         summary.flows.resize(number == 2 ? 2 : 0);
         EXPECT_TRUE(writer.add(seen, summary));

@@ -118,14 +118,14 @@ const Backing kBackings[] = {
      }},
 };
 
-Identity identity_of(int32_t rank, std::string job_id = "job", int64_t attempt = 0) {
+Identity identity_of(Rank rank, std::string job_id = "job", int64_t attempt = 0) {
   return {.job_id = std::move(job_id),
           .attempt = attempt,
           .rank = rank,
           .world_size = 8,
           .local_rank = rank % 4,
-          .host = format("node-%d", rank / 4),
-          .gpu_uuid = format("GPU-%d", rank)};
+          .host = format("node-%d", rank.value() / 4),
+          .gpu_uuid = format("GPU-%d", rank.value())};
 }
 
 StepSummary step_of(StepNumber step, int64_t self_ns = 1000) {
@@ -174,22 +174,25 @@ class StepStoreContract : public ::testing::TestWithParam<Backing> {
 TEST_P(StepStoreContract, AnswersRowsSortedByStepAndRankWhateverOrderTheyCameIn) {
   auto store = make();
   for (StepNumber step : {3_step, 1_step, 2_step}) {
-    for (int32_t rank : {5, 0, 3}) store->append_step(identity_of(rank), step_of(step, rank * 10 + step.value()), 100);
+    for (Rank rank : {5_rank, 0_rank, 3_rank})
+      store->append_step(identity_of(rank), step_of(step, rank.value() * 10 + step.value()), 100);
   }
   std::vector<StepRow> rows = store->steps("job", 2_step, 3_step);
   ASSERT_EQ(rows.size(), 6u);
-  std::vector<std::pair<StepNumber, int32_t>> order;
+  std::vector<std::pair<StepNumber, Rank>> order;
   for (const StepRow& row : rows) {
     order.emplace_back(row.summary.step, row.identity.rank);
     EXPECT_EQ(row.identity, identity_of(row.identity.rank));
-    EXPECT_EQ(row.summary, step_of(row.summary.step, row.identity.rank * 10 + row.summary.step.value()));
+    EXPECT_EQ(row.summary, step_of(row.summary.step, row.identity.rank.value() * 10 + row.summary.step.value()));
   }
-  EXPECT_EQ(order, (std::vector<std::pair<StepNumber, int32_t>>{
-                       {2_step, 0}, {2_step, 3}, {2_step, 5}, {3_step, 0}, {3_step, 3}, {3_step, 5}}));
+  EXPECT_EQ(
+      order,
+      (std::vector<std::pair<StepNumber, Rank>>{
+          {2_step, 0_rank}, {2_step, 3_rank}, {2_step, 5_rank}, {3_step, 0_rank}, {3_step, 3_rank}, {3_step, 5_rank}}));
   EXPECT_TRUE(store->steps("job", 4_step, 100_step).empty());
   EXPECT_TRUE(store->steps("other", 0_step, 100_step).empty());
 
-  std::vector<std::pair<StepNumber, int32_t>> visited;
+  std::vector<std::pair<StepNumber, Rank>> visited;
   store->visit_steps("job", 2_step, 3_step, [&](const Identity& identity, const StepSummary& summary) {
     visited.emplace_back(summary.step, identity.rank);
   });
@@ -200,9 +203,9 @@ TEST_P(StepStoreContract, TheSameRowAgainReplacesTheOldOne) {
   auto store = make();
   StepSummary lossy = step_of(1_step, 10);
   lossy.records_lost = 5;
-  store->append_step(identity_of(0), lossy, 100);
-  store->append_step(identity_of(0), lossy, 101);
-  store->append_step(identity_of(0), step_of(1_step, 20), 102);
+  store->append_step(identity_of(0_rank), lossy, 100);
+  store->append_step(identity_of(0_rank), lossy, 101);
+  store->append_step(identity_of(0_rank), step_of(1_step, 20), 102);
   std::vector<StepRow> rows = store->steps("job", 0_step, 10_step);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].summary.self_ns, 20);
@@ -214,22 +217,22 @@ TEST_P(StepStoreContract, TheSameRowAgainReplacesTheOldOne) {
 
 TEST_P(StepStoreContract, KnowsWhereEveryRankStands) {
   auto store = make();
-  store->rank_started(identity_of(1), 50);
-  store->append_step(identity_of(1), step_of(4_step), 100);
-  store->append_step(identity_of(1), step_of(3_step), 110);  // late
-  store->append_comm(identity_of(1), {.comm_id = CommId{9}, .size = 8, .rank_in_comm = 1, .nodes = 2, .name = "world"},
-                     120);
-  store->append_comm(identity_of(1), {.comm_id = CommId{9}, .size = 8, .rank_in_comm = 1, .nodes = 2, .name = "world"},
-                     121);
+  store->rank_started(identity_of(1_rank), 50);
+  store->append_step(identity_of(1_rank), step_of(4_step), 100);
+  store->append_step(identity_of(1_rank), step_of(3_step), 110);  // late
+  store->append_comm(identity_of(1_rank),
+                     {.comm_id = CommId{9}, .size = 8, .rank_in_comm = 1, .nodes = 2, .name = "world"}, 120);
+  store->append_comm(identity_of(1_rank),
+                     {.comm_id = CommId{9}, .size = 8, .rank_in_comm = 1, .nodes = 2, .name = "world"}, 121);
   RankStatus status;
   status.time_unix_ns = 500;
   status.quiet_ns = 77;
-  store->append_status(identity_of(1), status, 130);
+  store->append_status(identity_of(1_rank), status, 130);
   status.time_unix_ns = 400;  // older, came late
   status.quiet_ns = 1;
-  store->append_status(identity_of(1), status, 131);
-  store->rank_lost_records(identity_of(1), 12);
-  store->rank_ended(identity_of(0), true, 90);
+  store->append_status(identity_of(1_rank), status, 131);
+  store->rank_lost_records(identity_of(1_rank), 12);
+  store->rank_ended(identity_of(0_rank), true, 90);
 
   std::optional<JobInfo> job = store->job("job");
   ASSERT_TRUE(job.has_value());
@@ -239,7 +242,7 @@ TEST_P(StepStoreContract, KnowsWhereEveryRankStands) {
   EXPECT_EQ(job->last_step, 4_step);
   ASSERT_EQ(job->ranks.size(), 2u);
   const RankInfo& ended = job->ranks[0];
-  EXPECT_EQ(ended.identity.rank, 0);
+  EXPECT_EQ(ended.identity.rank, 0_rank);
   EXPECT_TRUE(ended.ended && ended.ended_cleanly);
   const RankInfo& rank = job->ranks[1];
   EXPECT_FALSE(rank.ended);
@@ -254,10 +257,10 @@ TEST_P(StepStoreContract, KnowsWhereEveryRankStands) {
 
 TEST_P(StepStoreContract, ANewAttemptTakesThePlaceOfTheOldOne) {
   auto store = make();
-  store->append_step(identity_of(0), step_of(10_step), 100);
-  store->append_step(identity_of(1), step_of(10_step), 100);
-  store->append_step(identity_of(0, "job", 1), step_of(2_step), 200);
-  store->append_step(identity_of(1, "job", 0), step_of(11_step), 300);  // a straggler of the old attempt
+  store->append_step(identity_of(0_rank), step_of(10_step), 100);
+  store->append_step(identity_of(1_rank), step_of(10_step), 100);
+  store->append_step(identity_of(0_rank, "job", 1), step_of(2_step), 200);
+  store->append_step(identity_of(1_rank, "job", 0), step_of(11_step), 300);  // a straggler of the old attempt
   std::vector<JobInfo> jobs = store->jobs();
   ASSERT_EQ(jobs.size(), 1u);
   EXPECT_EQ(jobs[0].attempt, 1);
@@ -270,8 +273,8 @@ TEST_P(StepStoreContract, ANewAttemptTakesThePlaceOfTheOldOne) {
 
 TEST_P(StepStoreContract, ListsJobsByIdAndKeepsThemApart) {
   auto store = make();
-  store->append_step(identity_of(0, "b"), step_of(1_step), 100);
-  store->append_step(identity_of(0, "a"), step_of(7_step), 100);
+  store->append_step(identity_of(0_rank, "b"), step_of(1_step), 100);
+  store->append_step(identity_of(0_rank, "a"), step_of(7_step), 100);
   std::vector<JobInfo> jobs = store->jobs();
   ASSERT_EQ(jobs.size(), 2u);
   EXPECT_EQ(jobs[0].job_id, "a");
@@ -283,7 +286,7 @@ TEST_P(StepStoreContract, ListsJobsByIdAndKeepsThemApart) {
 TEST_P(StepStoreContract, DropsTheOldestRowsBeyondItsLimitAndCountsThem) {
   auto store = make({.step_rows = 40});
   for (StepNumber step = 0_step; step < 100_step; ++step) {
-    for (int32_t rank = 0; rank < 8; ++rank) store->append_step(identity_of(rank), step_of(step), 100 + step.value());
+    for (Rank rank : all_ranks(8)) store->append_step(identity_of(rank), step_of(step), 100 + step.value());
   }
   std::vector<StepRow> rows = store->steps("job", 0_step, 1000_step);
   EXPECT_LE(rows.size(), 40u);
@@ -331,7 +334,7 @@ TEST_P(StepStoreContract, DropsTheOldestLogsBeyondTheirLimit) {
 TEST_P(StepStoreContract, AppendsAndQueriesFromManyThreadsAtOnce) {
   auto store = make({.step_rows = 2000, .logs = 100});
   std::vector<std::thread> threads;
-  for (int32_t rank = 0; rank < 4; ++rank) {
+  for (Rank rank : all_ranks(4)) {
     threads.emplace_back([&, rank] {
       for (StepNumber step = 0_step; step < 1000_step; ++step) {
         store->append_step(identity_of(rank), step_of(step), step.value());
@@ -362,7 +365,7 @@ TEST(MemoryStepStore, CountsBytesToo) {
   for (StepNumber step = 0_step; step < 100_step; ++step) {
     StepSummary summary = step_of(step);
     summary.flows.resize(100);
-    store.append_step(identity_of(0), summary, 1);
+    store.append_step(identity_of(0_rank), summary, 1);
     store.append_log(resource_of("app"), log_of("", std::string(1000, 'x')));
   }
   EXPECT_LE(counters.value("lockstep_store_bytes", "table=\"steps\""), 100'000);
@@ -378,12 +381,12 @@ TEST(MemoryStepStore, ForgetsTheLongestSilentJobWhenThereAreTooManyJobsOrRanks) 
   options.jobs_max = 2;
   options.ranks_max = 4;
   MemoryStepStore store(options, counters);
-  store.append_step(identity_of(0, "old"), step_of(1_step), 100);
-  store.append_step(identity_of(0, "middle"), step_of(1_step), 200);
-  store.append_step(identity_of(0, "new"), step_of(1_step), 300);
+  store.append_step(identity_of(0_rank, "old"), step_of(1_step), 100);
+  store.append_step(identity_of(0_rank, "middle"), step_of(1_step), 200);
+  store.append_step(identity_of(0_rank, "new"), step_of(1_step), 300);
   EXPECT_FALSE(store.job("old").has_value());
   EXPECT_TRUE(store.job("middle").has_value());
-  for (int32_t rank = 0; rank < 6; ++rank) store.append_step(identity_of(rank, "new"), step_of(2_step), 400);
+  for (Rank rank : all_ranks(6)) store.append_step(identity_of(rank, "new"), step_of(2_step), 400);
   EXPECT_FALSE(store.job("middle").has_value());
   EXPECT_EQ(store.job("new")->ranks.size(), 4u);
   EXPECT_EQ(counters.value("lockstep_store_rows_refused_total", "table=\"steps\",reason=\"rank_limit\""), 2);

@@ -6,6 +6,7 @@
 #include "base/characters.h"
 #include "base/text.h"
 #include "model/events.h"
+#include "model/rank_text.h"
 #include "model/step.h"
 
 namespace lockstep {
@@ -36,13 +37,13 @@ Result<std::string> parse_job(std::string_view word) {
 }
 
 // Sorted, each once. ranks_left: a few short lines must not make a list that fills memory.
-Result<std::vector<int32_t>> parse_ranks(std::string_view word, size_t& ranks_left) {
-  std::vector<int32_t> ranks = LOCKSTEP_TRY(ranks_from_text(word, ranks_left));
+Result<std::vector<Rank>> parse_ranks(std::string_view word, size_t& ranks_left) {
+  std::vector<Rank> ranks = LOCKSTEP_TRY(ranks_from_text(word, ranks_left));
   ranks_left -= ranks.size();
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   // No rank at all must not read as every rank.
-  if (ranks.empty() || ranks.front() < 0) return Error{"names no usable rank"};
+  if (ranks.empty() || ranks.front() < 0_rank) return Error{"names no usable rank"};
   return ranks;
 }
 
@@ -66,7 +67,7 @@ Result<StackRequest> parse_stacks(const std::vector<std::string_view>& words, si
   std::string job = LOCKSTEP_TRY(parse_job(words[1]));
   const std::optional<int64_t> attempt = parse_int(words[2]);
   if (!attempt || *attempt < 0) return Error{"has no usable attempt"};
-  std::vector<int32_t> ranks = LOCKSTEP_TRY(parse_ranks(words[3], ranks_left));
+  std::vector<Rank> ranks = LOCKSTEP_TRY(parse_ranks(words[3], ranks_left));
   if (ranks.size() > kStackRanksMax) return Error{format("has more than %zu ranks", kStackRanksMax)};
   return StackRequest{.job_id = std::move(job), .attempt = *attempt, .ranks = std::move(ranks)};
 }

@@ -14,8 +14,9 @@ std::string with(const std::string& line) {
 TEST(Commands, ComeBackAsTheyWere) {
   const CommandList list{
       .cursor = "18a2f0-42",
-      .details = {{"llama 70b/run 3\n", 2, 118_step, 120_step, {0, 1, 2, 3, 12}}, {"j", 0, 5_step, 5_step, {}}},
-      .stacks = {{"llama 70b", 1, {3, 5, 6, 7}}},
+      .details = {{"llama 70b/run 3\n", 2, 118_step, 120_step, {0_rank, 1_rank, 2_rank, 3_rank, 12_rank}},
+                  {"j", 0, 5_step, 5_step, {}}},
+      .stacks = {{"llama 70b", 1, {3_rank, 5_rank, 6_rank, 7_rank}}},
       .unknown = 0};
   Result<CommandList> read = parse_commands(encode_commands(list));
   ASSERT_TRUE(read.ok()) << read.error();
@@ -71,7 +72,7 @@ TEST(Commands, AtTheirLimitsAreTaken) {
   EXPECT_EQ(read->stacks[0].ranks.size(), kStackRanksMax);
   EXPECT_FALSE(parse_commands(with("detail j" + job + " 0 1 1 0")).ok());
   EXPECT_FALSE(parse_commands("lockstep-commands 1\ncursor " + std::string(kCursorBytesMax + 1, '9') + "\n").ok());
-  EXPECT_EQ(parse_commands(with("detail j 0 1 1 3,1,3"))->details[0].ranks, (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(parse_commands(with("detail j 0 1 1 3,1,3"))->details[0].ranks, (std::vector<Rank>{1_rank, 3_rank}));
 }
 
 TEST(Commands, AreBounded) {

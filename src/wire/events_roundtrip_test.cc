@@ -142,7 +142,7 @@ TEST(Events, AGapAndTheEndsOfAJobSurviveTheWire) {
 }
 
 TEST(Events, AnIdentitySurvivesTheWireAsAResource) {
-  Identity identity{"llama-70b", 2, 5, 64, 5, "node-17", "GPU-1234"};
+  Identity identity{"llama-70b", 2, 5_rank, 64, 5, "node-17", "GPU-1234"};
   Batch batch;
   batch.groups.resize(1);
   batch.groups[0].resource = to_resource(identity);
@@ -166,7 +166,7 @@ NodeEvent node_event() {
   event.pid = 4242;
   event.process = "python";
   event.job_id = "llama-70b";
-  event.rank = 0;
+  event.rank = 0_rank;
   event.text = "NVRM: Xid (PCI:0000:1b:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08";
   event.meaning = "NVLink5 link event";
   event.action = "drain and reset";
@@ -268,7 +268,7 @@ TEST(Events, ACommunicatorOrIdentityThatIsNotPossibleIsOneClearLine) {
   Result<Identity> nobody = identity_from_resource({});
   ASSERT_FALSE(nobody.ok());
   EXPECT_EQ(nobody.error(), "the resource has no lockstep.job_id");
-  Result<Identity> outside = identity_from_resource(to_resource({"job", 0, 64, 64, 0, "host", ""}));
+  Result<Identity> outside = identity_from_resource(to_resource({"job", 0, 64_rank, 64, 0, "host", ""}));
   ASSERT_FALSE(outside.ok());
   EXPECT_EQ(outside.error(), "lockstep.rank 64 does not fit lockstep.world_size 64");
 }

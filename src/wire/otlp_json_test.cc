@@ -217,7 +217,7 @@ TEST(OtlpJson, ReadsTheExampleOfTheDocumentation) {
   ASSERT_EQ(batch.record_count(), 1u);
   Result<Identity> identity = identity_from_resource(batch.groups[0].resource);
   ASSERT_TRUE(identity.ok()) << identity.error();
-  EXPECT_EQ(*identity, (Identity{"llama-70b", 0, 5, 64, 5, "node-17", "GPU-6cbdbcb1"}));
+  EXPECT_EQ(*identity, (Identity{"llama-70b", 0, 5_rank, 64, 5, "node-17", "GPU-6cbdbcb1"}));
   Result<StepSummary> step = step_from_record(batch.groups[0].logs[0]);
   ASSERT_TRUE(step.ok()) << step.error();
   EXPECT_EQ(step->step, 12_step);

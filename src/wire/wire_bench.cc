@@ -13,7 +13,7 @@ namespace {
 Batch steps_batch() {
   Batch batch;
   batch.groups.resize(1);
-  batch.groups[0].resource = to_resource({"llama-70b", 0, 5, 64, 5, "node-17", "GPU-6cbdbcb1"});
+  batch.groups[0].resource = to_resource({"llama-70b", 0, 5_rank, 64, 5, "node-17", "GPU-6cbdbcb1"});
   batch.groups[0].scope_name = "lockstep-agent";
   for (StepNumber step = 0_step; step < 100_step; ++step)
     batch.groups[0].logs.push_back(to_record(test::step_summary(step)));

@@ -278,7 +278,7 @@ class World {
     summary.step = StepNumber{static_cast<int64_t>(number) / kRanks};
     summary.start_unix_ns = kStart + static_cast<int64_t>(number);
     summary.duration_ns = row_value(number);
-    const int32_t rank = static_cast<int32_t>(number % kRanks);
+    const Rank rank{static_cast<int32_t>(number % kRanks)};
     steps_->append_step({.job_id = "job", .rank = rank, .world_size = kRanks, .host = "node"}, summary,
                         received_unix_ns);
     steps_->end_record();
@@ -461,7 +461,7 @@ class World {
   void check_steps() {
     std::set<uint64_t> seen;
     steps_->visit_steps("job", 0_step, kLastStep, [&](const Identity& identity, const StepSummary& summary) {
-      const uint64_t number = static_cast<uint64_t>(summary.step.value() * kRanks + identity.rank);
+      const uint64_t number = static_cast<uint64_t>(summary.step.value() * kRanks + identity.rank.value());
       if (!seen.insert(number).second)
         wrong(format("row %llu of steps is there twice", static_cast<unsigned long long>(number)));
       if (summary.duration_ns != row_value(number) || summary.start_unix_ns != kStart + static_cast<int64_t>(number))

@@ -16,43 +16,43 @@ namespace {
 struct Expected {
   const char* name;
   const char* kind;  // empty: no verdict, not even one that was cleared
-  int32_t rank;
+  Rank rank;
   const char* layer;
 };
 
 constexpr Expected kCases[] = {
-    {"ddp_healthy", "", -1, ""},
-    {"ddp_packing", "", -1, ""},
-    {"ddp_gc", "", -1, ""},
-    {"ddp_checkpoint", "", -1, ""},
-    {"ddp_eval", "", -1, ""},
-    {"ddp_warmup_r2", "", -1, ""},
-    {"ddp_logging_r0", "", -1, ""},
-    {"ddp_gpu_r0", "", -1, ""},  // 4 % of a step: the blind spot
-    {"hyb_healthy", "", -1, ""},
-    {"hyb_packing", "", -1, ""},
-    {"hyb_stage", "inefficient", 4, "workload"},
-    {"ddp_input_r3", "slow", 3, "input"},
-    {"ddp_host_r1", "slow", 1, "host"},
-    {"ddp_rarehost_r2", "slow", 2, "host"},
-    {"ddp_link_r2", "slow", 2, "link"},
-    {"hyb_gpu_r6", "slow", 6, "gpu"},
-    {"hyb_host_r3", "slow", 3, "host"},
-    {"hyb_pulse_r3", "slow", 3, "host"},
-    {"hyb_link_r5", "slow", 5, "link"},
-    {"ddp_dead_r2", "hang", 2, "host"},
-    {"hyb_missing_r4", "hang", 4, "software"},
+    {"ddp_healthy", "", kNoRank, ""},
+    {"ddp_packing", "", kNoRank, ""},
+    {"ddp_gc", "", kNoRank, ""},
+    {"ddp_checkpoint", "", kNoRank, ""},
+    {"ddp_eval", "", kNoRank, ""},
+    {"ddp_warmup_r2", "", kNoRank, ""},
+    {"ddp_logging_r0", "", kNoRank, ""},
+    {"ddp_gpu_r0", "", kNoRank, ""},  // 4 % of a step: the blind spot
+    {"hyb_healthy", "", kNoRank, ""},
+    {"hyb_packing", "", kNoRank, ""},
+    {"hyb_stage", "inefficient", 4_rank, "workload"},
+    {"ddp_input_r3", "slow", 3_rank, "input"},
+    {"ddp_host_r1", "slow", 1_rank, "host"},
+    {"ddp_rarehost_r2", "slow", 2_rank, "host"},
+    {"ddp_link_r2", "slow", 2_rank, "link"},
+    {"hyb_gpu_r6", "slow", 6_rank, "gpu"},
+    {"hyb_host_r3", "slow", 3_rank, "host"},
+    {"hyb_pulse_r3", "slow", 3_rank, "host"},
+    {"hyb_link_r5", "slow", 5_rank, "link"},
+    {"ddp_dead_r2", "hang", 2_rank, "host"},
+    {"hyb_missing_r4", "hang", 4_rank, "software"},
     // Made after the rules were written, and right at first sight.
-    {"ddp_silentsave", "", -1, ""},
-    {"hyb_checkpoint", "", -1, ""},
-    {"hyb_eval", "", -1, ""},
-    {"hyb_gc", "", -1, ""},
-    {"hyb_warmup_r5", "", -1, ""},
-    {"ddp_pulse_r1", "slow", 1, "host"},
-    {"ddp_missing_r3", "hang", 3, "software"},
-    {"hyb_input_r2", "slow", 2, "input"},
-    {"hyb_rarehost_r7", "slow", 7, "host"},
-    {"hyb_link_r2", "slow", 2, "link"},
+    {"ddp_silentsave", "", kNoRank, ""},
+    {"hyb_checkpoint", "", kNoRank, ""},
+    {"hyb_eval", "", kNoRank, ""},
+    {"hyb_gc", "", kNoRank, ""},
+    {"hyb_warmup_r5", "", kNoRank, ""},
+    {"ddp_pulse_r1", "slow", 1_rank, "host"},
+    {"ddp_missing_r3", "hang", 3_rank, "software"},
+    {"hyb_input_r2", "slow", 2_rank, "input"},
+    {"hyb_rarehost_r7", "slow", 7_rank, "host"},
+    {"hyb_link_r2", "slow", 2_rank, "link"},
 };
 
 void PrintTo(const Expected& expected, std::ostream* out) {
@@ -126,7 +126,7 @@ TEST_P(H200, IsJudgedRightly) {
 // with busy processes, a process stopped again and again, two at once. Some are over when the recording ends.
 struct Outside {
   const char* name;
-  std::set<std::pair<int32_t, Layer>> culprits;  // with a confirmed verdict at some time, and nobody else
+  std::set<std::pair<Rank, Layer>> culprits;  // with a confirmed verdict at some time, and nobody else
 };
 
 void PrintTo(const Outside& expected, std::ostream* out) {
@@ -137,11 +137,11 @@ class H200Outside : public ::testing::TestWithParam<Outside> {};
 
 TEST_P(H200Outside, EveryCulpritIsNamedAndNobodyElse) {
   DiagnosisEngine engine;
-  std::set<std::pair<int32_t, Layer>> confirmed;
+  std::set<std::pair<Rank, Layer>> confirmed;
   ASSERT_NO_FATAL_FAILURE(play(GetParam().name, engine, [&] {
     for (const Verdict& verdict : engine.verdicts("")) {
       if (verdict.state != VerdictState::kConfirmed) continue;
-      const int32_t rank = verdict.culprit.ranks.empty() ? -1 : verdict.culprit.ranks.front();
+      const Rank rank = verdict.culprit.ranks.empty() ? kNoRank : verdict.culprit.ranks.front();
       EXPECT_TRUE(GetParam().culprits.contains({rank, verdict.culprit.layer})) << verdict.sentence;
       confirmed.emplace(rank, verdict.culprit.layer);
     }
@@ -151,13 +151,15 @@ TEST_P(H200Outside, EveryCulpritIsNamedAndNobodyElse) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, H200Outside,
-    ::testing::Values(Outside{"fsdp_healthy", {}}, Outside{"fsdp_link_first_r5", {{5, Layer::kLink}}},
-                      Outside{"fsdp_cpu_r3", {{3, Layer::kHost}}}, Outside{"fsdp_stop_r6", {{6, Layer::kHost}}},
-                      Outside{"hyb_stop_r2", {{2, Layer::kHost}}},
-                      Outside{"hyb_gpu_r6_and_link_r1", {{6, Layer::kGpu}, {1, Layer::kLink}}},
+    ::testing::Values(Outside{"fsdp_healthy", {}}, Outside{"fsdp_link_first_r5", {{5_rank, Layer::kLink}}},
+                      Outside{"fsdp_cpu_r3", {{3_rank, Layer::kHost}}},
+                      Outside{"fsdp_stop_r6", {{6_rank, Layer::kHost}}},
+                      Outside{"hyb_stop_r2", {{2_rank, Layer::kHost}}},
+                      Outside{"hyb_gpu_r6_and_link_r1", {{6_rank, Layer::kGpu}, {1_rank, Layer::kLink}}},
                       // Made with the others and not looked at before the rules were written; right at first sight.
-                      Outside{"fsdp_link_first_r2", {{2, Layer::kLink}}}, Outside{"fsdp_cpu_r6", {{6, Layer::kHost}}},
-                      Outside{"hyb_gpu_r3_and_link_r4", {{3, Layer::kGpu}, {4, Layer::kLink}}}),
+                      Outside{"fsdp_link_first_r2", {{2_rank, Layer::kLink}}},
+                      Outside{"fsdp_cpu_r6", {{6_rank, Layer::kHost}}},
+                      Outside{"hyb_gpu_r3_and_link_r4", {{3_rank, Layer::kGpu}, {4_rank, Layer::kLink}}}),
     [](const auto& one) { return std::string(one.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Cases, H200, ::testing::ValuesIn(kCases),

@@ -82,25 +82,25 @@ struct Judged {
   std::vector<Verdict> verdicts;
 };
 
-Judged judge(const std::map<int32_t, std::map<StepNumber, StepSummary>>& steps, const Recorded& ranks) {
+Judged judge(const std::map<Rank, std::map<StepNumber, StepSummary>>& steps, const Recorded& ranks) {
   DiagnosisEngine engine;
-  auto identity_of = [&](int32_t number) {
+  auto identity_of = [&](Rank number) {
     for (const RecordedRank& rank : ranks) {
       const RecorderHeader& header = rank.header;
-      if (header.rank == number)
-        return Identity{header.job_id,     header.attempt, header.rank,    header.world_size,
+      if (Rank{header.rank} == number)
+        return Identity{header.job_id,     header.attempt, Rank{header.rank}, header.world_size,
                         header.local_rank, header.host,    header.gpu_uuid};
     }
     return Identity{};
   };
-  std::map<int32_t, Identity> identities;
+  std::map<Rank, Identity> identities;
   for (const RecordedRank& rank : ranks) {
-    const Identity& identity = identities[rank.header.rank] = identity_of(rank.header.rank);
+    const Identity& identity = identities[Rank{rank.header.rank}] = identity_of(Rank{rank.header.rank});
     for (const InFlightComm& comm : rank.comms)
       engine.on_comm(identity, {CommId{comm.comm_id}, comm.size, comm.rank_in_comm, comm.nodes, comm.name},
                      rank.header.anchor_unix_ns);
   }
-  std::vector<std::pair<int32_t, const StepSummary*>> in_order;
+  std::vector<std::pair<Rank, const StepSummary*>> in_order;
   for (const auto& [rank, its] : steps) {
     for (const auto& [number, step] : its) in_order.emplace_back(rank, &step);
   }
@@ -121,11 +121,11 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
   const Result<Recorded> recorded = RecordedRun::record(std::string(LOCKSTEP_TEST_DATA "/recordings/") + expected.name);
   ASSERT_TRUE(recorded.ok()) << recorded.error();
 
-  std::map<int32_t, std::map<StepNumber, StepSummary>> inferred;
-  std::map<int32_t, std::map<StepNumber, StepSummary>> reported;
+  std::map<Rank, std::map<StepNumber, StepSummary>> inferred;
+  std::map<Rank, std::map<StepNumber, StepSummary>> reported;
   for (const RecordedRank& rank : *recorded) {
-    inferred[rank.header.rank] = steps_of(rank, false);
-    reported[rank.header.rank] = steps_of(rank, true);
+    inferred[Rank{rank.header.rank}] = steps_of(rank, false);
+    reported[Rank{rank.header.rank}] = steps_of(rank, true);
   }
   std::vector<double> start_ms, length_ms;
   size_t reported_count = 0, found = 0, other_number = 0;
@@ -159,7 +159,7 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
     for (const Verdict& verdict : judged.verdicts) {
       if (!names.empty()) names += "; ";
       names += "rank";
-      for (int32_t rank : verdict.culprit.ranks) names += " " + std::to_string(rank);
+      for (Rank rank : verdict.culprit.ranks) names += " " + std::to_string(rank.value());
       names += format(", %s (%s)", to_text(verdict.culprit.layer), to_text(verdict.state));
     }
     return names;

@@ -60,31 +60,31 @@ class RecordedRun {
   static Result<void> play(const std::string& recording_folder, const OnStep& on_step, const OnComms& on_comms = {}) {
     const Result<std::vector<RecordedRank>> recorded = record(recording_folder);
     if (!recorded.ok()) return recorded.failure();
-    struct Rank {
+    struct PlayedRank {
       const RecordedRank& recorded;
       Identity identity;
       RankAssembler assembler;
       size_t given = 0;
     };
-    std::vector<Rank> ranks;
+    std::vector<PlayedRank> ranks;
     uint64_t now_ns = UINT64_MAX;
     for (const RecordedRank& one : *recorded) {
       const RecorderHeader& header = one.header;
-      const Identity identity{"job",       header.attempt, header.rank, header.world_size, header.local_rank,
+      const Identity identity{"job",       header.attempt, Rank{header.rank}, header.world_size, header.local_rank,
                               header.host, header.gpu_uuid};
       ranks.push_back({one, identity, RankAssembler(header.anchor_unix_ns - header.anchor_monotonic_ns)});
       if (on_comms) on_comms(identity, one.comms);
       ranks.back().assembler.set_comms(one.comms);
       if (!one.records.empty()) now_ns = std::min(now_ns, one.records.front().head.time_ns);
     }
-    const auto take = [&](Rank& rank, bool flush) {
+    const auto take = [&](PlayedRank& rank, bool flush) {
       for (ClosedStep& closed : rank.assembler.take_steps(static_cast<int64_t>(now_ns), flush))
         on_step(rank.identity, std::move(closed));
     };
     for (bool is_over = false; !is_over;) {
       now_ns += kLookNs;
       is_over = true;
-      for (Rank& rank : ranks) {
+      for (PlayedRank& rank : ranks) {
         const std::vector<Record>& records = rank.recorded.records;
         const bool is_first = rank.given == 0;
         while (rank.given < records.size() && records[rank.given].head.time_ns <= now_ns)
@@ -94,7 +94,7 @@ class RecordedRun {
         take(rank, false);
       }
     }
-    for (Rank& rank : ranks) take(rank, true);
+    for (PlayedRank& rank : ranks) take(rank, true);
     return {};
   }
 

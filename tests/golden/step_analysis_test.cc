@@ -25,7 +25,7 @@ namespace {
 
 struct Expected {
   const char* name;
-  int32_t culprit;       // -1: nobody in particular
+  Rank culprit;          // kNoRank: nobody in particular
   const char* doing;     // the phase in which it is slow; nullptr: not looked at
   double share;          // of the steps in which it must be the one
   double offset_us_p50;  // of the clocks, where the truth is 0; at most
@@ -34,17 +34,17 @@ struct Expected {
 };
 
 constexpr Expected kCases[] = {
-    {"ddp_compute_r2", 2, nullptr, 0.9, 100, 400, 1},
-    {"hyb_compute_r5", 5, nullptr, 0.8, 1000, 2000, 0.85},
-    {"hyb_data_r6", 6, "input", 0.9, 250, 500, 1},
-    {"ddp_healthy", -1, nullptr, 0, 500, 800, 1},
-    {"hyb_healthy", -1, nullptr, 0, 600, 1200, 0.85},
+    {"ddp_compute_r2", 2_rank, nullptr, 0.9, 100, 400, 1},
+    {"hyb_compute_r5", 5_rank, nullptr, 0.8, 1000, 2000, 0.85},
+    {"hyb_data_r6", 6_rank, "input", 0.9, 250, 500, 1},
+    {"ddp_healthy", kNoRank, nullptr, 0, 500, 800, 1},
+    {"hyb_healthy", kNoRank, nullptr, 0, 600, 1200, 0.85},
     // Run once after the rules were made, and left as they came out. What is charged is printed, not judged.
-    {"ddp_pulse_r0", -1, nullptr, 0, 300, 500, 1},
+    {"ddp_pulse_r0", kNoRank, nullptr, 0, 300, 500, 1},
     // A known limit, held here so that it is seen when it changes: behind a slow link the members of the only
     // communicator leave it 12 ms apart, always the same way. That looks like clocks, and the error bar is too small
     // for half of them.
-    {"ddp_link_r1", -1, nullptr, 0, 10'000, 20'000, 0.5},
+    {"ddp_link_r1", kNoRank, nullptr, 0, 10'000, 20'000, 0.5},
 };
 
 void PrintTo(const Expected& expected, std::ostream* out) {
@@ -129,7 +129,7 @@ TEST_P(Recorded, NamesWhomEverybodyWaitedForOnClocksThatAreAligned) {
   EXPECT_GE(reported.within, expected.within);
 
   const CommRoles roles = comm_roles(played.steps, *job);
-  std::map<int32_t, int> culprits;
+  std::map<Rank, int> culprits;
   std::map<std::string, int> doing;
   size_t looked_at = 0;
   for (const auto& [step, details] : played.details) {
@@ -151,11 +151,11 @@ TEST_P(Recorded, NamesWhomEverybodyWaitedForOnClocksThatAreAligned) {
   }
   std::string who;
   for (const auto& [rank, count] : culprits)
-    who += (who.empty() ? "" : ", ") + std::to_string(rank) + " x " + std::to_string(count);
+    who += (who.empty() ? "" : ", ") + std::to_string(rank.value()) + " x " + std::to_string(count);
   std::printf("%s: charged %s of %zu steps\n", expected.name, who.c_str(), looked_at);
   ASSERT_GT(looked_at, 10u);
   const int least = static_cast<int>(expected.share * static_cast<double>(looked_at));
-  if (expected.culprit < 0) return;
+  if (expected.culprit == kNoRank) return;
   EXPECT_GE(culprits[expected.culprit], least);
   if (expected.doing == nullptr) return;
   EXPECT_GE(doing[expected.doing], least);

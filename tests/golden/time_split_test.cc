@@ -69,7 +69,7 @@ class TimeSplitTruth : public ::testing::TestWithParam<Expected> {
   void play(const std::string& recording_folder, RankSteps& out) {
     Result<void> played = RecordedRun::play(recording_folder, [&](const Identity& identity, ClosedStep closed) {
       if (!closed.summary.split_known) return;
-      out[{identity.rank, closed.summary.step.value()}] = {closed.summary.duration_ns, closed.summary.split_ns};
+      out[{identity.rank.value(), closed.summary.step.value()}] = {closed.summary.duration_ns, closed.summary.split_ns};
     });
     ASSERT_TRUE(played.ok()) << played.error();
   }

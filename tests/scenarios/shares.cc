@@ -65,7 +65,7 @@ Played play(const sim::Scenario& scenario, const std::vector<size_t>& faults, St
     fleet.play_under(conditions.at(step).conditions);
     if (step < StepNumber{kFrom}) continue;
     std::vector<double> durations;
-    for (int32_t rank = 0; rank < shape.world_size(); ++rank) {
+    for (Rank rank : all_ranks(shape.world_size())) {
       const StepSummary summary = fleet.summary(rank);
       durations.push_back(static_cast<double>(summary.duration_ns) / 1e9);
       double peak = 0;
@@ -83,7 +83,7 @@ Played play(const sim::Scenario& scenario, const std::vector<size_t>& faults, St
 }
 
 bool belongs(const Verdict& verdict, const sim::Truth& truth) {
-  const std::vector<int32_t>& ranks = verdict.culprit.ranks;
+  const std::vector<Rank>& ranks = verdict.culprit.ranks;
   if (!truth.ranks.empty())
     return !ranks.empty() && std::find(truth.ranks.begin(), truth.ranks.end(), ranks.front()) != truth.ranks.end();
   return std::find(truth.layers.begin(), truth.layers.end(), verdict.culprit.layer) != truth.layers.end();

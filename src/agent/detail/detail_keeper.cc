@@ -91,7 +91,7 @@ std::optional<DetailKeeper::Taken> DetailKeeper::take(const RankKey& rank, StepN
   --held_;
   note_held();
   if (!detail.ok()) {  // our own bytes: this is our mistake, and no reason to stop
-    LOCKSTEP_LOG_ERROR("agent", "rank %d step %lld: %s", rank.rank, static_cast<long long>(step.value()),
+    LOCKSTEP_LOG_ERROR("agent", "rank %d step %lld: %s", rank.rank.value(), static_cast<long long>(step.value()),
                        detail.error().c_str());
     leave_out("unreadable");
     return std::nullopt;
@@ -102,7 +102,7 @@ std::optional<DetailKeeper::Taken> DetailKeeper::take(const RankKey& rank, StepN
 
 std::vector<RankKey> DetailKeeper::ranks_of(const std::string& job_id, int64_t attempt) const {
   std::vector<RankKey> keys;
-  for (auto at = ranks_.lower_bound({job_id, attempt, std::numeric_limits<int32_t>::min()});
+  for (auto at = ranks_.lower_bound({job_id, attempt, Rank{std::numeric_limits<int32_t>::min()}});
        at != ranks_.end() && at->first.job_id == job_id && at->first.attempt == attempt; ++at)
     keys.push_back(at->first);
   return keys;

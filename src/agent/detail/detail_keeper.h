@@ -29,7 +29,7 @@ struct DetailLimits {
 struct RankKey {
   std::string job_id;
   int64_t attempt = 0;
-  int32_t rank = 0;
+  Rank rank;
   auto operator<=>(const RankKey&) const = default;
 };
 

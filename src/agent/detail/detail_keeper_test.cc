@@ -13,9 +13,10 @@ struct DetailKeeperTest : ::testing::Test {
   Counters counters{kAgentCounters};
 
   static Identity rank(int32_t number, std::string job = "job") {
-    return {.job_id = std::move(job), .attempt = 1, .rank = number, .world_size = 8, .host = number < 4 ? "a" : "b"};
+    return {
+        .job_id = std::move(job), .attempt = 1, .rank = Rank{number}, .world_size = 8, .host = number < 4 ? "a" : "b"};
   }
-  static RankKey key(int32_t number) { return {"job", 1, number}; }
+  static RankKey key(int32_t number) { return {"job", 1, Rank{number}}; }
   static StepDetail step(StepNumber number, size_t ops = 10) {
     StepDetail detail{.step = number, .start_unix_ns = number.value() * kSecond, .duration_ns = kSecond};
     for (size_t i = 0; i < ops; ++i)

@@ -16,7 +16,7 @@ struct StepTracesTest : ::testing::Test {
   Counters counters{kAgentCounters};
 
   static Identity rank(int32_t number) {
-    return {.job_id = "job", .attempt = 0, .rank = number, .world_size = 8, .host = "a"};
+    return {.job_id = "job", .attempt = 0, .rank = Rank{number}, .world_size = 8, .host = "a"};
   }
   static StepDetail step(StepNumber number, size_t ops = 3) {
     StepDetail detail{.step = number, .start_unix_ns = number.value() * kSecond, .duration_ns = kSecond};
@@ -30,8 +30,8 @@ struct StepTracesTest : ::testing::Test {
     return detail;
   }
   // Everything that waits, as (rank, step) of the steps' own spans; *spans: how many there were in all.
-  static std::multiset<std::pair<int64_t, StepNumber>> take_all(StepTraces& traces, size_t* spans = nullptr) {
-    std::multiset<std::pair<int64_t, StepNumber>> steps;
+  static std::multiset<std::pair<Rank, StepNumber>> take_all(StepTraces& traces, size_t* spans = nullptr) {
+    std::multiset<std::pair<Rank, StepNumber>> steps;
     for (std::vector<ResourceGroup> groups = traces.take(0); !groups.empty(); groups = traces.take(0)) {
       size_t piece = 0;
       for (const ResourceGroup& group : groups) {
@@ -57,9 +57,9 @@ TEST_F(StepTracesTest, SendsWhatTheServerAsksForAndNothingElse) {
     for (int32_t one = 0; one < 8; ++one) traces.add(rank(one), step(number), 0);
   }
   EXPECT_TRUE(take_all(traces).empty());
-  traces.ask({.job_id = "job", .attempt = 0, .from_step = 7_step, .to_step = 8_step, .ranks = {2, 5}});
-  EXPECT_EQ(take_all(traces),
-            (std::multiset<std::pair<int64_t, StepNumber>>{{2, 7_step}, {2, 8_step}, {5, 7_step}, {5, 8_step}}));
+  traces.ask({.job_id = "job", .attempt = 0, .from_step = 7_step, .to_step = 8_step, .ranks = {2_rank, 5_rank}});
+  EXPECT_EQ(take_all(traces), (std::multiset<std::pair<Rank, StepNumber>>{
+                                  {2_rank, 7_step}, {2_rank, 8_step}, {5_rank, 7_step}, {5_rank, 8_step}}));
   EXPECT_EQ(asked("sent"), 4);
 }
 
@@ -81,10 +81,10 @@ TEST_F(StepTracesTest, CountsWhatItNoLongerHas) {
   traces.add(rank(2), step(7_step), 0);
   traces.add(rank(2), step(8_step), 9 * kSecond);
   (void)traces.take(11 * kSecond);
-  traces.ask({.job_id = "job", .attempt = 0, .from_step = 7_step, .to_step = 8_step, .ranks = {2, 100}});
+  traces.ask({.job_id = "job", .attempt = 0, .from_step = 7_step, .to_step = 8_step, .ranks = {2_rank, 100_rank}});
   EXPECT_EQ(take_all(traces).size(), 1u);
   EXPECT_EQ(asked("gone"), 3);  // step 7 of rank 2, both of rank 100
-  traces.ask({.job_id = "job", .attempt = 1, .from_step = 8_step, .to_step = 8_step, .ranks = {2}});
+  traces.ask({.job_id = "job", .attempt = 1, .from_step = 8_step, .to_step = 8_step, .ranks = {2_rank}});
   EXPECT_EQ(asked("gone"), 4) << "another attempt is another job";
 }
 
@@ -105,13 +105,13 @@ TEST_F(StepTracesTest, SendsALongStepInPiecesThatMakeAWhole) {
 TEST_F(StepTracesTest, SampledStepsAreSentUnaskedAndEverythingIsAccountedFor) {
   StepTraces traces({.kept = {.bytes_max = 60'000, .age_ns = 1000 * kSecond}, .budget_bytes_s = 25}, counters);
   size_t spans = 0;
-  std::multiset<std::pair<int64_t, StepNumber>> sent;
+  std::multiset<std::pair<Rank, StepNumber>> sent;
   for (StepNumber number = 0_step; number < 200_step; ++number) {
     for (int32_t one = 0; one < 8; ++one) traces.add(rank(one), step(number), number.value());
     sent.merge(take_all(traces, &spans));
   }
-  EXPECT_EQ(sent.count({0, 8_step}), 1u);  // 5 spans of 40 bytes at 25 bytes a second: one step in 8
-  EXPECT_EQ(sent.size(), 200u);            // 25 steps of 8 ranks
+  EXPECT_EQ(sent.count({0_rank, 8_step}), 1u);  // 5 spans of 40 bytes at 25 bytes a second: one step in 8
+  EXPECT_EQ(sent.size(), 200u);                 // 25 steps of 8 ranks
   const int64_t held = counters.value("lockstep_agent_detail_held");
   EXPECT_GT(held, 0);
   EXPECT_EQ(counters.value("lockstep_agent_detail_steps_total"), 1600);

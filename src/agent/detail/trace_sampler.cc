@@ -25,10 +25,10 @@ int64_t TraceSampler::turns(int32_t world_size) {
   return (blocks + kBlocksAtOnce - 1) / kBlocksAtOnce | 1;
 }
 
-bool TraceSampler::has_turn(StepNumber step, int32_t rank, int32_t world_size) {
-  if (step < 0_step || rank < 0) return false;
+bool TraceSampler::has_turn(StepNumber step, Rank rank, int32_t world_size) {
+  if (step < 0_step || rank < 0_rank) return false;
   const int64_t all = turns(world_size);
-  return (step % all + rank / kBlockRanks) % all == 0;
+  return (step % all + rank.value() / kBlockRanks) % all == 0;
 }
 
 bool TraceSampler::wants(const Identity& identity, const StepDetail& detail) {

@@ -44,7 +44,7 @@ class TraceSampler {
   int64_t every(const std::string& job_id, int64_t attempt) const;
 
   static int64_t turns(int32_t world_size);
-  static bool has_turn(StepNumber step, int32_t rank, int32_t world_size);
+  static bool has_turn(StepNumber step, Rank rank, int32_t world_size);
 
  private:
   struct Job {

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-Identity rank_of(int32_t rank, int32_t world) {
+Identity rank_of(Rank rank, int32_t world) {
   return {.job_id = "job", .attempt = 0, .rank = rank, .world_size = world};
 }
 
@@ -22,7 +22,7 @@ StepDetail step_of(StepNumber step, size_t ops, int64_t duration_ns = 1'000'000'
 }
 
 // Steps of these ranks that are sent, of `steps` in a row.
-std::set<StepNumber> sampled(TraceSampler& sampler, int32_t rank, int32_t world, int64_t steps, size_t ops) {
+std::set<StepNumber> sampled(TraceSampler& sampler, Rank rank, int32_t world, int64_t steps, size_t ops) {
   std::set<StepNumber> chosen;
   for (StepNumber step = 0_step; step < StepNumber{steps}; ++step) {
     if (sampler.wants(rank_of(rank, world), step_of(step, ops))) chosen.insert(step);
@@ -32,12 +32,12 @@ std::set<StepNumber> sampled(TraceSampler& sampler, int32_t rank, int32_t world,
 
 TEST(TraceSampler, ChoosesTheSameStepsOnEveryAgent) {
   TraceSampler one(40), other(40);
-  EXPECT_EQ(sampled(one, 0, 64, 1000, 200), sampled(other, 63, 64, 1000, 200));
+  EXPECT_EQ(sampled(one, 0_rank, 64, 1000, 200), sampled(other, 63_rank, 64, 1000, 200));
 }
 
 TEST(TraceSampler, OfAgentsThatCameToDifferentRatesTheSparserChoosesAmongTheOthersSteps) {
   TraceSampler cheap(40), dear(40);
-  const std::set<StepNumber> many = sampled(cheap, 0, 64, 2000, 100), few = sampled(dear, 8, 64, 2000, 500);
+  const std::set<StepNumber> many = sampled(cheap, 0_rank, 64, 2000, 100), few = sampled(dear, 8_rank, 64, 2000, 500);
   EXPECT_GT(many.size(), few.size());
   EXPECT_GT(few.size(), 2u);
   for (StepNumber step : few) EXPECT_TRUE(many.contains(step)) << step;
@@ -47,7 +47,7 @@ TEST(TraceSampler, StaysWithinItsBudget) {
   for (int32_t world : {8, 512, 4096}) {
     TraceSampler sampler(40);
     constexpr int64_t kSteps = 200'000;
-    const size_t sent = sampled(sampler, 0, world, kSteps, 200).size();
+    const size_t sent = sampled(sampler, 0_rank, world, kSteps, 200).size();
     const double bytes_s = static_cast<double>(sent) * 201 * TraceSampler::kWireBytesPerSpan / kSteps;
     EXPECT_LE(bytes_s, 41) << world;
     EXPECT_GE(bytes_s, 15) << world;  // and uses it
@@ -58,10 +58,10 @@ TEST(TraceSampler, GivesEveryRankItsTurnExactlyOnceInARound) {
   constexpr int32_t kWorld = 4096;
   const int64_t turns = TraceSampler::turns(kWorld);
   for (int64_t every : {1, 8, 1024}) {
-    std::map<int32_t, int> seen;
+    std::map<Rank, int> seen;
     for (int64_t turn = 1; turn <= turns; ++turn) {
       int32_t now = 0;
-      for (int32_t rank = 0; rank < kWorld; ++rank) {
+      for (Rank rank : all_ranks(kWorld)) {
         if (!TraceSampler::has_turn(StepNumber{turn * every}, rank, kWorld)) continue;
         ++seen[rank];
         ++now;
@@ -75,19 +75,19 @@ TEST(TraceSampler, GivesEveryRankItsTurnExactlyOnceInARound) {
 }
 
 TEST(TraceSampler, TakesNeighboursTogetherAndSmallJobsWhole) {
-  for (int32_t rank = 0; rank < 1024; ++rank)
-    EXPECT_EQ(TraceSampler::has_turn(128_step, rank, 1024), TraceSampler::has_turn(128_step, rank / 8 * 8, 1024));
-  for (int32_t rank = 0; rank < 64; ++rank) EXPECT_TRUE(TraceSampler::has_turn(7_step, rank, 64));
+  for (Rank rank : all_ranks(1024))
+    EXPECT_EQ(TraceSampler::has_turn(128_step, rank, 1024), TraceSampler::has_turn(128_step, rank - rank % 8, 1024));
+  for (Rank rank : all_ranks(64)) EXPECT_TRUE(TraceSampler::has_turn(7_step, rank, 64));
 }
 
 TEST(TraceSampler, FollowsAJobThatChanges) {
   TraceSampler sampler(40);
-  sampled(sampler, 0, 8, 50, 100);
+  sampled(sampler, 0_rank, 8, 50, 100);
   const int64_t before = sampler.every("job", 0);
   for (StepNumber step = 50_step; step < 150_step; ++step)
-    (void)sampler.wants(rank_of(0, 8), step_of(step, 100, 10'000'000));
+    (void)sampler.wants(rank_of(0_rank, 8), step_of(step, 100, 10'000'000));
   EXPECT_GE(sampler.every("job", 0), before * 64);  // a hundred times as many steps
-  for (StepNumber step = 150_step; step < 400_step; ++step) (void)sampler.wants(rank_of(0, 8), step_of(step, 100));
+  for (StepNumber step = 150_step; step < 400_step; ++step) (void)sampler.wants(rank_of(0_rank, 8), step_of(step, 100));
   EXPECT_LE(sampler.every("job", 0), before * 2) << "back, but for the room to spare";
 }
 
@@ -95,8 +95,8 @@ TEST(TraceSampler, RanksOfOneNodeNeverPartOverAStepEvenWhileTheRateChanges) {
   TraceSampler sampler(40);
   std::map<StepNumber, int> ranks_of;
   for (StepNumber step = 0_step; step < 2000_step; ++step) {
-    for (int32_t rank = 0; rank < 8; ++rank) {
-      const StepNumber own = step - rank;  // each a step behind the one before
+    for (Rank rank : all_ranks(8)) {
+      const StepNumber own = step - rank.value();  // each a step behind the one before
       if (own < 0_step) continue;
       const size_t ops = own.value() / 100 % 2 == 0 ? 2 : 300;
       if (sampler.wants(rank_of(rank, 8), step_of(own, ops))) ++ranks_of[own];
@@ -108,14 +108,14 @@ TEST(TraceSampler, RanksOfOneNodeNeverPartOverAStepEvenWhileTheRateChanges) {
 
 TEST(TraceSampler, WithoutABudgetSendsNothing) {
   TraceSampler sampler(0);
-  EXPECT_TRUE(sampled(sampler, 0, 8, 100, 10).empty());
+  EXPECT_TRUE(sampled(sampler, 0_rank, 8, 100, 10).empty());
   EXPECT_EQ(sampler.every("job", 0), 0);
 }
 
 TEST(TraceSampler, ForgetsTheJobHeardOfLongestAgo) {
   TraceSampler sampler(40);
   for (size_t i = 0; i <= TraceSampler::kJobsMax; ++i) {
-    Identity identity = rank_of(0, 8);
+    Identity identity = rank_of(0_rank, 8);
     identity.job_id = "job-" + std::to_string(i);
     (void)sampler.wants(identity, step_of(1_step, 10));
   }
@@ -148,7 +148,7 @@ TEST(TraceSampler, KnowsWhatASpanCosts) {
                           .timed = true});
   }
   Batch batch{.signal = Signal::kSpans, .groups = {}};
-  for (int32_t rank = 0; rank < 8; ++rank)
+  for (Rank rank : all_ranks(8))
     batch.groups.push_back({.resource = {}, .spans = to_spans(rank_of(rank, 8), detail, SampledFor::kPeriodic)});
   Result<std::string> sent = compress(Encoding::kZstd, otlp::encode(batch));
   ASSERT_TRUE(sent.ok());

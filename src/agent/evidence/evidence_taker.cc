@@ -272,7 +272,7 @@ void EvidenceTaker::ask(const StackRequest& request) {
     counters_.add("lockstep_agent_stacks_total", format("result=\"%s\"", result));
   };
   const int64_t now_ns = clock_.monotonic_ns();
-  for (int32_t rank : request.ranks) {
+  for (Rank rank : request.ranks) {
     Process* found = nullptr;
     for (auto& [path, process] : processes_) {
       const Identity& who = process->owner.identity;
@@ -389,7 +389,7 @@ void EvidenceTaker::finish_python(Process& process, std::vector<ResourceGroup>& 
 void EvidenceTaker::ask_for_dump(Process& process) {
   const std::string& stem = process.word.pipe_stem.empty() ? process.pipe_stem : process.word.pipe_stem;
   if (!stem.starts_with('/')) return;
-  const UserFile pipe = open_for(process, format("%s%d.pipe", stem.c_str(), process.owner.identity.rank),
+  const UserFile pipe = open_for(process, format("%s%d.pipe", stem.c_str(), process.owner.identity.rank.value()),
                                  {.access = O_WRONLY, .kind = UserFileKind::kPipe});
   if (!pipe.ok()) return;  // not there, or nobody reads it
   if (::write(pipe.fd.get(), "1", 1) == 1) counters_.add("lockstep_agent_dumps_total", "result=\"asked\"");
@@ -404,7 +404,7 @@ void EvidenceTaker::look_for_dumps(Process& process, std::vector<ResourceGroup>&
   }
   std::set<std::string> files;
   for (const std::string& prefix : prefixes) {
-    if (prefix.starts_with('/')) files.insert(prefix + std::to_string(process.owner.identity.rank));
+    if (prefix.starts_with('/')) files.insert(prefix + std::to_string(process.owner.identity.rank.value()));
   }
   for (const std::string& file : files) look_at_dump(process, file, out);
   std::erase_if(process.dumps, [&](const auto& seen) { return !files.contains(seen.first); });
@@ -422,8 +422,8 @@ void EvidenceTaker::look_at_dump(Process& process, const std::string& file, std:
   auto refuse = [&](const std::string& why) {
     seen.done = true;
     counters_.add("lockstep_agent_dumps_total", "result=\"refused\"");
-    LOCKSTEP_LOG_WARN("agent", "rank %d: %s is not read as a Flight Recorder dump: %s", process.owner.identity.rank,
-                      as_one_line(file).c_str(), why.c_str());
+    LOCKSTEP_LOG_WARN("agent", "rank %d: %s is not read as a Flight Recorder dump: %s",
+                      process.owner.identity.rank.value(), as_one_line(file).c_str(), why.c_str());
   };
   if (static_cast<uint64_t>(info.st_size) > kFlightDumpBytesMax)
     return refuse(format("%lld bytes (limit %zu)", static_cast<long long>(info.st_size), kFlightDumpBytesMax));
@@ -437,7 +437,7 @@ void EvidenceTaker::look_at_dump(Process& process, const std::string& file, std:
   dump->time_unix_ns = seen.changed_unix_ns;
   dump->file = file;
   counters_.add("lockstep_agent_dumps_total", "result=\"told\"");
-  LOCKSTEP_LOG_INFO("agent", "rank %d: Flight Recorder dump %s, %lld operations", process.owner.identity.rank,
+  LOCKSTEP_LOG_INFO("agent", "rank %d: Flight Recorder dump %s, %lld operations", process.owner.identity.rank.value(),
                     as_one_line(file).c_str(), static_cast<long long>(dump->entries));
   out.push_back(
       {.resource = to_resource(process.owner.identity), .scope_name = kAgentScope, .logs = {to_record(*dump)}});

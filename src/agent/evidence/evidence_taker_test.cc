@@ -69,7 +69,7 @@ class EvidenceTakerTest : public ::testing::Test {
                    static_cast<unsigned long long>(process_state(child_).start_ticks));
     owner_ = {.pid = child_,
               .path = stem_ + ".lsfr",
-              .identity = {"job", 0, 3, 4, 3, "node", ""},
+              .identity = {"job", 0, 3_rank, 4, 3, "node", ""},
               .user = ::geteuid(),
               .folder = *UserFolder::open(folder_.path())};
     taker_.set_ranks({owner_});
@@ -91,7 +91,7 @@ class EvidenceTakerTest : public ::testing::Test {
     }
     return all;
   }
-  void ask() { taker_.ask({"job", 0, {3}}); }
+  void ask() { taker_.ask({"job", 0, {3_rank}}); }
   RankStack stack() {
     ask();
     return reported();
@@ -175,9 +175,9 @@ TEST_F(EvidenceTakerTest, AnAnswerThatDoesNotComeIsOneLine) {
 TEST_F(EvidenceTakerTest, OnceAMinuteAndOnlyWhereItIsAllowed) {
   start(Hook::kNone);
   stack();
-  taker_.ask({"job", 0, {3}});
-  taker_.ask({"job", 0, {5}});
-  taker_.ask({"other", 0, {3}});
+  taker_.ask({"job", 0, {3_rank}});
+  taker_.ask({"job", 0, {5_rank}});
+  taker_.ask({"other", 0, {3_rank}});
   EXPECT_FALSE(taker_.busy());
   const std::string page = counters_.prometheus_text();
   EXPECT_NE(page.find("lockstep_agent_stacks_total{result=\"again\"} 1"), std::string::npos) << page;
@@ -187,7 +187,7 @@ TEST_F(EvidenceTakerTest, OnceAMinuteAndOnlyWhereItIsAllowed) {
 TEST_F(EvidenceTakerTest, AHookMayForbidIt) {
   start(Hook::kAnswers);
   hook_says("stacks off\n");
-  taker_.ask({"job", 0, {3}});
+  taker_.ask({"job", 0, {3_rank}});
   EXPECT_FALSE(taker_.busy());
 }
 
@@ -257,7 +257,7 @@ TEST_F(EvidenceTakerTest, ADeviceThatAHookNamesIsNeverOpened) {
   ASSERT_EQ(::ptsname_r(master.get(), name, sizeof name), 0);
   start(Hook::kNone);
   hook_says("dump /dev/pts/\npipe /dev/pts/\n");
-  owner_.identity.rank = std::atoi(std::strrchr(name, '/') + 1);
+  owner_.identity.rank = Rank{std::atoi(std::strrchr(name, '/') + 1)};
   taker_.set_ranks({owner_});
   taker_.ask({"job", 0, {owner_.identity.rank}});
   for (int i = 0; i < 5; ++i) taker_.poll();
@@ -290,7 +290,7 @@ TEST_F(EvidenceTakerTest, AnotherUsersProcessIsNeitherAskedNorDescribed) {
     EvidenceTaker taker({.python_wait_ns = 300'000'000, .dumps_every_ns = 1, .settled_ns = 1}, clock_, counters_);
     owner_.user = user;
     taker.set_ranks({owner_});
-    taker.ask({"job", 0, {3}});
+    taker.ask({"job", 0, {3_rank}});
     std::vector<LogRecord> records;
     for (int i = 0; i < 20; ++i) {
       for (const ResourceGroup& group : taker.poll())

@@ -35,7 +35,7 @@ int64_t launched_by(const RasReport& report, CommId comm_id, int32_t rank_in_com
   for (const RasComm& comm : report.comms) {
     if (comm.hash != comm_id.value()) continue;
     for (const RasRank& rank : comm.ranks) {
-      if (rank.rank == rank_in_comm) return static_cast<int64_t>(rank.counts.launched());
+      if (rank.rank_in_comm == rank_in_comm) return static_cast<int64_t>(rank.counts.launched());
     }
   }
   return -1;
@@ -47,12 +47,13 @@ std::optional<CommRas> fault_class_of(const RasComm& comm, bool suspected) {
   trouble.size = static_cast<int32_t>(comm.size);
   trouble.missing_count = static_cast<int64_t>(comm.missing.size());
   for (const RasMissingRank& rank : comm.missing)
-    trouble.missing.push_back({rank.rank, rank.host, rank.pid, rank.unresponsive, rank.considered_dead});
+    trouble.missing.push_back({rank.rank_in_comm, rank.host, rank.pid, rank.unresponsive, rank.considered_dead});
   for (const RasMismatch& mismatch : comm.mismatches) {
     if (!suspected || mismatch.groups.empty()) continue;
     const RasCountGroup& fewest = mismatch.groups.front();
     trouble.behind.push_back({to_text(mismatch.function), static_cast<int64_t>(fewest.launched),
-                              static_cast<int64_t>(mismatch.groups.back().launched), fewest.ranks_count, fewest.ranks});
+                              static_cast<int64_t>(mismatch.groups.back().launched), fewest.ranks_count,
+                              fewest.ranks_in_comm});
   }
   if (trouble.missing.empty() && trouble.behind.empty()) return std::nullopt;
   return trouble;

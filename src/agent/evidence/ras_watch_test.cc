@@ -141,7 +141,7 @@ TEST(RasTrouble, NamesWhoIsMissingAndWhoIsBehind) {
   std::optional<CommRas> trouble = fault_class_of(report->comms[0], true);
   ASSERT_TRUE(trouble);
   CommRas wanted{.comm_id = CommId{0xabc}, .size = 3, .missing_count = 1};
-  wanted.missing = {{.rank = 2, .host = "10.0.0.7", .pid = 4711, .unresponsive = true}};
+  wanted.missing = {{.rank_in_comm = 2, .host = "10.0.0.7", .pid = 4711, .unresponsive = true}};
   wanted.behind = {{"AllReduce", 4, 5, 1, {1}}};
   EXPECT_EQ(*trouble, wanted);
   EXPECT_FALSE(fault_class_of(report->comms[1], true));

@@ -76,14 +76,14 @@ TEST_F(CommandPollTest, TakesCommandsAndSaysUpToWhereItHasThem) {
     for (DetailRequest& one : poll.take()) all.push_back(std::move(one));
     return all.size() == 2 && server.polls().size() == 2;
   }));
-  EXPECT_EQ(all[0], (DetailRequest{"job 1", 0, 5_step, 6_step, {0, 1, 2, 3}}));
+  EXPECT_EQ(all[0], (DetailRequest{"job 1", 0, 5_step, 6_step, {0_rank, 1_rank, 2_rank, 3_rank}}));
   EXPECT_EQ(all[1], (DetailRequest{"job 1", 0, 9_step, 9_step, {}}));
   EXPECT_TRUE(server.polls()[0].starts_with("GET /base/v1/lockstep/commands?host=node%20b&host=node-a HTTP/1.1\r\n"))
       << server.polls()[0];
   EXPECT_NE(server.polls()[0].find("Authorization: Bearer secret"), std::string::npos);
   EXPECT_TRUE(server.polls()[1].starts_with(
       "GET /base/v1/lockstep/commands?host=node%20b&host=node-a&after=1a-2 HTTP/1.1\r\n"));
-  EXPECT_EQ(poll.take_stacks(), (std::vector<StackRequest>{{"job 1", 0, {3}}}));
+  EXPECT_EQ(poll.take_stacks(), (std::vector<StackRequest>{{"job 1", 0, {3_rank}}}));
   EXPECT_EQ(counters.value("lockstep_agent_commands_total", "result=\"taken\""), 3);
   EXPECT_EQ(counters.value("lockstep_agent_commands_total", "result=\"unknown\""), 1);
 }

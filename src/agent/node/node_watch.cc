@@ -245,7 +245,7 @@ Attributes NodeWatch::resource_of(const NodeEvent& event) const {
   Attributes resource = {{"service.name", "lockstep-agent"}, {"host.name", options_.host}};
   if (!event.gpu_uuid.empty()) resource.push_back({"lockstep.gpu_uuid", event.gpu_uuid});
   if (!event.job_id.empty()) resource.push_back({"lockstep.job_id", event.job_id});
-  if (event.rank >= 0) resource.push_back({"lockstep.rank", static_cast<int64_t>(event.rank)});
+  if (event.rank != kNoRank) resource.push_back({"lockstep.rank", static_cast<int64_t>(event.rank.value())});
   return resource;
 }
 

@@ -38,7 +38,7 @@ class FakeSource final : public NodeSource {
                             .severity = EventSeverity::kWarn,
                             .device = "eth4",
                             .job_id = "job-7",
-                            .rank = 3,
+                            .rank = 3_rank,
                             .source = "sysfs"});
   }
   std::vector<SourceCheck> check() override { return {{"fake files", false, "not there", "make them"}}; }

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "model/ids.h"
 
 namespace lockstep {
 namespace {
@@ -46,7 +47,7 @@ KeptRecorders::~KeptRecorders() {
 }
 
 std::shared_ptr<const KeptRecorders::Keeping> KeptRecorders::keep(int file, uid_t user, const std::string& name,
-                                                                  int32_t rank) {
+                                                                  Rank rank) {
   Waiting waiting{UniqueFd(::fcntl(file, F_DUPFD_CLOEXEC, 0)), user, name, rank, std::make_shared<Keeping>()};
   MutexLock lock(mutex_);
   const auto of_user =
@@ -73,10 +74,11 @@ void KeptRecorders::run() {
     const Result<void> kept = copy(next.file.get(), next.user, next.name);
     counters_.add(kKept, kept.ok() ? "result=\"kept\"" : "result=\"failed\"");
     if (kept.ok()) {
-      LOCKSTEP_LOG_INFO("agent", "rank %d died; its recorder is kept: lockstep postmortem %s", next.rank,
+      LOCKSTEP_LOG_INFO("agent", "rank %d died; its recorder is kept: lockstep postmortem %s", next.rank.value(),
                         folder_.c_str());
     } else {
-      LOCKSTEP_LOG_WARN("agent", "rank %d died; its recorder could not be kept: %s", next.rank, kept.error().c_str());
+      LOCKSTEP_LOG_WARN("agent", "rank %d died; its recorder could not be kept: %s", next.rank.value(),
+                        kept.error().c_str());
     }
     next.keeping->done_.store(true);
     lock.lock();

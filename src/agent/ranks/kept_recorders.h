@@ -26,6 +26,7 @@
 #include "base/files.h"
 #include "base/mutex.h"
 #include "base/result.h"
+#include "model/ids.h"
 
 namespace lockstep {
 
@@ -49,7 +50,7 @@ class KeptRecorders {
     std::atomic<bool> done_{false};
   };
   // file: open for reading; a descriptor of our own is made of it. The original stays where it is. rank: for the log.
-  std::shared_ptr<const Keeping> keep(int file, uid_t user, const std::string& name, int32_t rank);
+  std::shared_ptr<const Keeping> keep(int file, uid_t user, const std::string& name, Rank rank);
 
   // On the caller's thread.
   Result<void> copy(int file, uid_t user, const std::string& name);
@@ -59,7 +60,7 @@ class KeptRecorders {
     UniqueFd file;
     uid_t user = 0;
     std::string name;
-    int32_t rank = -1;
+    Rank rank = kNoRank;
     std::shared_ptr<Keeping> keeping;
   };
   void run();

@@ -65,7 +65,7 @@ TEST_F(KeptRecordersTest, CopiesWhatWasReadWhateverItsNameStandsForNowAndForItsU
     const UniqueFd held = file("recorder");
     std::filesystem::remove(root.path() + "/1-1.lsfr");
     std::filesystem::create_symlink(root.path() + "/secret", root.path() + "/1-1.lsfr");
-    const auto keeping = kept.keep(held.get(), 1000, "1-1.lsfr", 3);
+    const auto keeping = kept.keep(held.get(), 1000, "1-1.lsfr", 3_rank);
     ASSERT_NE(keeping, nullptr);
     EXPECT_TRUE(testing::eventually([&] { return keeping->done(); }));
   }

@@ -232,7 +232,7 @@ TEST_F(RankMetricsTest, AReportAtItsLimitFitsTheBudget) {
   constexpr int kRanks = 8;
   Batch batch{.signal = Signal::kMetrics, .groups = {}};
   uint64_t random = 12345;
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (Rank rank : all_ranks(kRanks)) {
     std::vector<MetricPoint> points;
     metrics = RankMetrics();
     for (int report = 0; report < 5; ++report) {
@@ -243,7 +243,7 @@ TEST_F(RankMetricsTest, AReportAtItsLimitFitsTheBudget) {
       points = take();
     }
     now_ns -= 25 * kSecond;  // all ranks at the same time
-    batch.groups.push_back({.resource = to_resource({"job", 0, rank, 64, rank, "node-17", "GPU-1234"}),
+    batch.groups.push_back({.resource = to_resource({"job", 0, rank, 64, rank.value(), "node-17", "GPU-1234"}),
                             .scope_name = "lockstep.agent",
                             .points = std::move(points)});
   }

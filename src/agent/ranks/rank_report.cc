@@ -17,7 +17,7 @@ constexpr size_t kGroupsPerRankMax = 256;
 
 }  // namespace
 
-void RecorderWatch::announce(Rank& rank, Look& look) {
+void RecorderWatch::announce(WatchedRank& rank, Look& look) {
   if (!rank.announced) {
     look.records.push_back(job_start_record(rank.header.anchor_unix_ns));
     rank.announced = true;
@@ -48,11 +48,12 @@ void RecorderWatch::announce(Rank& rank, Look& look) {
     rank.switched_off_reported = true;
     const auto reason = static_cast<unsigned long long>(rank.header.switched_off);
     look.records.push_back(to_record(Gap{format("plugin_switched_off_%llu", reason), 0}, clock_.unix_ns()));
-    LOCKSTEP_LOG_WARN("agent", "rank %d: the plugin switched itself off (reason %llu)", rank.identity.rank, reason);
+    LOCKSTEP_LOG_WARN("agent", "rank %d: the plugin switched itself off (reason %llu)", rank.identity.rank.value(),
+                      reason);
   }
 }
 
-void RecorderWatch::tell_status(Rank& rank, Look& look, bool alive, int64_t quiet_ns) {
+void RecorderWatch::tell_status(WatchedRank& rank, Look& look, bool alive, int64_t quiet_ns) {
   RankStatus status = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), quiet_ns);
   status.process_alive = alive;
   status.process_stopped = alive && look.stopped;
@@ -71,7 +72,7 @@ void RecorderWatch::tell_status(Rank& rank, Look& look, bool alive, int64_t quie
   look.urgent = true;
 }
 
-void RecorderWatch::tell_progress(Rank& rank, Look& look) {
+void RecorderWatch::tell_progress(WatchedRank& rank, Look& look) {
   const int64_t quiet = look.now_ns - rank.moved_ns;
   const bool finished = rank.assembler->shut_down();
   if (look.alive && !finished) {
@@ -104,7 +105,7 @@ void RecorderWatch::tell_progress(Rank& rank, Look& look) {
   }
 }
 
-void RecorderWatch::tell_metrics(Rank& rank, const Look& look, CollectedBatch& batch) {
+void RecorderWatch::tell_metrics(WatchedRank& rank, const Look& look, CollectedBatch& batch) {
   rank.metrics_at_ns = (look.now_ns / options_.metrics_every_ns + 1) * options_.metrics_every_ns;
   const RecorderCost cost = rank.reader->cost();
   if (cost.events > rank.cost_seen.events)

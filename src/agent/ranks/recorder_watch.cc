@@ -167,7 +167,7 @@ bool RecorderWatch::try_recorder(Folder& folder, const std::string& name, int64_
     return true;
   }
   folder.refused.erase(name);
-  auto rank = std::make_unique<Rank>();
+  auto rank = std::make_unique<WatchedRank>();
   rank->path = path;
   rank->name = name;
   rank->folder = folder.held;
@@ -182,7 +182,7 @@ bool RecorderWatch::try_recorder(Folder& folder, const std::string& name, int64_
   return true;
 }
 
-void RecorderWatch::count_refused(Rank& rank) {
+void RecorderWatch::count_refused(WatchedRank& rank) {
   for (size_t i = 0; i < kRefusedReasons; ++i) {
     const uint64_t refused = rank.header.refused[i];
     if (refused <= rank.refused_seen[i]) continue;
@@ -192,7 +192,7 @@ void RecorderWatch::count_refused(Rank& rank) {
   }
 }
 
-void RecorderWatch::drain(Rank& rank, Look& look) {
+void RecorderWatch::drain(WatchedRank& rank, Look& look) {
   look.in_flight = rank.reader->in_flight();
   rank.assembler->set_comms(look.in_flight);
   RecordCounts before = rank.records;
@@ -239,7 +239,7 @@ void RecorderWatch::drain(Rank& rank, Look& look) {
   }
 }
 
-void RecorderWatch::look_at(Rank& rank, bool flush, CollectedBatch& batch) {
+void RecorderWatch::look_at(WatchedRank& rank, bool flush, CollectedBatch& batch) {
   if (rank.dead) return;
   Look look;
   look.now_ns = clock_.monotonic_ns();
@@ -260,7 +260,7 @@ void RecorderWatch::look_at(Rank& rank, bool flush, CollectedBatch& batch) {
 
   rank.header = rank.reader->header();
   count_refused(rank);
-  Identity identity{rank.header.job_id,     rank.header.attempt, rank.header.rank,    rank.header.world_size,
+  Identity identity{rank.header.job_id,     rank.header.attempt, Rank{rank.header.rank}, rank.header.world_size,
                     rank.header.local_rank, rank.header.host,    rank.header.gpu_uuid};
   if (identity.gpu_uuid.empty()) identity.gpu_uuid = rank.completion.gpu_uuid;
   const bool nameless = identity.job_id.starts_with(identity_variables::kUnknownJobPrefix);
@@ -279,7 +279,7 @@ void RecorderWatch::look_at(Rank& rank, bool flush, CollectedBatch& batch) {
   look.moved = written != rank.written_seen || activity != rank.activity_seen;
   if (look.moved || rank.unread || !rank.announced || flush || !look.alive) drain(rank, look);
   // A rank whose number is not known yet (no RANK in its environment, no world communicator so far) belongs to no job.
-  if (rank.identity.rank < 0) {
+  if (rank.identity.rank < 0_rank) {
     if (!look.alive) rank.dead = true;
     return;
   }
@@ -320,7 +320,7 @@ void RecorderWatch::look_at(Rank& rank, bool flush, CollectedBatch& batch) {
   if (look.over) rank.dead = true;
 }
 
-void RecorderWatch::adjust_detail(Rank& rank, const Look& look) {
+void RecorderWatch::adjust_detail(WatchedRank& rank, const Look& look) {
   const std::optional<DetailPolicy::Change> change =
       rank.detail.decide({.now_ns = look.now_ns,
                           .overwritten = look.overwritten,
@@ -335,11 +335,12 @@ void RecorderWatch::adjust_detail(Rank& rank, const Look& look) {
   const UniqueFd file = open_again(rank.reader->fd(), O_RDWR);
   if (Result<void> asked = ask_detail(file.get(), rank.path, change->request); !asked.ok()) {
     rank.detail.give_up();
-    LOCKSTEP_LOG_WARN("agent", "rank %d: its detail stays as it is: %s", rank.identity.rank, asked.error().c_str());
+    LOCKSTEP_LOG_WARN("agent", "rank %d: its detail stays as it is: %s", rank.identity.rank.value(),
+                      asked.error().c_str());
     return;
   }
   counters_.add("lockstep_agent_detail_changes_total", change->up ? "direction=\"up\"" : "direction=\"down\"");
-  LOCKSTEP_LOG_INFO("agent", "rank %d: asked for %s detail (0x%x): %s", rank.identity.rank,
+  LOCKSTEP_LOG_INFO("agent", "rank %d: asked for %s detail (0x%x): %s", rank.identity.rank.value(),
                     change->up ? "full" : "less", change->request.mask, change->why);
 }
 
@@ -347,7 +348,7 @@ CollectedBatch RecorderWatch::look_all(bool flush) {
   find_new();
   fullest_ = 0;
   CollectedBatch batch;
-  std::map<uid_t, std::vector<Rank*>> users;
+  std::map<uid_t, std::vector<WatchedRank*>> users;
   for (auto& [name, rank] : ranks_) {
     if (!rank->dead) users[rank->folder->owner()].push_back(rank.get());
   }
@@ -369,14 +370,16 @@ CollectedBatch RecorderWatch::look_all(bool flush) {
 }
 
 // False: somebody's turn was over before all of his ranks had theirs.
-bool RecorderWatch::look_at_users(std::map<uid_t, std::vector<Rank*>>& users, bool flush, CollectedBatch& batch) {
+bool RecorderWatch::look_at_users(std::map<uid_t, std::vector<WatchedRank*>>& users, bool flush,
+                                  CollectedBatch& batch) {
   bool all = true;
   const int64_t share_ns = (flush ? user_limits::kLastPollNs : user_limits::kPollNs) /
                            static_cast<int64_t>(std::max<size_t>(1, users.size()));
   for (auto& [user, ranks] : users) {
     const auto resume = resume_.find(user);
     const std::string from = resume == resume_.end() ? "" : resume->second;
-    const auto middle = std::find_if(ranks.begin(), ranks.end(), [&](const Rank* rank) { return rank->path >= from; });
+    const auto middle =
+        std::find_if(ranks.begin(), ranks.end(), [&](const WatchedRank* rank) { return rank->path >= from; });
     std::rotate(ranks.begin(), middle, ranks.end());
     const int64_t begin_ns = clock_.monotonic_ns();
     size_t done = 0;
@@ -397,12 +400,12 @@ bool RecorderWatch::look_at_users(std::map<uid_t, std::vector<Rank*>>& users, bo
 }
 
 // Where a user's ranks are remembered by more than one user may take, those with more than their share forget the rest.
-void RecorderWatch::share_memory(uid_t user, const std::vector<Rank*>& ranks) {
+void RecorderWatch::share_memory(uid_t user, const std::vector<WatchedRank*>& ranks) {
   size_t all = 0;
-  for (const Rank* rank : ranks) all += rank->assembler->memory_bytes();
+  for (const WatchedRank* rank : ranks) all += rank->assembler->memory_bytes();
   if (all <= options_.memory_per_user) return;
   user_limits::count_over(counters_, "memory", user);
-  for (Rank* rank : ranks) {
+  for (WatchedRank* rank : ranks) {
     const size_t share = options_.memory_per_user / ranks.size();
     if (rank->assembler->memory_bytes() > share) rank->assembler->shrink_to(share);
   }
@@ -424,7 +427,7 @@ void RecorderWatch::submitted(uint64_t ticket) {
 }
 
 // True once its files may go.
-bool RecorderWatch::let_go(Rank& rank) {
+bool RecorderWatch::let_go(WatchedRank& rank) {
   if (!rank.unclean || !kept_) return true;
   if (!rank.keeping) rank.keeping = kept_->keep(rank.reader->fd(), rank.folder->owner(), rank.name, rank.identity.rank);
   return !rank.keeping || rank.keeping->done();
@@ -432,7 +435,7 @@ bool RecorderWatch::let_go(Rank& rank) {
 
 void RecorderWatch::release(const std::function<bool(uint64_t)>& settled) {
   for (auto at = ranks_.begin(); at != ranks_.end();) {
-    Rank& rank = *at->second;
+    WatchedRank& rank = *at->second;
     if (rank.dead && !rank.ticket_pending && settled(rank.ticket) && let_go(rank)) {
       for (const std::string& name : {rank.name, hook_word_path(rank.name), hook_stacks_path(rank.name)})
         rank.folder->remove(name);
@@ -446,7 +449,7 @@ void RecorderWatch::release(const std::function<bool(uint64_t)>& settled) {
 std::vector<RecorderOwner> RecorderWatch::owners() const {
   std::vector<RecorderOwner> all;
   for (const auto& [path, rank] : ranks_) {
-    if (rank->identity.rank < 0 || rank->dead) continue;
+    if (rank->identity.rank < 0_rank || rank->dead) continue;
     RecorderOwner& owner = all.emplace_back(RecorderOwner{.pid = rank->header.pid,
                                                           .path = path,
                                                           .identity = rank->identity,

@@ -105,7 +105,7 @@ class RecorderWatch {
   void complete(const std::string& path, const Completion& completion);
 
  private:
-  struct Rank;
+  struct WatchedRank;
   struct Look;
   struct Folder {
     std::shared_ptr<const UserFolder> held;
@@ -121,17 +121,17 @@ class RecorderWatch {
   void find_new();
   void find_new_in(Folder& folder);
   bool try_recorder(Folder& folder, const std::string& name, int64_t now_ns);
-  bool look_at_users(std::map<uid_t, std::vector<Rank*>>& users, bool flush, CollectedBatch& batch);
-  void share_memory(uid_t user, const std::vector<Rank*>& ranks);
-  bool let_go(Rank& rank);
-  void look_at(Rank& rank, bool flush, CollectedBatch& batch);
-  void drain(Rank& rank, Look& look);
-  void announce(Rank& rank, Look& look);
-  void tell_status(Rank& rank, Look& look, bool alive, int64_t quiet_ns);
-  void tell_progress(Rank& rank, Look& look);
-  void tell_metrics(Rank& rank, const Look& look, CollectedBatch& batch);
-  void adjust_detail(Rank& rank, const Look& look);
-  void count_refused(Rank& rank);
+  bool look_at_users(std::map<uid_t, std::vector<WatchedRank*>>& users, bool flush, CollectedBatch& batch);
+  void share_memory(uid_t user, const std::vector<WatchedRank*>& ranks);
+  bool let_go(WatchedRank& rank);
+  void look_at(WatchedRank& rank, bool flush, CollectedBatch& batch);
+  void drain(WatchedRank& rank, Look& look);
+  void announce(WatchedRank& rank, Look& look);
+  void tell_status(WatchedRank& rank, Look& look, bool alive, int64_t quiet_ns);
+  void tell_progress(WatchedRank& rank, Look& look);
+  void tell_metrics(WatchedRank& rank, const Look& look, CollectedBatch& batch);
+  void adjust_detail(WatchedRank& rank, const Look& look);
+  void count_refused(WatchedRank& rank);
   void ask_ras();
   void tell_ras(CollectedBatch& batch);
 
@@ -153,7 +153,7 @@ class RecorderWatch {
   std::shared_ptr<const UserFolder> users_held_;
   std::unique_ptr<FolderScan> users_scan_;
   int64_t folders_at_ns_ = 0;                           // when to look for further ones
-  std::map<std::string, std::unique_ptr<Rank>> ranks_;  // by path
+  std::map<std::string, std::unique_ptr<WatchedRank>> ranks_;  // by path
   std::map<uid_t, std::string> resume_;                 // whose look goes on at which path
   std::unique_ptr<KeptRecorders> kept_;
 };

@@ -165,7 +165,7 @@ TEST_F(RecorderWatchTest, AnnouncesARankAndItsCommunicatorsOnce) {
   ASSERT_EQ(first.logs.size(), 1u);
   Result<Identity> who = identity_from_resource(first.logs[0].resource);
   ASSERT_TRUE(who.ok()) << who.error();
-  EXPECT_EQ(*who, (Identity{"job-7", 1, 3, 8, 3, "gpu-017", "GPU-3"}));
+  EXPECT_EQ(*who, (Identity{"job-7", 1, 3_rank, 8, 3, "gpu-017", "GPU-3"}));
   Result<CommInit> comm = comm_init_from_record(first.logs[0].logs[1]);
   ASSERT_TRUE(comm.ok()) << comm.error();
   EXPECT_EQ(*comm, (CommInit{CommId{77}, 8, 3, 1, "dp"}));
@@ -196,7 +196,7 @@ TEST_F(RecorderWatchTest, TellsAProcessGroupOnceHoweverOftenItIsTold) {
   ASSERT_EQ(reported.size(), 1u);
   Result<CommGroup> group = comm_group_from_record(reported[0]);
   ASSERT_TRUE(group.ok()) << group.error();
-  EXPECT_EQ(*group, (CommGroup{"tp", {0, 1, 2, 3}}));
+  EXPECT_EQ(*group, (CommGroup{"tp", {0_rank, 1_rank, 2_rank, 3_rank}}));
   EXPECT_EQ(counters.value("lockstep_agent_recorder_lost_total", "reason=\"malformed\""), 1);
   tell("tp\t0-3", 4);
   EXPECT_TRUE(events(watch.poll(), kEventCommGroup).empty());
@@ -410,7 +410,7 @@ TEST_F(RecorderWatchTest, ARankWithoutANumberBelongsToNoJobUntilItLearnsIt) {
   (*writer)->learn_world(2, 4);
   EXPECT_EQ(names(watch.poll()), Names{"job.start"});
   ASSERT_EQ(watch.owners().size(), 1u);
-  EXPECT_EQ(watch.owners()[0].identity.rank, 2);
+  EXPECT_EQ(watch.owners()[0].identity.rank, 2_rank);
   // What was marked before is not lost.
   (*writer)->write(mark(RecordType::kStepEnd, 1, clock.monotonic_ns() + kMs));
   EXPECT_EQ(events(watch.poll(), kEventTrainStep).size(), 1u);
@@ -512,7 +512,7 @@ TEST_F(RecorderWatchTest, ARankThatHangsIsToldWithWhatNcclSaysItHasLaunched) {
   EXPECT_EQ(comm->comm_id, CommId{77});
   EXPECT_EQ(comm->missing.at(0), (RasMissing{7, "10.0.0.7", 99, false, true}));
   EXPECT_EQ(comm->behind.at(0), (RasBehind{"AllReduce", 1, 2, 1, {6}}));
-  EXPECT_EQ(identity_from_resource(batch.logs.at(0).resource)->rank, 3);
+  EXPECT_EQ(identity_from_resource(batch.logs.at(0).resource)->rank, 3_rank);
 
   clock.advance(kSecond);
   batch = watch.poll();
@@ -751,7 +751,7 @@ TEST_F(RecorderWatchTest, ARankThatChangesItsNumberStaysTheOneItWas) {
   writer->write(mark(RecordType::kStepEnd, 1, clock.monotonic_ns() + kMs));
   watch.poll();
   ASSERT_EQ(watch.owners().size(), 1u);
-  EXPECT_EQ(watch.owners()[0].identity.rank, 3);
+  EXPECT_EQ(watch.owners()[0].identity.rank, 3_rank);
 }
 
 TEST_F(RecorderWatchTest, ManyCommunicatorsAreReportedAPartAtATime) {

@@ -14,7 +14,7 @@ namespace lockstep {
 
 inline constexpr const char* kAgentScope = "lockstep.agent";
 
-struct RecorderWatch::Rank {
+struct RecorderWatch::WatchedRank {
   std::string path;
   std::string name;  // in its folder
   std::shared_ptr<const UserFolder> folder;
@@ -26,7 +26,7 @@ struct RecorderWatch::Rank {
   Attributes resource;
   std::unique_ptr<RankAssembler> assembler;
   std::set<CommId> announced_comms;
-  std::set<std::pair<std::string, std::vector<int32_t>>> announced_groups;
+  std::set<std::pair<std::string, std::vector<Rank>>> announced_groups;
   bool announced = false;
   bool unclean = false;                     // it died before it had ended its communicators or said that it was done
   bool ended = false;                       // job.end was sent

@@ -153,7 +153,7 @@ class Estimator {
       ranks_.erase(std::unique(ranks_.begin(), ranks_.end()), ranks_.end());
       tidy_at = std::max(tidy_at, ranks_.size() * 4);
     };
-    auto add_rank = [&](int32_t rank) {
+    auto add_rank = [&](Rank rank) {
       ranks_.push_back(rank);
       if (ranks_.size() >= tidy_at) tidy();
     };
@@ -165,7 +165,7 @@ class Estimator {
     }
     tidy();
   }
-  uint32_t index_of(int32_t rank) const {
+  uint32_t index_of(Rank rank) const {
     return static_cast<uint32_t>(std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
   }
 
@@ -550,7 +550,7 @@ class Estimator {
   std::span<const MessagePair> messages_;
   std::vector<BarrierEnd> ends_;  // by communicator, operation, rank
   std::vector<double> corrected_;
-  std::vector<int32_t> ranks_;
+  std::vector<Rank> ranks_;
   std::vector<Communicator> communicators_;
   int64_t reference_ = 0;
   double half_span_ns_ = 1e6;
@@ -586,22 +586,22 @@ ClockAlignment ClockAlignment::estimate(std::span<const BarrierEnd> ends, std::s
     const double early = static_cast<double>(out.job_time(message.from_rank, message.sent_unix_ns) -
                                              out.job_time(message.to_rank, message.received_unix_ns));
     if (early <= between) continue;
-    for (int32_t rank : {message.from_rank, message.to_rank}) {
+    for (Rank rank : {message.from_rank, message.to_rank}) {
       RankClock& clock = *std::lower_bound(out.clocks_.begin(), out.clocks_.end(), rank,
-                                           [](const RankClock& entry, int32_t wanted) { return entry.rank < wanted; });
+                                           [](const RankClock& entry, Rank wanted) { return entry.rank < wanted; });
       clock.error_ns = std::max(clock.error_ns, early);
     }
   }
   return out;
 }
 
-const RankClock* ClockAlignment::clock(int32_t rank) const {
+const RankClock* ClockAlignment::clock(Rank rank) const {
   const auto found = std::lower_bound(clocks_.begin(), clocks_.end(), rank,
-                                      [](const RankClock& clock, int32_t wanted) { return clock.rank < wanted; });
+                                      [](const RankClock& clock, Rank wanted) { return clock.rank < wanted; });
   return found == clocks_.end() || found->rank != rank ? nullptr : &*found;
 }
 
-int64_t ClockAlignment::job_time(int32_t rank, int64_t unix_ns) const {
+int64_t ClockAlignment::job_time(Rank rank, int64_t unix_ns) const {
   const RankClock* known = clock(rank);
   if (known == nullptr || !known->known) return unix_ns;
   const double since = static_cast<double>(unix_ns) - static_cast<double>(reference_unix_ns_);
@@ -620,7 +620,7 @@ double ClockAlignment::error_ns() const {
   return most;
 }
 
-double ClockAlignment::error_between_ns(int32_t a, int32_t b) const {
+double ClockAlignment::error_between_ns(Rank a, Rank b) const {
   if (a == b) return 0;
   const RankClock* first = clock(a);
   const RankClock* second = clock(b);

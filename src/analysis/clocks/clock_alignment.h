@@ -32,7 +32,7 @@ namespace lockstep {
 struct BarrierEnd {
   CommId comm_id;
   uint64_t key = 0;  // which operation of the communicator: its ordinal; or with kStepKey the last one of a step
-  int32_t rank = 0;
+  Rank rank;
   int64_t end_unix_ns = 0;
   int64_t spent_ns = 0;  // by this rank in the operation; the least of its members says how far ends may truly lie
                          // apart; 0: not known
@@ -41,14 +41,14 @@ inline constexpr uint64_t kStepKey = uint64_t{1} << 63;  // plus the step
 
 // A message: it cannot have arrived before it was sent.
 struct MessagePair {
-  int32_t from_rank = 0;
-  int32_t to_rank = 0;
+  Rank from_rank;
+  Rank to_rank;
   int64_t sent_unix_ns = 0;      // start of the send, on the sender's clock
   int64_t received_unix_ns = 0;  // end of the receive, on the receiver's clock
 };
 
 struct RankClock {
-  int32_t rank = 0;
+  Rank rank;
   bool known = false;    // false: nothing connects it with any other; it is taken as it is
   int32_t group = -1;    // only times of ranks of one group can be compared; 0 is the largest, -1: not known
   double offset_ns = 0;  // its clock minus the job's, at the alignment's reference time
@@ -65,12 +65,12 @@ class ClockAlignment {
   static ClockAlignment estimate(std::span<const BarrierEnd> ends, std::span<const MessagePair> messages);
 
   // The moment on the job's axis.
-  int64_t job_time(int32_t rank, int64_t unix_ns) const;
-  const RankClock* clock(int32_t rank) const;                       // nullptr: never heard of
+  int64_t job_time(Rank rank, int64_t unix_ns) const;
+  const RankClock* clock(Rank rank) const;                          // nullptr: never heard of
   const std::vector<RankClock>& clocks() const { return clocks_; }  // by rank
   double error_ns() const;  // the largest of the known ranks; 0 where there are none
   // Two moments of these ranks that lie nearer to each other cannot be put in order; infinite: none can.
-  double error_between_ns(int32_t a, int32_t b) const;
+  double error_between_ns(Rank a, Rank b) const;
   int64_t reference_unix_ns() const { return reference_unix_ns_; }
 
  private:

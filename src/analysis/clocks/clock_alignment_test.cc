@@ -65,7 +65,7 @@ TEST_P(ClockAlignmentCase, IsWithinItsBoundAndItsErrorBars) {
   const ClockAlignment alignment = ClockAlignment::estimate(job.ends, job.messages);
   const MadeUpClocks::Judged judged = job.judge(alignment);
   size_t silent = 0;
-  for (int32_t rank = 0; rank < entry.plan.ranks(); ++rank) silent += job.silent(rank);
+  for (Rank rank : all_ranks(entry.plan.ranks())) silent += job.silent(rank);
   EXPECT_EQ(judged.unknown, silent);
   EXPECT_LT(judged.p99_us, entry.p99_us);
   EXPECT_GE(judged.within, entry.plan.ranks() < 20 ? 0.85 : 0.95);  // one of 8 is more than 5 %
@@ -100,16 +100,16 @@ TEST(ClockAlignment, SaysNothingOfRanksThatNothingConnects) {
   EXPECT_EQ(job.judge(alignment, 0).ranks, 4u);
   EXPECT_EQ(job.judge(alignment, 1).ranks, 4u);
   EXPECT_LT(job.judge(alignment, 1).worst_us, 30);
-  EXPECT_TRUE(std::isfinite(alignment.error_between_ns(0, 1)));
-  EXPECT_FALSE(std::isfinite(alignment.error_between_ns(0, 4)));
-  EXPECT_EQ(alignment.clock(99), nullptr);
-  EXPECT_EQ(alignment.job_time(99, 12345), 12345);
+  EXPECT_TRUE(std::isfinite(alignment.error_between_ns(0_rank, 1_rank)));
+  EXPECT_FALSE(std::isfinite(alignment.error_between_ns(0_rank, 4_rank)));
+  EXPECT_EQ(alignment.clock(99_rank), nullptr);
+  EXPECT_EQ(alignment.job_time(99_rank, 12345), 12345);
 
-  const std::vector<BarrierEnd> alone = {{CommId{1}, 1, 7, MadeUpClocks::kStartNs, 0}};
+  const std::vector<BarrierEnd> alone = {{CommId{1}, 1, 7_rank, MadeUpClocks::kStartNs, 0}};
   const ClockAlignment nobody = ClockAlignment::estimate(alone, {});
-  ASSERT_NE(nobody.clock(7), nullptr);
-  EXPECT_FALSE(nobody.clock(7)->known);
-  EXPECT_EQ(nobody.job_time(7, 12345), 12345);
+  ASSERT_NE(nobody.clock(7_rank), nullptr);
+  EXPECT_FALSE(nobody.clock(7_rank)->known);
+  EXPECT_EQ(nobody.job_time(7_rank, 12345), 12345);
   EXPECT_EQ(nobody.error_ns(), 0);
 }
 
@@ -118,7 +118,7 @@ TEST(ClockAlignment, TakesMessagesOfOneDirectionForNoEstimate) {
   plan.tp = 1, plan.dp = 1, plan.pp = 2;
   MadeUpClocks job(plan);
   EXPECT_EQ(job.judge(ClockAlignment::estimate({}, job.messages)).ranks, 2u);
-  std::erase_if(job.messages, [](const MessagePair& message) { return message.from_rank == 1; });
+  std::erase_if(job.messages, [](const MessagePair& message) { return message.from_rank == 1_rank; });
   EXPECT_EQ(job.judge(ClockAlignment::estimate({}, job.messages)).ranks, 0u);
 }
 
@@ -144,18 +144,20 @@ TEST(ClockAlignment, HandlesAWallClockThatWasSteppedBetweenTwoProcessesOfOneHost
   plan.drift_ppm = 0;
   MadeUpClocks job(plan);
   constexpr int64_t kHourNs = 3'600'000'000'000;
-  for (BarrierEnd& end : job.ends) end.end_unix_ns += end.rank == 1 ? kHourNs : 0;
+  for (BarrierEnd& end : job.ends) end.end_unix_ns += end.rank == 1_rank ? kHourNs : 0;
   const ClockAlignment alignment = ClockAlignment::estimate(job.ends, {});
-  ASSERT_TRUE(alignment.clock(1)->known);
-  EXPECT_NEAR(alignment.clock(1)->offset_ns - alignment.clock(0)->offset_ns, static_cast<double>(kHourNs), 1e6);
+  ASSERT_TRUE(alignment.clock(1_rank)->known);
+  EXPECT_NEAR(alignment.clock(1_rank)->offset_ns - alignment.clock(0_rank)->offset_ns, static_cast<double>(kHourNs),
+              1e6);
   const int64_t moment = MadeUpClocks::kStartNs + 10'000'000'000;
-  EXPECT_NEAR(static_cast<double>(alignment.job_time(1, moment + kHourNs) - alignment.job_time(0, moment)), 0, 20'000);
+  EXPECT_NEAR(static_cast<double>(alignment.job_time(1_rank, moment + kHourNs) - alignment.job_time(0_rank, moment)), 0,
+              20'000);
 }
 
 TEST(ClockAlignment, KeepsARanksOwnOrderWhateverItsClockDoes) {
   MadeUpClocks job(ClockPlan{});
   const ClockAlignment alignment = ClockAlignment::estimate(job.ends, job.messages);
-  for (int32_t rank = 0; rank < 8; ++rank) {
+  for (Rank rank : all_ranks(8)) {
     int64_t before = 0;
     for (int64_t ns = 0; ns < 64'000'000'000; ns += 999'999'937) {
       const int64_t now = alignment.job_time(rank, MadeUpClocks::kStartNs + ns);
@@ -170,23 +172,23 @@ TEST(ClockAlignment, WidensTheBarsOfRanksWhoseMessagesWouldArriveBeforeTheyWereS
   plan.pp = 1;
   MadeUpClocks job(plan);
   const std::vector<MessagePair> impossible = {
-      {0, 1, job.shown(0, 10'000'000'000.0), job.shown(1, 10'000'000'000.0 - 3'000'000.0)}};
+      {0_rank, 1_rank, job.shown(0_rank, 10'000'000'000.0), job.shown(1_rank, 10'000'000'000.0 - 3'000'000.0)}};
   const ClockAlignment alignment = ClockAlignment::estimate(job.ends, impossible);
-  EXPECT_GT(alignment.clock(0)->error_ns, 2'900'000);
-  EXPECT_GT(alignment.clock(1)->error_ns, 2'900'000);
-  EXPECT_LT(alignment.clock(2)->error_ns, 100'000);
+  EXPECT_GT(alignment.clock(0_rank)->error_ns, 2'900'000);
+  EXPECT_GT(alignment.clock(1_rank)->error_ns, 2'900'000);
+  EXPECT_LT(alignment.clock(2_rank)->error_ns, 100'000);
 }
 
 TEST(ClockAlignment, TakesNonsenseFromOutsideWithoutHarm) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
   MadeUpClocks job(ClockPlan{.dp = 8, .pp = 1});
   for (int64_t bad : {kMost, kLeast, int64_t{-1}, int64_t{0}, int64_t{1}, kMost / 2}) {
-    job.ends.push_back({CommId{0x1000}, kStepKey + 3, 0, bad, bad});
-    job.ends.push_back({CommId{0x77}, 9, 1, bad, kLeast});
-    job.ends.push_back({CommId{0x77}, 9, 2, bad, kMost});
-    job.ends.push_back({CommId{0x77}, 10, static_cast<int32_t>(bad), bad, 5});
-    job.messages.push_back({1, 2, bad, kMost});
-    job.messages.push_back({2, 2, bad, bad});
+    job.ends.push_back({CommId{0x1000}, kStepKey + 3, 0_rank, bad, bad});
+    job.ends.push_back({CommId{0x77}, 9, 1_rank, bad, kLeast});
+    job.ends.push_back({CommId{0x77}, 9, 2_rank, bad, kMost});
+    job.ends.push_back({CommId{0x77}, 10, Rank{static_cast<int32_t>(bad)}, bad, 5});
+    job.messages.push_back({1_rank, 2_rank, bad, kMost});
+    job.messages.push_back({2_rank, 2_rank, bad, bad});
   }
   const ClockAlignment alignment = ClockAlignment::estimate(job.ends, job.messages);
   EXPECT_LT(job.judge(alignment).p50_us, 200);  // a communicator that lies is believed a little
@@ -200,15 +202,15 @@ TEST(ClockAlignment, TakesNonsenseFromOutsideWithoutHarm) {
 TEST(BarrierEnds, OfSummariesAreCollectivesWhoseTimesAreKnown) {
   Counters counters(kStoreCounters);
   MemoryStepStore store({}, counters);
-  for (int32_t rank = 0; rank < 3; ++rank) {
+  for (Rank rank : all_ranks(3)) {
     StepSummary step;
     step.step = 4_step;
-    step.records_lost = rank == 2 ? 1 : 0;
+    step.records_lost = rank == 2_rank ? 1 : 0;
     CommStep comm;
     comm.comm_id = CommId{0xA};
     comm.count = 2;
     comm.gpu_ns = 3000;
-    comm.last_end_unix_ns = 1'000'000 + rank;
+    comm.last_end_unix_ns = 1'000'000 + rank.value();
     step.comms.push_back(comm);
     comm.comm_id = CommId{0xB};
     comm.p2p = true;
@@ -223,7 +225,7 @@ TEST(BarrierEnds, OfSummariesAreCollectivesWhoseTimesAreKnown) {
   ASSERT_EQ(ends.size(), 2u);
   EXPECT_EQ(ends[1].comm_id, CommId{0xA});
   EXPECT_EQ(ends[1].key, kStepKey + 4);
-  EXPECT_EQ(ends[1].rank, 1);
+  EXPECT_EQ(ends[1].rank, 1_rank);
   EXPECT_EQ(ends[1].end_unix_ns, 1'000'001);
   EXPECT_EQ(ends[1].spent_ns, 1500);
 }
@@ -243,14 +245,14 @@ TEST(MessagePairs, AreFoundBySequenceOfThePair) {
     return span;
   };
   std::vector<RankDetail> details(2);
-  details[0].identity.rank = 40;
-  details[1].identity.rank = 41;
+  details[0].identity.rank = 40_rank;
+  details[1].identity.rank = 41_rank;
   details[0].detail.ops = {op("Send", 0, 1, 7, 100), op("Send", 0, 1, 8, 200), op("Recv", 0, 1, 7, 300)};
   details[1].detail.ops = {op("Recv", 1, 0, 8, 205), op("Send", 1, 0, 9, 290)};
   const std::vector<MessagePair> pairs = message_pairs(details);
   ASSERT_EQ(pairs.size(), 1u);
-  EXPECT_EQ(pairs[0].from_rank, 40);
-  EXPECT_EQ(pairs[0].to_rank, 41);
+  EXPECT_EQ(pairs[0].from_rank, 40_rank);
+  EXPECT_EQ(pairs[0].to_rank, 41_rank);
   EXPECT_EQ(pairs[0].sent_unix_ns, 200);
   EXPECT_EQ(pairs[0].received_unix_ns, 215);
 }

@@ -43,7 +43,7 @@ std::vector<BarrierEnd> barrier_ends(std::span<const RankDetail> details) {
 }
 
 std::vector<MessagePair> message_pairs(std::span<const RankDetail> details) {
-  std::map<std::pair<CommId, int32_t>, int32_t> rank_of;  // communicator and rank in it
+  std::map<std::pair<CommId, int32_t>, Rank> rank_of;  // communicator and rank in it
   for (const RankDetail& rank : details) {
     for (const OpSpan& op : rank.detail.ops) {
       if (op.p2p) rank_of.try_emplace({op.comm_id, op.rank_in_comm}, rank.identity.rank);

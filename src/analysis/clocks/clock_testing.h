@@ -59,10 +59,10 @@ class MadeUpClocks {
   std::vector<BarrierEnd> ends;
   std::vector<MessagePair> messages;
 
-  bool silent(int32_t rank) const { return silent_[static_cast<size_t>(rank)]; }
+  bool silent(Rank rank) const { return silent_[index_of(rank)]; }
   // What its clock shows at that moment after the start.
-  int64_t shown(int32_t rank, double ns) const {
-    const size_t i = static_cast<size_t>(rank);
+  int64_t shown(Rank rank, double ns) const {
+    const size_t i = index_of(rank);
     return kStartNs + static_cast<int64_t>(std::llround(ns + offset_ns_[i] + drift_[i] * ns));
   }
 
@@ -76,9 +76,9 @@ class MadeUpClocks {
   // Over the ranks of the group; the axis itself is free, so their median is taken for it.
   Judged judge(const ClockAlignment& alignment, int32_t group = 0) const {
     std::vector<double> worst(offset_ns_.size(), 0);
-    std::vector<int32_t> known;
+    std::vector<Rank> known;
     Judged out;
-    for (int32_t rank = 0; rank < plan_.ranks(); ++rank) {
+    for (Rank rank : all_ranks(plan_.ranks())) {
       const RankClock* clock = alignment.clock(rank);
       if (clock != nullptr && clock->known && clock->group == group) {
         known.push_back(rank);
@@ -91,18 +91,18 @@ class MadeUpClocks {
     const double length = static_cast<double>(plan_.steps) * plan_.step_s * 1e9;
     for (double part : {0.0, 0.25, 0.5, 0.75, 1.0}) {
       std::vector<double> errors;
-      for (int32_t rank : known)
+      for (Rank rank : known)
         errors.push_back(static_cast<double>(alignment.job_time(rank, shown(rank, part * length)) - kStartNs) -
                          part * length);
       const double axis = upper_median_of(errors);
       for (size_t i = 0; i < known.size(); ++i) {
-        double& entry = worst[static_cast<size_t>(known[i])];
+        double& entry = worst[index_of(known[i])];
         entry = std::max(entry, std::abs(errors[i] - axis));
       }
     }
     std::vector<double> errors, bars;
-    for (int32_t rank : known) {
-      const double error = worst[static_cast<size_t>(rank)], bar = alignment.clock(rank)->error_ns;
+    for (Rank rank : known) {
+      const double error = worst[index_of(rank)], bar = alignment.clock(rank)->error_ns;
       errors.push_back(error / 1e3);
       bars.push_back(bar / 1e3);
       out.within += (error <= bar ? 1.0 : 0.0) / static_cast<double>(known.size());
@@ -124,26 +124,26 @@ class MadeUpClocks {
 
   struct Group {
     CommId comm_id;
-    std::vector<int32_t> ranks;
+    std::vector<Rank> ranks;
     std::vector<double> ring_ns;
     double exit_ns;
   };
-  void add_group(std::vector<int32_t> ranks, double exit_us) {
+  void add_group(std::vector<Rank> ranks, double exit_us) {
     if (ranks.size() < 2) return;
     Group group{CommId{0x1000 + groups_.size()}, std::move(ranks), {}, exit_us * 1e3};
     for (size_t i = 0; i < group.ranks.size(); ++i) group.ring_ns.push_back(either_way(plan_.ring_us * 1e3));
     groups_.push_back(std::move(group));
   }
-  int32_t rank_at(int32_t stage, int32_t replica, int32_t shard) const {
-    return (stage * plan_.dp + replica) * plan_.tp + shard;
+  Rank rank_of(int32_t stage, int32_t replica, int32_t shard) const {
+    return Rank{(stage * plan_.dp + replica) * plan_.tp + shard};
   }
 
   void leave(const Group& group, uint64_t key, double at_ns, const std::vector<bool>& lost, bool rounded) {
     for (size_t i = 0; i < group.ranks.size(); ++i) {
       double end = at_ns + exponential(group.exit_ns) + group.ring_ns[i];
       if (uniform(0, 1) < plan_.late_share) end += uniform(0, plan_.late_ms * 1e6);
-      const int32_t rank = group.ranks[i];
-      if (silent_[static_cast<size_t>(rank)] || lost[static_cast<size_t>(rank)]) continue;
+      const Rank rank = group.ranks[i];
+      if (silent_[index_of(rank)] || lost[index_of(rank)]) continue;
       int64_t shown_ns = shown(rank, end);
       if (rounded) shown_ns = (shown_ns + 512) / 1024 * 1024;
       ends.push_back({group.comm_id, key, rank, shown_ns, 200'000});
@@ -153,20 +153,20 @@ class MadeUpClocks {
   void make() {
     for (int32_t stage = 0; stage < plan_.pp; ++stage) {
       for (int32_t replica = 0; replica < plan_.dp; ++replica) {
-        std::vector<int32_t> ranks;
-        for (int32_t shard = 0; shard < plan_.tp; ++shard) ranks.push_back(rank_at(stage, replica, shard));
+        std::vector<Rank> ranks;
+        for (int32_t shard = 0; shard < plan_.tp; ++shard) ranks.push_back(rank_of(stage, replica, shard));
         add_group(std::move(ranks), plan_.exit_us);
       }
       for (int32_t shard = 0; shard < plan_.tp; ++shard) {
-        std::vector<int32_t> ranks;
-        for (int32_t replica = 0; replica < plan_.dp; ++replica) ranks.push_back(rank_at(stage, replica, shard));
+        std::vector<Rank> ranks;
+        for (int32_t replica = 0; replica < plan_.dp; ++replica) ranks.push_back(rank_of(stage, replica, shard));
         const bool noisy = shard + stage * plan_.tp < plan_.noisy_comms;
         add_group(std::move(ranks), noisy ? plan_.noisy_us : plan_.exit_us);
       }
     }
     if (plan_.world) {
-      std::vector<int32_t> all;
-      for (int32_t rank = 0; rank < plan_.ranks(); ++rank) all.push_back(rank);
+      std::vector<Rank> all;
+      for (Rank rank : all_ranks(plan_.ranks())) all.push_back(rank);
       add_group(std::move(all), plan_.exit_us);
     }
     std::vector<bool> lost(offset_ns_.size(), false);
@@ -196,7 +196,7 @@ class MadeUpClocks {
       for (int32_t replica = 0; replica < plan_.dp; ++replica) {
         for (int32_t shard = 0; shard < plan_.tp; ++shard) {
           for (int i = 0; i < plan_.messages_per_step * 2; ++i) {
-            int32_t from = rank_at(stage, replica, shard), to = rank_at(stage + 1, replica, shard);
+            Rank from = rank_of(stage, replica, shard), to = rank_of(stage + 1, replica, shard);
             if (i % 2 == 1) std::swap(from, to);
             if (silent(from) || silent(to)) continue;
             const double sent = begin_ns + uniform(0, 0.7) * plan_.step_s * 1e9;

@@ -153,8 +153,8 @@ void JobRollups::on_attempt_back(const std::string& job_id, int64_t attempt) {
 
 void JobRollups::on_step(const Identity& identity, const StepSummary& summary, int64_t /*received_unix_ns*/) {
   ++received_;
-  if (identity.rank < 0 || identity.rank >= kRanksMax || summary.duration_ns <= 0 || summary.duration_ns > kStepNsMax ||
-      summary.start_unix_ns < 0 || summary.start_unix_ns > kTimeNsMax) {
+  if (identity.rank < 0_rank || identity.rank >= Rank{kRanksMax} || summary.duration_ns <= 0 ||
+      summary.duration_ns > kStepNsMax || summary.start_unix_ns < 0 || summary.start_unix_ns > kTimeNsMax) {
     ++left_out_;
     return;
   }
@@ -176,7 +176,7 @@ void JobRollups::on_step(const Identity& identity, const StepSummary& summary, i
     ++late_;
     return;
   }
-  const auto rank = static_cast<size_t>(identity.rank);
+  const auto rank = index_of(identity.rank);
   if (const size_t more = step->by_rank.room_needed(rank); more > 0) {
     if (!make_room(more, job)) {
       ++left_out_;

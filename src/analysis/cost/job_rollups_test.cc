@@ -42,8 +42,8 @@ class JobRollupsTest : public ::testing::Test {
         *engine_, counters_, 0);
   }
 
-  static Identity identity(int32_t rank, int64_t attempt = 0) {
-    return {"job", attempt, rank, 4, rank, "node-0", format("GPU-%d", rank)};
+  static Identity identity(Rank rank, int64_t attempt = 0) {
+    return {"job", attempt, rank, 4, rank.value(), "node-0", format("GPU-%d", rank.value())};
   }
   // 1 s: 800 ms of its own, 200 ms of communication that nothing hides.
   static StepSummary step(int64_t number, int64_t start_unix_ns) {
@@ -63,11 +63,11 @@ class JobRollupsTest : public ::testing::Test {
     rollups_->on_step(who, summary, summary.start_unix_ns + summary.duration_ns);
   }
   // Steps one after the other from now_ on, by four ranks.
-  void play(StepNumber from, StepNumber to, const std::function<void(StepSummary&, int32_t)>& change = {},
+  void play(StepNumber from, StepNumber to, const std::function<void(StepSummary&, Rank)>& change = {},
             int64_t attempt = 0) {
     for (StepNumber number = from; number <= to; ++number) {
       int64_t longest = 0;
-      for (int32_t rank = 0; rank < 4; ++rank) {
+      for (Rank rank : all_ranks(4)) {
         StepSummary summary = step(number.value(), now_);
         if (change) change(summary, rank);
         longest = std::max(longest, summary.duration_ns);
@@ -131,11 +131,11 @@ TEST_F(JobRollupsTest, WriteAJobsNumbersEveryFewSecondsOfItsOwnTime) {
 
 TEST_F(JobRollupsTest, AgreeWithWhatThePagesWorkOutFromTheStoredSteps) {
   uint64_t random = 1;
-  play(0_step, 45_step, [&](StepSummary& summary, int32_t rank) {
-    if (rank == 0) random = random * 6364136223846793005ull + 1442695040888963407ull;  // one length for a step
+  play(0_step, 45_step, [&](StepSummary& summary, Rank rank) {
+    if (rank == 0_rank) random = random * 6364136223846793005ull + 1442695040888963407ull;  // one length for a step
     summary.duration_ns += static_cast<int64_t>(random >> 40) * 3;
-    summary.split_ns[1] += 10 * kMs * rank;
-    if (rank == 2 && summary.step > 30_step) summary.self_ns += 80 * kMs;
+    summary.split_ns[1] += 10 * kMs * rank.value();
+    if (rank == 2_rank && summary.step > 30_step) summary.self_ns += 80 * kMs;
   });
   const JobInfo job = *steps_.job("job");
   const auto window = static_cast<int64_t>(JobRollups::kWindowSteps);
@@ -159,7 +159,7 @@ TEST_F(JobRollupsTest, AgreeWithWhatThePagesWorkOutFromTheStoredSteps) {
 }
 
 TEST_F(JobRollupsTest, HaveNoMfuWhereNoFlopsAreTold) {
-  play(0_step, 20_step, [](StepSummary& summary, int32_t) { summary.scalars.clear(); });
+  play(0_step, 20_step, [](StepSummary& summary, Rank) { summary.scalars.clear(); });
   EXPECT_TRUE(series("lockstep_job_mfu_ratio").empty());
   EXPECT_FALSE(series("lockstep_job_goodput_ratio").empty());
 }
@@ -175,13 +175,13 @@ TEST_F(JobRollupsTest, TakeThePeakFromTheNameOfTheGpuWhereTheJobTellsNone) {
   info.times_ms = time;
   info.values = one;
   ASSERT_TRUE(engine_->push("agent", {&info, 1}, labels).ok());
-  play(0_step, 20_step, [](StepSummary& summary, int32_t) { summary.scalars = {{"flops", 0.5 * 989.4e12}}; });
+  play(0_step, 20_step, [](StepSummary& summary, Rank) { summary.scalars = {{"flops", 0.5 * 989.4e12}}; });
   EXPECT_NEAR(last("lockstep_job_mfu_ratio"), 0.5, 0.001);
 }
 
 TEST_F(JobRollupsTest, DoNotWaitForARankThatIsMissing) {
   for (StepNumber number = 0_step; number < 30_step; ++number, now_ += kSecond) {
-    for (int32_t rank = 0; rank < 3; ++rank) tell(identity(rank), step(number.value(), now_));
+    for (Rank rank : all_ranks(3)) tell(identity(rank), step(number.value(), now_));
   }
   rollups_->write();
   EXPECT_EQ(last("lockstep_job_ranks"), 3);
@@ -189,9 +189,9 @@ TEST_F(JobRollupsTest, DoNotWaitForARankThatIsMissing) {
 }
 
 TEST_F(JobRollupsTest, TakeStepsInAnyOrderOnceAndLeaveOutWhatComesTooLate) {
-  std::vector<std::pair<int32_t, StepSummary>> reported;
+  std::vector<std::pair<Rank, StepSummary>> reported;
   for (StepNumber number = 0_step; number < 30_step; ++number, now_ += kSecond) {
-    for (int32_t rank = 0; rank < 4; ++rank) reported.emplace_back(rank, step(number.value(), now_));
+    for (Rank rank : all_ranks(4)) reported.emplace_back(rank, step(number.value(), now_));
   }
   for (size_t i = 0; i + 4 < reported.size(); i += 4)
     std::swap(reported[i + 3], reported[i + 4]);  // a rank is one step behind
@@ -199,7 +199,7 @@ TEST_F(JobRollupsTest, TakeStepsInAnyOrderOnceAndLeaveOutWhatComesTooLate) {
     rollups_->on_step(identity(rank), summary, now_);
     rollups_->on_step(identity(rank), summary, now_);  // delivered twice
   }
-  rollups_->on_step(identity(2), reported[12].second, now_);
+  rollups_->on_step(identity(2_rank), reported[12].second, now_);
   rollups_->write();
   EXPECT_EQ(last("lockstep_job_steps_total"), 26) << "every fifth step";
   EXPECT_EQ(last("lockstep_job_ranks"), 4);
@@ -210,8 +210,8 @@ TEST_F(JobRollupsTest, TakeStepsInAnyOrderOnceAndLeaveOutWhatComesTooLate) {
 
 TEST_F(JobRollupsTest, AreNotLedAstrayByARankWithAbsurdNumbers) {
   int64_t wild = 1'000'000;
-  play(0_step, 40_step, [&](StepSummary& summary, int32_t rank) {
-    if (rank != 3) return;
+  play(0_step, 40_step, [&](StepSummary& summary, Rank rank) {
+    if (rank != 3_rank) return;
     summary.step = StepNumber{wild += 1000};
     summary.start_unix_ns += 500 * kSecond;
   });
@@ -221,10 +221,10 @@ TEST_F(JobRollupsTest, AreNotLedAstrayByARankWithAbsurdNumbers) {
   EXPECT_GE(last("lockstep_job_steps_total"), 30);
   StepSummary absurd = step(41, INT64_MAX);
   absurd.duration_ns = INT64_MAX;
-  rollups_->on_step(identity(0), absurd, now_);
+  rollups_->on_step(identity(0_rank), absurd, now_);
   RankStatus status;
   status.time_unix_ns = INT64_MIN;
-  rollups_->on_status(identity(0), status, now_);
+  rollups_->on_status(identity(0_rank), status, now_);
 }
 
 TEST_F(JobRollupsTest, HoldNoMoreRanksThanTheyMayWhoeverNamesThem) {
@@ -232,7 +232,7 @@ TEST_F(JobRollupsTest, HoldNoMoreRanksThanTheyMayWhoeverNamesThem) {
     return counters_.value("lockstep_job_rollup_rows_total", format("result=\"%s\"", result));
   };
   for (int i = 0; i < 1600; ++i) {
-    Identity absurd = identity(JobRollups::kRanksMax - 1);
+    Identity absurd = identity(Rank{JobRollups::kRanksMax - 1});
     absurd.job_id = format("absurd-%d", i);
     absurd.world_size = JobRollups::kRanksMax;
     rollups_->on_step(absurd, step(0, kStart), kStart);
@@ -265,7 +265,7 @@ TEST_F(JobRollupsTest, GoodputFallsWhileRanksSayThatTheyStandStill) {
   RankStatus status;
   for (int i = 0; i < 30; ++i) {
     status.time_unix_ns = now_ + i * kSecond;
-    for (int32_t rank = 0; rank < 4; ++rank) rollups_->on_status(identity(rank), status, status.time_unix_ns);
+    for (Rank rank : all_ranks(4)) rollups_->on_status(identity(rank), status, status.time_unix_ns);
   }
   rollups_->write();
   EXPECT_NEAR(last("lockstep_job_goodput_ratio"), 20.0 / (20 + 25), 1e-6);

@@ -6,6 +6,7 @@
 
 #include "base/median.h"
 #include "base/text.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -268,7 +269,7 @@ std::string name_of(const JobLoss& loss) {
   if (loss.part.kind == LossKind::kStart) return "the job's first steps";
   if (loss.part.kind == LossKind::kUnexplained) return "unexplained";
   const Culprit& culprit = loss.verdict.culprit;
-  std::vector<int> ranks(culprit.ranks.begin(), culprit.ranks.end());
+  const std::vector<Rank>& ranks = culprit.ranks;
   const std::string who = !ranks.empty()               ? format("rank %s", human_ranks(ranks, 3).c_str())
                           : !culprit.component.empty() ? culprit.component
                                                        : "the whole job";

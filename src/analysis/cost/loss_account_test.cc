@@ -134,11 +134,11 @@ TEST(JobLosses, ReadsStepsAndVerdictsOfTheNewestAttempt) {
   Counters counters(kStoreCounters);
   MemoryStepStore store({}, counters);
   for (StepNumber step = 0_step; step < 100_step; ++step) {
-    for (int32_t rank = 0; rank < 4; ++rank) {
+    for (Rank rank : all_ranks(4)) {
       StepSummary summary;
       summary.step = step;
       summary.duration_ns = step >= 60_step ? 150'000'000 : 100'000'000;
-      store.append_step({"job", 1, rank, 4, rank, "node-0", "GPU-0"}, summary, step.value());
+      store.append_step({"job", 1, rank, 4, rank.value(), "node-0", "GPU-0"}, summary, step.value());
     }
   }
   Verdict verdict;
@@ -149,7 +149,7 @@ TEST(JobLosses, ReadsStepsAndVerdictsOfTheNewestAttempt) {
   verdict.since_step = 60_step;
   verdict.through_step = 98_step;  // open: it still acts
   verdict.lost_share = 1.0 / 3;
-  verdict.culprit = {.ranks = {2}, .layer = Layer::kGpu, .cause = Cause::kThrottleThermal};
+  verdict.culprit = {.ranks = {2_rank}, .layer = Layer::kGpu, .cause = Cause::kThrottleThermal};
   Verdict older = verdict, wrong = verdict;
   older.attempt = 0;
   wrong.kind = VerdictKind::kIncorrect;

@@ -101,7 +101,7 @@ void add_rows(const std::vector<Row>& rows, StepSums& sums) {
 
 struct Sums {
   std::vector<StepSums> steps;
-  std::set<int32_t> counted;
+  std::set<Rank> counted;
   bool flops = false, peak = false, six_n_t = false, peak_reported = false;
 };
 
@@ -149,7 +149,7 @@ struct Clocks {
   int32_t read = 0, lower = 0, with_before = 0;
 };
 
-Clocks clocks_of(const JobInfo& job, const std::set<int32_t>& counted, const ReadGpu& read, int64_t since,
+Clocks clocks_of(const JobInfo& job, const std::set<Rank>& counted, const ReadGpu& read, int64_t since,
                  int64_t through) {
   Clocks clocks;
   if (!read || job.ranks.empty()) return clocks;

@@ -18,23 +18,24 @@ constexpr double kPeak = 1000e12;
 class MfuTest : public ::testing::Test {
  protected:
   // 100 ms: 60 at work, 20 or 30 in communication, 5 input, 5 host, ...
-  static StepSummary step(StepNumber number, int32_t rank) {
+  static StepSummary step(StepNumber number, Rank rank) {
     StepSummary summary;
     summary.step = number;
     summary.start_unix_ns = number.value() * 100'000'000;
     summary.duration_ns = 100'000'000;
     summary.split_known = true;
-    const bool last = rank == 0;  // it arrives last, and waits for nobody
+    const bool last = rank == 0_rank;  // it arrives last, and waits for nobody
     summary.split_ns = {last ? 70'000'000 : 60'000'000, last ? 20'000'000 : 30'000'000, 5'000'000, 5'000'000, 0, 0};
     summary.scalars = {{"flops", 0.4 * kPeak * 0.1}, {"peak_flops", kPeak}, {"tokens", 8192}};
     return summary;
   }
-  void play(int64_t steps, const std::function<void(StepSummary&, int32_t)>& change = {}) {
+  void play(int64_t steps, const std::function<void(StepSummary&, Rank)>& change = {}) {
     for (StepNumber number = 0_step; number < StepNumber{steps}; ++number) {
-      for (int32_t rank = 0; rank < 4; ++rank) {
+      for (Rank rank : all_ranks(4)) {
         StepSummary summary = step(number, rank);
         if (change) change(summary, rank);
-        steps_.append_step({"job", 0, rank, 4, rank, "node-0", format("GPU-%d", rank)}, summary, number.value());
+        steps_.append_step({"job", 0, rank, 4, rank.value(), "node-0", format("GPU-%d", rank.value())}, summary,
+                           number.value());
       }
     }
   }
@@ -83,7 +84,7 @@ TEST_F(MfuTest, ClocksBelowTheirHighestAreABarOfTheirOwn) {
 }
 
 TEST_F(MfuTest, WhatIsNotToldIsUnknownAndNeverHidden) {
-  play(60, [](StepSummary& summary, int32_t) { summary.scalars.clear(); });
+  play(60, [](StepSummary& summary, Rank) { summary.scalars.clear(); });
   const Mfu mfu = ask();
   expect_whole(mfu);
   EXPECT_FALSE(mfu.known);
@@ -92,7 +93,7 @@ TEST_F(MfuTest, WhatIsNotToldIsUnknownAndNeverHidden) {
 }
 
 TEST_F(MfuTest, StepsWithoutASplitAreUnknownBeyondWhatThePhasesSay) {
-  play(60, [](StepSummary& summary, int32_t) {
+  play(60, [](StepSummary& summary, Rank) {
     summary.split_known = false;
     summary.phase_ns[static_cast<size_t>(Phase::kInput)] = 10'000'000;
   });
@@ -104,7 +105,7 @@ TEST_F(MfuTest, StepsWithoutASplitAreUnknownBeyondWhatThePhasesSay) {
 }
 
 TEST_F(MfuTest, MoreFlopsThanTheTimeAtWorkAllowsAreSaidToBeSo) {
-  play(60, [](StepSummary& summary, int32_t) { summary.scalars[0].value *= 2; });
+  play(60, [](StepSummary& summary, Rank) { summary.scalars[0].value *= 2; });
   const Mfu mfu = ask();
   expect_whole(mfu);
   EXPECT_NEAR(mfu.achieved, 0.8, 1e-9);
@@ -113,7 +114,7 @@ TEST_F(MfuTest, MoreFlopsThanTheTimeAtWorkAllowsAreSaidToBeSo) {
 }
 
 TEST_F(MfuTest, ThePeakComesFromTheJobElseTheServerElseTheName) {
-  play(60, [](StepSummary& summary, int32_t) {
+  play(60, [](StepSummary& summary, Rank) {
     std::erase_if(summary.scalars, [](auto& one) { return one.name == "peak_flops"; });
   });
   EXPECT_FALSE(ask().known) << "nobody says what the GPU is";
@@ -126,7 +127,7 @@ TEST_F(MfuTest, ThePeakComesFromTheJobElseTheServerElseTheName) {
 }
 
 TEST_F(MfuTest, ParametersAndTokensGiveAnEstimate) {
-  play(60, [](StepSummary& summary, int32_t) {
+  play(60, [](StepSummary& summary, Rank) {
     summary.scalars = {{"parameters", 1e9}, {"peak_flops", kPeak}, {"tokens", 5000}};
   });
   const Mfu mfu = ask();
@@ -135,8 +136,8 @@ TEST_F(MfuTest, ParametersAndTokensGiveAnEstimate) {
 }
 
 TEST_F(MfuTest, RanksThatTellNoFlopsAreLeftOutWhereOthersTell) {
-  play(60, [](StepSummary& summary, int32_t rank) {
-    if (rank != 0) summary.scalars.clear();
+  play(60, [](StepSummary& summary, Rank rank) {
+    if (rank != 0_rank) summary.scalars.clear();
   });
   const Mfu mfu = ask();
   expect_whole(mfu);
@@ -145,7 +146,7 @@ TEST_F(MfuTest, RanksThatTellNoFlopsAreLeftOutWhereOthersTell) {
 }
 
 TEST_F(MfuTest, AFallIsFoundWithWhatGrewAndWhatChangedThen) {
-  play(120, [](StepSummary& summary, int32_t) {
+  play(120, [](StepSummary& summary, Rank) {
     if (summary.step < 70_step) return;
     summary.duration_ns += 25'000'000;
     summary.split_ns[static_cast<size_t>(TimePart::kInput)] += 25'000'000;
@@ -172,7 +173,7 @@ TEST_F(MfuTest, AFallIsFoundWithWhatGrewAndWhatChangedThen) {
 }
 
 TEST_F(MfuTest, FewerTokensAreNamed) {
-  play(120, [](StepSummary& summary, int32_t) {
+  play(120, [](StepSummary& summary, Rank) {
     if (summary.step < 70_step) return;
     summary.scalars[0].value *= 0.5;
     summary.scalars[2].value *= 0.5;
@@ -184,7 +185,7 @@ TEST_F(MfuTest, FewerTokensAreNamed) {
 }
 
 TEST_F(MfuTest, ClocksThatFellWithItAreNamed) {
-  play(120, [](StepSummary& summary, int32_t) {
+  play(120, [](StepSummary& summary, Rank) {
     if (summary.step < 70_step) return;
     summary.duration_ns += 25'000'000;
     summary.split_ns[static_cast<size_t>(TimePart::kCompute)] += 25'000'000;

@@ -23,7 +23,7 @@ int64_t StepAnalyzer::bounded(int64_t ns) {
   return std::clamp(ns, -kDay, kDay);
 }
 
-int64_t StepAnalyzer::on_axis(int32_t rank, int64_t unix_ns) const {
+int64_t StepAnalyzer::on_axis(Rank rank, int64_t unix_ns) const {
   int64_t since = 0;
   const int64_t moment = clocks_.job_time(rank, unix_ns);
   if (__builtin_sub_overflow(moment, origin_, &since))

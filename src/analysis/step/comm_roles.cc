@@ -29,11 +29,11 @@ std::vector<std::string> words_of(std::string_view name) {
 }
 
 // Ranks at equal distances: that distance; 0: not so, or not all are known.
-int32_t stride_of(const std::vector<int32_t>& members) {
-  if (members.size() < 2 || members[0] < 0) return 0;
+int32_t stride_of(const std::vector<Rank>& members) {
+  if (members.size() < 2 || members[0] == kNoRank) return 0;
   const int32_t stride = members[1] - members[0];
   for (size_t i = 1; i < members.size(); ++i) {
-    if (members[i] < 0 || members[i] - members[i - 1] != stride) return 0;
+    if (members[i] == kNoRank || members[i] - members[i - 1] != stride) return 0;
   }
   return stride;
 }
@@ -49,7 +49,7 @@ struct Family {
 
 class Inference {
  public:
-  Inference(std::vector<CommRole>& roles, int32_t world_size, const std::map<int32_t, const std::string*>& host_of)
+  Inference(std::vector<CommRole>& roles, int32_t world_size, const std::map<Rank, const std::string*>& host_of)
       : roles_(roles) {
     std::map<std::pair<int32_t, int32_t>, Family> families;
     for (size_t i = 0; i < roles.size(); ++i) {
@@ -104,10 +104,10 @@ class Inference {
   }
 
  private:
-  static bool on_one_host(const CommRole& role, const std::map<int32_t, const std::string*>& host_of) {
+  static bool on_one_host(const CommRole& role, const std::map<Rank, const std::string*>& host_of) {
     if (role.nodes > 0) return role.nodes == 1;
     const std::string* first = nullptr;
-    for (int32_t rank : role.members) {
+    for (Rank rank : role.members) {
       const auto host = host_of.find(rank);
       if (host == host_of.end()) continue;
       if (first != nullptr && *first != *host->second) return false;
@@ -172,9 +172,9 @@ std::string CommRole::label() const {
   return kind == CommKind::kOther ? "group" : to_text(kind);
 }
 
-int32_t CommRole::rank_of(int32_t rank_in_comm) const {
+Rank CommRole::rank_of(int32_t rank_in_comm) const {
   return rank_in_comm < 0 || static_cast<size_t>(rank_in_comm) >= members.size()
-             ? -1
+             ? kNoRank
              : members[static_cast<size_t>(rank_in_comm)];
 }
 
@@ -192,15 +192,15 @@ struct Reported {
 
   std::map<CommId, CommRole> found;
   std::map<CommId, std::string> nccl_name;
-  std::map<int32_t, const std::string*> host_of;
-  std::map<std::vector<int32_t>, std::string> groups;  // members, sorted -> name
+  std::map<Rank, const std::string*> host_of;
+  std::map<std::vector<Rank>, std::string> groups;  // members, sorted -> name
 
  private:
   // From outside: one communicator, and all of them together, as room is made for members that nobody has told of.
   static constexpr int32_t kSizeMax = 1 << 20;
   static constexpr size_t kRoomMax = 16 << 20;
 
-  void add(const CommInit& comm, int32_t rank) {
+  void add(const CommInit& comm, Rank rank) {
     CommRole& role = found[comm.comm_id];
     role.comm_id = comm.comm_id;
     role.size = std::max(role.size, std::min(comm.size, kSizeMax));
@@ -211,13 +211,13 @@ struct Reported {
       const size_t more = static_cast<size_t>(role.size) - role.members.size();
       if (room_ + more > kRoomMax) return;
       room_ += more;
-      role.members.resize(static_cast<size_t>(role.size), -1);
+      role.members.resize(static_cast<size_t>(role.size), kNoRank);
     }
     role.members[static_cast<size_t>(comm.rank_in_comm)] = rank;
   }
 
   void add(const CommGroup& group) {
-    std::vector<int32_t> ranks = group.ranks;
+    std::vector<Rank> ranks = group.ranks;
     std::sort(ranks.begin(), ranks.end());
     const auto [entry, fresh] = groups.try_emplace(std::move(ranks), group.name);
     // Several names for the same ranks: one that says what they do, else the first by name.
@@ -230,7 +230,7 @@ struct Reported {
 };
 
 void name_role(CommRole& role, const Reported& reported) {
-  std::vector<int32_t> ranks = role.members;
+  std::vector<Rank> ranks = role.members;
   std::sort(ranks.begin(), ranks.end());
   if (const auto group = reported.groups.find(ranks); group != reported.groups.end()) {
     role.reported = true;
@@ -243,9 +243,9 @@ void name_role(CommRole& role, const Reported& reported) {
   if (role.reported) role.kind = kind_of_name(role.name);
 }
 
-int32_t lowest_rank(const CommRole& role) {
-  int32_t least = INT32_MAX;
-  for (int32_t rank : role.members) least = rank < 0 ? least : std::min(least, rank);
+Rank lowest_rank(const CommRole& role) {
+  Rank least{INT32_MAX};
+  for (Rank rank : role.members) least = rank == kNoRank ? least : std::min(least, rank);
   return least;
 }
 

@@ -37,15 +37,15 @@ struct CommRole {
   CommId comm_id;
   CommKind kind = CommKind::kOther;
   bool reported = false;
-  std::string name;              // as told; else empty
-  int32_t index = 0;             // among those of its kind, size and name, by lowest rank
-  int32_t size = 0;              // 0: not known
-  int32_t nodes = 0;             // 0: not known
-  std::vector<int32_t> members;  // rank in the communicator -> rank of the job; -1: not known
+  std::string name;           // as told; else empty
+  int32_t index = 0;          // among those of its kind, size and name, by lowest rank
+  int32_t size = 0;           // 0: not known
+  int32_t nodes = 0;          // 0: not known
+  std::vector<Rank> members;  // by rank in the communicator; kNoRank: not known
   CommUse use;
   // "dp": the name where it was told, else the kind; "group" where neither says anything.
   std::string label() const;
-  int32_t rank_of(int32_t rank_in_comm) const;  // -1: not known
+  Rank rank_of(int32_t rank_in_comm) const;  // kNoRank: not known
 };
 
 class CommRoles {

@@ -13,25 +13,26 @@ class CommRolesTest : public ::testing::Test {
   CommRolesTest() {
     job_.job_id = "job";
     job_.world_size = 8;
-    for (int32_t rank = 0; rank < 8; ++rank) {
+    for (Rank rank : all_ranks(8)) {
       RankInfo info;
-      info.identity = {"job", 0, rank, 8, rank % 4, format("node-%d", rank / 4), format("GPU-%d", rank)};
+      info.identity = {
+          "job", 0, rank, 8, rank % 4, format("node-%d", rank.value() / 4), format("GPU-%d", rank.value())};
       job_.ranks.push_back(info);
     }
     for (int32_t other = 0; other < 4; ++other) {
-      add(CommId{0x10 + static_cast<uint64_t>(other)}, {other * 2, other * 2 + 1}, 1);  // tp
-      const int32_t first = other / 2 * 4 + other % 2;
-      add(CommId{0x20 + static_cast<uint64_t>(other)}, {first, first + 2}, 1);  // dp
-      add(CommId{0x30 + static_cast<uint64_t>(other)}, {other, other + 4}, 2);  // pp
+      add(CommId{0x10 + static_cast<uint64_t>(other)}, {Rank{other * 2}, Rank{other * 2 + 1}}, 1);  // tp
+      const Rank first{other / 2 * 4 + other % 2};
+      add(CommId{0x20 + static_cast<uint64_t>(other)}, {first, first + 2}, 1);              // dp
+      add(CommId{0x30 + static_cast<uint64_t>(other)}, {Rank{other}, Rank{other + 4}}, 2);  // pp
       uses_[CommId{0x10 + static_cast<uint64_t>(other)}] = {.collectives = 96, .collective_bytes = 1000};
       uses_[CommId{0x20 + static_cast<uint64_t>(other)}] = {.collectives = 4, .collective_bytes = 90'000};
       uses_[CommId{0x30 + static_cast<uint64_t>(other)}] = {.messages = 8, .peers = 1};
     }
-    add(CommId{0x40}, {0, 1, 2, 3, 4, 5, 6, 7}, 2);
+    add(CommId{0x40}, {0_rank, 1_rank, 2_rank, 3_rank, 4_rank, 5_rank, 6_rank, 7_rank}, 2);
   }
-  void add(CommId comm_id, const std::vector<int32_t>& ranks, int32_t nodes, std::string name = "") {
+  void add(CommId comm_id, const std::vector<Rank>& ranks, int32_t nodes, std::string name = "") {
     for (size_t i = 0; i < ranks.size(); ++i) {
-      job_.ranks[static_cast<size_t>(ranks[i])].comms.push_back(
+      job_.ranks[index_of(ranks[i])].comms.push_back(
           {comm_id, static_cast<int32_t>(ranks.size()), static_cast<int32_t>(i), nodes, name});
     }
   }
@@ -51,13 +52,13 @@ TEST_F(CommRolesTest, AreInferredFromShapeAndUse) {
   }
   EXPECT_EQ(made.find(CommId{0x40})->kind, CommKind::kWorld);
   EXPECT_EQ(made.find(CommId{0x21})->label(), "dp");
-  EXPECT_EQ(made.find(CommId{0x21})->members, (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(made.find(CommId{0x21})->members, (std::vector<Rank>{1_rank, 3_rank}));
   EXPECT_EQ(made.find(CommId{0x99}), nullptr);
 }
 
 TEST_F(CommRolesTest, AreWhatTheFrameworkToldWhereMembersAreTheSame) {
   for (RankInfo& rank : job_.ranks) {
-    const int32_t first = rank.identity.rank / 2 * 2;
+    const Rank first = rank.identity.rank - rank.identity.rank % 2;
     rank.groups.push_back({"a description", {first, first + 1}});
     rank.groups.push_back({"mesh_ep", {first + 1, first}});  // in another order
   }
@@ -69,8 +70,8 @@ TEST_F(CommRolesTest, AreWhatTheFrameworkToldWhereMembersAreTheSame) {
 }
 
 TEST_F(CommRolesTest, TakeNcclsNameWhereItSaysSomething) {
-  add(CommId{0x50}, {0, 1, 2}, 1, "TENSOR_MODEL_PARALLEL_GROUP");
-  add(CommId{0x51}, {4, 5, 6}, 1, "17");
+  add(CommId{0x50}, {0_rank, 1_rank, 2_rank}, 1, "TENSOR_MODEL_PARALLEL_GROUP");
+  add(CommId{0x51}, {4_rank, 5_rank, 6_rank}, 1, "17");
   const CommRoles made = roles();
   EXPECT_EQ(made.find(CommId{0x50})->kind, CommKind::kTp);
   EXPECT_TRUE(made.find(CommId{0x50})->reported);
@@ -78,7 +79,7 @@ TEST_F(CommRolesTest, TakeNcclsNameWhereItSaysSomething) {
 }
 
 TEST_F(CommRolesTest, CallAnExchangeOfAllWithAllExpertParallel) {
-  add(CommId{0x60}, {0, 1, 2, 3}, 1);
+  add(CommId{0x60}, {0_rank, 1_rank, 2_rank, 3_rank}, 1);
   uses_[CommId{0x60}] = {.messages = 64, .peers = 3};
   EXPECT_EQ(roles().find(CommId{0x60})->kind, CommKind::kEp);
 }
@@ -92,9 +93,9 @@ TEST_F(CommRolesTest, SayNothingOfWhatDoesNothing) {
 TEST_F(CommRolesTest, LeaveMembersThatWereNeverHeardOfOpen) {
   job_.ranks.erase(job_.ranks.begin() + 1);
   const CommRoles made = roles();
-  EXPECT_EQ(made.find(CommId{0x10})->members, (std::vector<int32_t>{0, -1}));
-  EXPECT_EQ(made.find(CommId{0x10})->rank_of(1), -1);
-  EXPECT_EQ(made.find(CommId{0x10})->rank_of(7), -1);
+  EXPECT_EQ(made.find(CommId{0x10})->members, (std::vector<Rank>{0_rank, kNoRank}));
+  EXPECT_EQ(made.find(CommId{0x10})->rank_of(1), kNoRank);
+  EXPECT_EQ(made.find(CommId{0x10})->rank_of(7), kNoRank);
 }
 
 TEST(KindOfName, KnowsTheWordsOfFrameworks) {

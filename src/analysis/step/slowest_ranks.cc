@@ -13,13 +13,13 @@ constexpr double kTogetherShare = 0.01;
 constexpr int64_t kTogetherNs = 50'000;
 
 struct Row {  // one rank in one step
-  int32_t rank;
+  Rank rank;
   int64_t duration_ns;
   int64_t own_ns;
 };
 struct Visit {  // one rank in one communicator in one step
   CommId comm_id;
-  int32_t rank;
+  Rank rank;
   int64_t gpu_ns;
 };
 struct Sum {
@@ -106,7 +106,7 @@ class Sums {
   }
 
  private:
-  std::map<int32_t, Sum> sums_;
+  std::map<Rank, Sum> sums_;
   std::vector<double> durations_;
 };
 

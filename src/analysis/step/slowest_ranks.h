@@ -16,7 +16,7 @@
 namespace lockstep {
 
 struct SlowRank {
-  int32_t rank = 0;
+  Rank rank;
   std::string host;
   int64_t steps = 0;                // that it was judged in
   int64_t unknown = 0;              // steps it has told without GPU times

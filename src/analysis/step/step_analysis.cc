@@ -36,7 +36,7 @@ void StepAnalyzer::coverage() {
   out_.ranks_detailed = details_.size();
   out_.ranks_summarized = rows_.size();
   out_.detail = !details_.empty();
-  std::vector<int32_t> have;
+  std::vector<Rank> have;
   for (const RankDetail& rank : details_) have.push_back(rank.identity.rank);
   std::sort(have.begin(), have.end());
   for (const RankInfo& rank : job_.ranks) {
@@ -56,7 +56,7 @@ void StepAnalyzer::coverage() {
 void StepAnalyzer::sum_ranks() {
   for (uint32_t i = 0; i < ranks_.size(); ++i) {
     const RankTime& rank = ranks_[i];
-    Analysis::Rank entry;
+    Analysis::RankTimes entry;
     entry.rank = rank_number(i);
     entry.host = rank.detail->identity.host;
     entry.detail = true;
@@ -88,8 +88,9 @@ void StepAnalyzer::sum_ranks() {
 
 void StepAnalyzer::sum_waits() {
   std::unordered_map<uint64_t, size_t> place;  // pair -> index into out_.waits
-  auto at = [&](int32_t waiter, int32_t awaited) -> Analysis::Wait& {
-    const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(waiter)) << 32 | static_cast<uint32_t>(awaited);
+  auto at = [&](Rank waiter, Rank awaited) -> Analysis::Wait& {
+    const uint64_t key =
+        static_cast<uint64_t>(static_cast<uint32_t>(waiter.value())) << 32 | static_cast<uint32_t>(awaited.value());
     const auto [entry, fresh] = place.try_emplace(key, out_.waits.size());
     if (fresh) {
       out_.waits.emplace_back();
@@ -151,7 +152,7 @@ void StepAnalyzer::sum_comms() {
     Analysis::Comm comm;
     double bus_bytes = 0;
     int64_t bus_ns = 0;
-    std::map<int32_t, int64_t> last;
+    std::map<Rank, int64_t> last;
     std::map<uint32_t, std::map<std::string, int64_t>> functions;  // by rank
   };
   std::map<CommId, Sum> sums;
@@ -238,9 +239,9 @@ void StepAnalyzer::sum_phases() {
 
 void StepAnalyzer::finish() {
   std::vector<int64_t> durations;
-  for (const Analysis::Rank& rank : out_.ranks) durations.push_back(rank.duration_ns);
+  for (const Analysis::RankTimes& rank : out_.ranks) durations.push_back(rank.duration_ns);
   out_.median_ns = upper_median_of(std::move(durations));
-  std::sort(out_.ranks.begin(), out_.ranks.end(), [](const Analysis::Rank& a, const Analysis::Rank& b) {
+  std::sort(out_.ranks.begin(), out_.ranks.end(), [](const Analysis::RankTimes& a, const Analysis::RankTimes& b) {
     return std::make_tuple(-a.caused_ns, -a.own_ns, a.rank) < std::make_tuple(-b.caused_ns, -b.own_ns, b.rank);
   });
   std::sort(out_.waits.begin(), out_.waits.end(), [](const Analysis::Wait& a, const Analysis::Wait& b) {
@@ -276,9 +277,9 @@ std::string sentence_of(const StepAnalysis& analysis) {
   if (analysis.ranks.empty()) return "Cannot tell: nothing is known of this step any more.";
   const std::string length = human_duration(static_cast<double>(analysis.length_ns));
   const StepAnalysis::Culprit& culprit = analysis.culprit;
-  if (culprit.rank < 0) return "Nobody waited long for anybody: the step took " + length + ".";
+  if (culprit.rank == kNoRank) return "Nobody waited long for anybody: the step took " + length + ".";
   std::string host;
-  for (const StepAnalysis::Rank& rank : analysis.ranks) {
+  for (const StepAnalysis::RankTimes& rank : analysis.ranks) {
     if (rank.rank == culprit.rank && !rank.host.empty()) host = " (" + rank.host + ")";
   }
   std::string doing = culprit.doing.empty() ? "" : ", in its " + culprit.doing;
@@ -286,7 +287,7 @@ std::string sentence_of(const StepAnalysis& analysis) {
   const double share = analysis.length_ns > 0
                            ? 100.0 * static_cast<double>(culprit.typical_ns) / static_cast<double>(analysis.length_ns)
                            : 0;
-  return format("Rank %d%s made %zu rank%s wait %s%s: %.0f %% of a step of %s.", culprit.rank, host.c_str(),
+  return format("Rank %d%s made %zu rank%s wait %s%s: %.0f %% of a step of %s.", culprit.rank.value(), host.c_str(),
                 culprit.ranks, culprit.ranks == 1 ? "" : "s",
                 human_duration(static_cast<double>(culprit.typical_ns)).c_str(), doing.c_str(), share, length.c_str());
 }

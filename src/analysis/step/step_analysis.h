@@ -48,15 +48,15 @@ struct StepAnalysis {
   int64_t left_out = 0;       // operations that are not in the detail
   int64_t untimed = 0;        // operations whose time on the GPU is not known
 
-  size_t ranks_total = 0;              // of the job
-  size_t ranks_detailed = 0;           // with detail
-  size_t ranks_summarized = 0;         // with a summary
-  std::vector<int32_t> ranks_missing;  // without detail, of those ever heard of
-  double clock_error_ns = 0;           // largest of the ranks with a known clock
-  size_t clocks_unknown = 0;           // of ranks_detailed
+  size_t ranks_total = 0;           // of the job
+  size_t ranks_detailed = 0;        // with detail
+  size_t ranks_summarized = 0;      // with a summary
+  std::vector<Rank> ranks_missing;  // without detail, of those ever heard of
+  double clock_error_ns = 0;        // largest of the ranks with a known clock
+  size_t clocks_unknown = 0;        // of ranks_detailed
 
-  struct Rank {
-    int32_t rank = 0;
+  struct RankTimes {
+    Rank rank;
     std::string host;
     bool detail = false;
     int64_t start_ns = 0;
@@ -68,12 +68,12 @@ struct StepAnalysis {
     int64_t last = 0;         // operations to which it clearly came last
     int64_t path_ns = 0;      // on the critical path
   };
-  std::vector<Rank> ranks;  // by what they caused, then by own time
+  std::vector<RankTimes> ranks;  // by what they caused, then by own time
 
   // Of all waiting of one rank for another.
   struct Wait {
-    int32_t waiter = 0;
-    int32_t awaited = 0;
+    Rank waiter;
+    Rank awaited;
     int64_t wait_ns = 0;
     int64_t operations = 0;
     int64_t longest_ns = 0;  // and which that was:
@@ -92,8 +92,8 @@ struct StepAnalysis {
     int64_t gpu_ns = 0;
     int64_t wait_ns = 0;
     int64_t transfer_ns = 0;
-    double bus_gb_s = 0;     // 0: not known
-    int32_t last_rank = -1;  // who came last most often; -1: nobody clearly
+    double bus_gb_s = 0;       // 0: not known
+    Rank last_rank = kNoRank;  // who came last most often; kNoRank: nobody clearly
     int64_t last = 0;
     std::string functions;  // "AllReduce x 24, AllGather x 2", of the rank that has most
   };
@@ -103,7 +103,7 @@ struct StepAnalysis {
     std::string name;
     int64_t mean_ns = 0;  // over the ranks that have it
     int64_t longest_ns = 0;
-    int32_t longest_rank = -1;
+    Rank longest_rank = kNoRank;
     int64_t own_ns = 0;  // mean of what of it was not in communication
     size_t ranks = 0;
   };
@@ -117,15 +117,15 @@ struct StepAnalysis {
   };
   struct Piece {
     Kind kind = Kind::kOwn;
-    int32_t rank = 0;
+    Rank rank;
     int64_t from_ns = 0;
     int64_t to_ns = 0;
-    std::string what;        // phase of own work; function
-    CommId comm_id;          // of communication and waiting
-    uint64_t number = 0;     // ordinal; of messages the sequence
-    int32_t waited_by = -1;  // the rank that the path goes on with waited for this one; -1: the same rank goes on
-    int64_t waited_ns = 0;   // and so long
-    int32_t waits_for = -1;  // kWaiting: for whom, where that is known
+    std::string what;          // phase of own work; function
+    CommId comm_id;            // of communication and waiting
+    uint64_t number = 0;       // ordinal; of messages the sequence
+    Rank waited_by = kNoRank;  // whom the path goes on with: it waited for this one; kNoRank: the same rank goes on
+    int64_t waited_ns = 0;     // and so long
+    Rank waits_for = kNoRank;  // kWaiting: for whom, where that is known
   };
   std::vector<Piece> path;  // in time; at most kPathMax, the shortest are joined to their neighbours
   size_t path_total = 0;
@@ -139,7 +139,7 @@ struct StepAnalysis {
   // The rank that caused most waiting, where that is worth a word.
   struct Culprit {
     static constexpr const char* kLateStart = "late start";  // the step before may tell why
-    int32_t rank = -1;                                       // -1: nobody stands out
+    Rank rank = kNoRank;                                     // kNoRank: nobody stands out
     int64_t caused_ns = 0;
     int64_t most_ns = 0;     // that one rank waited because of it
     size_t ranks = 0;        // that waited for more than a hundredth of the step because of it

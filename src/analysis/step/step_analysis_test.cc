@@ -28,11 +28,11 @@ StepAnalysis analyze(const PlayedStep& played, std::span<const RankDetail> detai
 StepAnalysis analyze(const PlayedStep& played) {
   return analyze(played, played.details);
 }
-const StepAnalysis::Rank& rank_of(const StepAnalysis& analysis, int32_t rank) {
-  for (const StepAnalysis::Rank& entry : analysis.ranks) {
+const StepAnalysis::RankTimes& rank_of(const StepAnalysis& analysis, Rank rank) {
+  for (const StepAnalysis::RankTimes& entry : analysis.ranks) {
     if (entry.rank == rank) return entry;
   }
-  static const StepAnalysis::Rank none;
+  static const StepAnalysis::RankTimes none;
   ADD_FAILURE() << "no rank " << rank;
   return none;
 }
@@ -55,8 +55,8 @@ void expect_whole_path(const StepAnalysis& analysis) {
 TEST(StepAnalysis, SaysWhomEverybodyWaitedForAndForHowLong) {
   PlayedStep played(4);
   played.all_own(100, Phase::kForward);
-  played.own(2, 30, Phase::kForward);
-  played.collective(kWorld, {0, 1, 2, 3}, 10);
+  played.own(2_rank, 30, Phase::kForward);
+  played.collective(kWorld, {0_rank, 1_rank, 2_rank, 3_rank}, 10);
   played.end();
   const StepAnalysis analysis = analyze(played);
   EXPECT_TRUE(analysis.detail);
@@ -64,19 +64,19 @@ TEST(StepAnalysis, SaysWhomEverybodyWaitedForAndForHowLong) {
   EXPECT_NEAR(analysis.length_ns, ms(140), 1000);
   EXPECT_EQ(analysis.waits_total, 3u);
   for (const StepAnalysis::Wait& wait : analysis.waits) {
-    EXPECT_EQ(wait.awaited, 2);
+    EXPECT_EQ(wait.awaited, 2_rank);
     EXPECT_EQ(wait.wait_ns, ms(30));
     EXPECT_EQ(wait.function, "AllReduce");
     EXPECT_EQ(wait.number, 1u);
   }
-  EXPECT_EQ(analysis.ranks[0].rank, 2) << "worst first";
+  EXPECT_EQ(analysis.ranks[0].rank, 2_rank) << "worst first";
   EXPECT_NEAR(analysis.ranks[0].caused_ns, ms(90), 100'000);
   EXPECT_EQ(analysis.ranks[0].last, 1);
   EXPECT_EQ(analysis.ranks[0].wait_ns, 0);
-  EXPECT_EQ(rank_of(analysis, 0).wait_ns, ms(30));
-  EXPECT_EQ(rank_of(analysis, 0).transfer_ns, ms(10));
-  EXPECT_EQ(rank_of(analysis, 0).own_ns, ms(100));
-  EXPECT_EQ(analysis.culprit.rank, 2);
+  EXPECT_EQ(rank_of(analysis, 0_rank).wait_ns, ms(30));
+  EXPECT_EQ(rank_of(analysis, 0_rank).transfer_ns, ms(10));
+  EXPECT_EQ(rank_of(analysis, 0_rank).own_ns, ms(100));
+  EXPECT_EQ(analysis.culprit.rank, 2_rank);
   EXPECT_EQ(analysis.culprit.ranks, 3u);
   EXPECT_EQ(analysis.culprit.doing, "forward");
   EXPECT_EQ(sentence_of(analysis),
@@ -84,7 +84,7 @@ TEST(StepAnalysis, SaysWhomEverybodyWaitedForAndForHowLong) {
   EXPECT_EQ(analysis.late[4], 1);  // 10 to 100 ms
   ASSERT_EQ(analysis.comms.size(), 1u);
   EXPECT_EQ(analysis.comms[0].wait_ns, ms(90));
-  EXPECT_EQ(analysis.comms[0].last_rank, 2);
+  EXPECT_EQ(analysis.comms[0].last_rank, 2_rank);
   EXPECT_NEAR(analysis.comms[0].bus_gb_s, 1e6 * 1.5 / 1e7, 1e-6);
   expect_whole_path(analysis);
 }
@@ -92,28 +92,28 @@ TEST(StepAnalysis, SaysWhomEverybodyWaitedForAndForHowLong) {
 TEST(StepAnalysis, PathGoesThroughTheLastToComeAndAddsUp) {
   PlayedStep played(4);
   played.all_own(10, Phase::kInput);
-  played.own(3, 50, Phase::kInput);
+  played.own(3_rank, 50, Phase::kInput);
   played.all_own(40, Phase::kForward);
-  played.collective(kWorld, {0, 1, 2, 3}, 5);
+  played.collective(kWorld, {0_rank, 1_rank, 2_rank, 3_rank}, 5);
   played.all_own(20, Phase::kBackward);
-  played.own(1, 7, Phase::kBackward);
-  played.collective(kWorld, {0, 1, 2, 3}, 5);
+  played.own(1_rank, 7, Phase::kBackward);
+  played.collective(kWorld, {0_rank, 1_rank, 2_rank, 3_rank}, 5);
   played.end();
   const StepAnalysis analysis = analyze(played);
   expect_whole_path(analysis);
-  std::vector<std::pair<int32_t, std::string>> pieces;
+  std::vector<std::pair<Rank, std::string>> pieces;
   for (const StepAnalysis::Piece& piece : analysis.path) pieces.emplace_back(piece.rank, piece.what);
-  EXPECT_EQ(pieces, (std::vector<std::pair<int32_t, std::string>>{{3, "input"},
-                                                                  {3, "input"},
-                                                                  {3, "forward"},
-                                                                  {3, "AllReduce"},
-                                                                  {1, "backward"},
-                                                                  {1, "backward"},
-                                                                  {1, "AllReduce"}}));
-  EXPECT_EQ(analysis.path[3].waited_by, 1);
+  EXPECT_EQ(pieces, (std::vector<std::pair<Rank, std::string>>{{3_rank, "input"},
+                                                               {3_rank, "input"},
+                                                               {3_rank, "forward"},
+                                                               {3_rank, "AllReduce"},
+                                                               {1_rank, "backward"},
+                                                               {1_rank, "backward"},
+                                                               {1_rank, "AllReduce"}}));
+  EXPECT_EQ(analysis.path[3].waited_by, 1_rank);
   EXPECT_EQ(analysis.path[3].waited_ns, ms(50));
-  EXPECT_NEAR(rank_of(analysis, 3).path_ns, ms(105), 10'000);
-  EXPECT_EQ(analysis.culprit.rank, 3);
+  EXPECT_NEAR(rank_of(analysis, 3_rank).path_ns, ms(105), 10'000);
+  EXPECT_EQ(analysis.culprit.rank, 3_rank);
   EXPECT_EQ(analysis.culprit.doing, "input");
 }
 
@@ -122,24 +122,24 @@ TEST(StepAnalysis, PathGoesThroughTheLastToComeAndAddsUp) {
 TEST(StepAnalysis, ChargesTheStragglerTwoGroupsAway) {
   PlayedStep played(4);
   played.all_own(50, Phase::kForward);
-  played.own(3, 40, Phase::kForward);
-  played.collective(CommId{0x11}, {0, 1}, 1);
-  played.collective(CommId{0x12}, {2, 3}, 1);
+  played.own(3_rank, 40, Phase::kForward);
+  played.collective(CommId{0x11}, {0_rank, 1_rank}, 1);
+  played.collective(CommId{0x12}, {2_rank, 3_rank}, 1);
   played.all_own(20, Phase::kBackward);
-  played.collective(CommId{0x21}, {0, 2}, 4);
-  played.collective(CommId{0x22}, {1, 3}, 4);
+  played.collective(CommId{0x21}, {0_rank, 2_rank}, 4);
+  played.collective(CommId{0x22}, {1_rank, 3_rank}, 4);
   played.end();
   const StepAnalysis analysis = analyze(played);
-  EXPECT_EQ(analysis.culprit.rank, 3);
+  EXPECT_EQ(analysis.culprit.rank, 3_rank);
   EXPECT_EQ(analysis.culprit.ranks, 3u);
-  EXPECT_NEAR(rank_of(analysis, 3).caused_ns, ms(120), ms(1));
-  EXPECT_LT(rank_of(analysis, 2).caused_ns, ms(1)) << "waiting is not guilt";
+  EXPECT_NEAR(rank_of(analysis, 3_rank).caused_ns, ms(120), ms(1));
+  EXPECT_LT(rank_of(analysis, 2_rank).caused_ns, ms(1)) << "waiting is not guilt";
   bool direct = false;
-  for (const StepAnalysis::Wait& wait : analysis.waits) direct |= wait.waiter == 0 && wait.awaited == 2;
+  for (const StepAnalysis::Wait& wait : analysis.waits) direct |= wait.waiter == 0_rank && wait.awaited == 2_rank;
   EXPECT_TRUE(direct) << "rank 0 waited for rank 2 directly";
   expect_whole_path(analysis);
-  EXPECT_GE(rank_of(analysis, 3).path_ns, ms(90));
-  EXPECT_EQ(analysis.path.front().rank, 3);
+  EXPECT_GE(rank_of(analysis, 3_rank).path_ns, ms(90));
+  EXPECT_EQ(analysis.path.front().rank, 3_rank);
 }
 
 // Four stages, two micro-batches: rank 2 is slow in its forward, everybody behind waits for it.
@@ -147,13 +147,13 @@ TEST(StepAnalysis, FollowsMessagesThroughAPipeline) {
   PlayedStep played(4);
   for (int batch = 0; batch < 2; ++batch) {
     for (int32_t stage = 0; stage < 4; ++stage) {
-      if (stage > 0) played.message(CommId{0x30 + static_cast<uint64_t>(stage)}, stage - 1, stage, 1);
-      played.own(stage, stage == 2 ? 30 : 10, Phase::kForward);
+      if (stage > 0) played.message(CommId{0x30 + static_cast<uint64_t>(stage)}, Rank{stage - 1}, Rank{stage}, 1);
+      played.own(Rank{stage}, stage == 2 ? 30 : 10, Phase::kForward);
     }
   }
   for (int32_t stage = 3; stage >= 0; --stage) {
-    if (stage < 3) played.message(CommId{0x31 + static_cast<uint64_t>(stage)}, stage + 1, stage, 1);
-    played.own(stage, 20, Phase::kBackward);
+    if (stage < 3) played.message(CommId{0x31 + static_cast<uint64_t>(stage)}, Rank{stage + 1}, Rank{stage}, 1);
+    played.own(Rank{stage}, 20, Phase::kBackward);
   }
   played.end();
   const StepAnalysis analysis = analyze(played);
@@ -161,10 +161,10 @@ TEST(StepAnalysis, FollowsMessagesThroughAPipeline) {
   // Twice 30 ms of rank 2 are on the way to the last end.
   int64_t forward_of_2 = 0;
   for (const StepAnalysis::Piece& piece : analysis.path) {
-    if (piece.rank == 2 && piece.what == "forward") forward_of_2 += piece.to_ns - piece.from_ns;
+    if (piece.rank == 2_rank && piece.what == "forward") forward_of_2 += piece.to_ns - piece.from_ns;
   }
   EXPECT_EQ(forward_of_2, ms(60));
-  EXPECT_EQ(rank_of(analysis, 3).wait_ns > ms(30), true);
+  EXPECT_EQ(rank_of(analysis, 3_rank).wait_ns > ms(30), true);
   EXPECT_GT(analysis.path_ns[0], ms(100));
 }
 
@@ -172,15 +172,15 @@ TEST(StepAnalysis, NeedsNoClocksToSayWhoCameLast) {
   PlayedStep played(4);
   played.clock_ns = {0, 3'000'000'000, -2'000'000'000, 500'000'000};
   played.all_own(100);
-  played.own(1, 25);
-  played.collective(kWorld, {0, 1, 2, 3}, 10);
+  played.own(1_rank, 25);
+  played.collective(kWorld, {0_rank, 1_rank, 2_rank, 3_rank}, 10);
   played.end();
   const JobInfo job = played.job();
   const StepAnalysis analysis = analyze_step(job, 7_step, played.details, {}, CommRoles::of(job, {}), ClockAlignment());
   EXPECT_EQ(analysis.clocks_unknown, 4u);
   ASSERT_EQ(analysis.waits.size(), 3u);
-  for (const StepAnalysis::Wait& wait : analysis.waits) EXPECT_EQ(wait.awaited, 1);
-  EXPECT_EQ(analyze(played).culprit.rank, 1) << "and aligned, it is charged";
+  for (const StepAnalysis::Wait& wait : analysis.waits) EXPECT_EQ(wait.awaited, 1_rank);
+  EXPECT_EQ(analyze(played).culprit.rank, 1_rank) << "and aligned, it is charged";
   EXPECT_NEAR(analyze(played).length_ns, ms(135), 100'000);
 }
 
@@ -188,35 +188,35 @@ TEST(StepAnalysis, DoesNotPutInOrderWhatClocksCannotTellApart) {
   // A Broadcast has no rule of least time; its members start 3 us apart, and clocks are known to no better than that.
   PlayedStep played(4);
   played.all_own(10);
-  played.collective(kWorld, {0, 1, 2, 3}, 1);
-  played.own(2, 0.0005);
-  played.collective(kWorld, {0, 1, 2, 3}, 1, "Broadcast");
+  played.collective(kWorld, {0_rank, 1_rank, 2_rank, 3_rank}, 1);
+  played.own(2_rank, 0.0005);
+  played.collective(kWorld, {0_rank, 1_rank, 2_rank, 3_rank}, 1, "Broadcast");
   played.end();
   const StepAnalysis close = analyze(played);
   EXPECT_EQ(close.waits_total, 0u);
   EXPECT_EQ(close.undecided, 2);
-  EXPECT_EQ(close.culprit.rank, -1);
+  EXPECT_EQ(close.culprit.rank, kNoRank);
   EXPECT_EQ(sentence_of(close), "Nobody waited long for anybody: the step took 12 ms.");
 
   PlayedStep apart(4);
   apart.all_own(10);
-  apart.collective(kWorld, {0, 1, 2, 3}, 1);
-  apart.own(2, 5);
-  apart.collective(kWorld, {0, 1, 2, 3}, 1, "Broadcast");
+  apart.collective(kWorld, {0_rank, 1_rank, 2_rank, 3_rank}, 1);
+  apart.own(2_rank, 5);
+  apart.collective(kWorld, {0_rank, 1_rank, 2_rank, 3_rank}, 1, "Broadcast");
   apart.end();
   const StepAnalysis far = analyze(apart);
   ASSERT_EQ(far.waits_total, 3u);
-  EXPECT_EQ(far.waits[0].awaited, 2);
+  EXPECT_EQ(far.waits[0].awaited, 2_rank);
 }
 
 // A send is out before the receiver comes: short, and yet it came first.
 TEST(StepAnalysis, KnowsThatAShortSendCameBeforeALateReceiver) {
   PlayedStep played(2);
   played.all_own(1);
-  played.collective(kWorld, {0, 1}, 0.1);
-  played.message(CommId{0x31}, 0, 1, 0.1);
-  played.own(1, 50, Phase::kInput);
-  played.collective(kWorld, {0, 1}, 0.1);
+  played.collective(kWorld, {0_rank, 1_rank}, 0.1);
+  played.message(CommId{0x31}, 0_rank, 1_rank, 0.1);
+  played.own(1_rank, 50, Phase::kInput);
+  played.collective(kWorld, {0_rank, 1_rank}, 0.1);
   played.end();
   // The receiver begins after its input, 50 ms later, and takes 3 ms to fetch what has long been there.
   OpSpan& receive = played.details[1].detail.ops[1];
@@ -225,9 +225,9 @@ TEST(StepAnalysis, KnowsThatAShortSendCameBeforeALateReceiver) {
   receive.duration_ns = ms(3);
   played.details[1].detail.phases[0].start_unix_ns -= ms(3);
   const StepAnalysis analysis = analyze(played);
-  EXPECT_EQ(analysis.culprit.rank, 1);
+  EXPECT_EQ(analysis.culprit.rank, 1_rank);
   EXPECT_EQ(analysis.culprit.doing, "input");
-  for (const StepAnalysis::Wait& wait : analysis.waits) EXPECT_EQ(wait.waiter, 0);
+  for (const StepAnalysis::Wait& wait : analysis.waits) EXPECT_EQ(wait.waiter, 0_rank);
 }
 
 // Work that was enqueued long before it ran is of the phase in which it was enqueued, not of that in which it ran.
@@ -235,28 +235,28 @@ TEST(StepAnalysis, NamesThePhaseInWhichTheHostAskedForTheWork) {
   PlayedStep played(2);
   played.all_own(2, Phase::kForward);
   played.all_own(98, Phase::kSync);
-  played.own(1, 40, Phase::kSync);
-  played.collective(kWorld, {0, 1}, 1);
+  played.own(1_rank, 40, Phase::kSync);
+  played.collective(kWorld, {0_rank, 1_rank}, 1);
   played.end();
   for (RankDetail& rank : played.details) rank.detail.ops[0].enqueued_unix_ns = rank.detail.start_unix_ns + ms(1);
   const StepAnalysis analysis = analyze(played);
-  EXPECT_EQ(analysis.culprit.rank, 1);
+  EXPECT_EQ(analysis.culprit.rank, 1_rank);
   EXPECT_EQ(analysis.culprit.doing, "forward");
 }
 
 TEST(StepAnalysis, SaysThatARankBeganTheStepLate) {
   PlayedStep played(3);
   played.all_own(50);
-  played.collective(kWorld, {0, 1, 2}, 1);
+  played.collective(kWorld, {0_rank, 1_rank, 2_rank}, 1);
   played.end();
   // Rank 2 begins 20 ms later than the others; they wait for it.
   StepDetail& late = played.details[2].detail;
   late.start_unix_ns += ms(20);
   late.ops[0].start_unix_ns += ms(20);
   late.ops[0].enqueued_unix_ns += ms(20);
-  for (int rank : {0, 1}) {
-    played.details[static_cast<size_t>(rank)].detail.duration_ns += ms(20);
-    played.details[static_cast<size_t>(rank)].detail.ops[0].duration_ns += ms(20);
+  for (Rank rank : {0_rank, 1_rank}) {
+    played.details[index_of(rank)].detail.duration_ns += ms(20);
+    played.details[index_of(rank)].detail.ops[0].duration_ns += ms(20);
   }
   const StepAnalysis analysis = analyze(played);
   EXPECT_EQ(sentence_of(analysis),
@@ -267,8 +267,8 @@ TEST(StepAnalysis, CountsTheWaitOfOneKernelOnce) {
   // A send and a receive of one group run in one kernel: rank 1 exchanges with 0 and 2, and waits for 2.
   PlayedStep played(3);
   played.all_own(10);
-  played.own(2, 20);
-  played.message(CommId{0x31}, 0, 1, 1);
+  played.own(2_rank, 20);
+  played.message(CommId{0x31}, 0_rank, 1_rank, 1);
   played.end();
   RankDetail& middle = played.details[1];
   OpSpan other = middle.detail.ops[0];
@@ -290,51 +290,51 @@ TEST(StepAnalysis, CountsTheWaitOfOneKernelOnce) {
   played.details[2].detail.duration_ns = ms(31);
   const JobInfo job = played.job();
   const StepAnalysis analysis = analyze_step(job, 7_step, played.details, {}, CommRoles::of(job, {}), ClockAlignment());
-  EXPECT_EQ(rank_of(analysis, 1).wait_ns, ms(20));
+  EXPECT_EQ(rank_of(analysis, 1_rank).wait_ns, ms(20));
   ASSERT_EQ(analysis.waits_total, 1u);
-  EXPECT_EQ(analysis.waits[0].awaited, 2);
+  EXPECT_EQ(analysis.waits[0].awaited, 2_rank);
 }
 
 TEST(StepAnalysis, SaysOfWhichRanksItHasNoDetailAndStillNamesTheOneTheyWaitFor) {
   PlayedStep played(4);
   played.all_own(100);
-  played.own(2, 30);
-  played.collective(kWorld, {0, 1, 2, 3}, 10);
+  played.own(2_rank, 30);
+  played.collective(kWorld, {0_rank, 1_rank, 2_rank, 3_rank}, 10);
   played.end();
   std::vector<RankDetail> some = {played.details[0], played.details[3]};
   const StepAnalysis analysis = analyze(played, some, played.rows());
   EXPECT_TRUE(analysis.detail);
   EXPECT_EQ(analysis.ranks_detailed, 2u);
-  EXPECT_EQ(analysis.ranks_missing, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(analysis.ranks_missing, (std::vector<Rank>{1_rank, 2_rank}));
   EXPECT_EQ(analysis.ranks.size(), 4u);
-  EXPECT_EQ(analysis.culprit.rank, 2);
+  EXPECT_EQ(analysis.culprit.rank, 2_rank);
   ASSERT_FALSE(analysis.waits.empty());
-  EXPECT_EQ(analysis.waits[0].awaited, 2);
+  EXPECT_EQ(analysis.waits[0].awaited, 2_rank);
   EXPECT_TRUE(analysis.waits[0].from_summary);
   expect_whole_path(analysis);
   EXPECT_EQ(analysis.path.back().kind, StepAnalysis::Kind::kWaiting);
-  EXPECT_EQ(analysis.path.back().waits_for, 2);
+  EXPECT_EQ(analysis.path.back().waits_for, 2_rank);
 
   // Without summaries: whom they waited for is not known, and nobody is made up.
   const StepAnalysis alone = analyze(played, some);
-  EXPECT_EQ(alone.culprit.rank, -1);
+  EXPECT_EQ(alone.culprit.rank, kNoRank);
   expect_whole_path(alone);
 }
 
 TEST(StepAnalysis, FallsBackToSummaries) {
   PlayedStep played(4);
   played.all_own(50);
-  played.own(3, 40);
-  played.collective(CommId{0x11}, {0, 1}, 1);
-  played.collective(CommId{0x12}, {2, 3}, 1);
+  played.own(3_rank, 40);
+  played.collective(CommId{0x11}, {0_rank, 1_rank}, 1);
+  played.collective(CommId{0x12}, {2_rank, 3_rank}, 1);
   played.all_own(20);
-  played.collective(CommId{0x21}, {0, 2}, 4);
-  played.collective(CommId{0x22}, {1, 3}, 4);
+  played.collective(CommId{0x21}, {0_rank, 2_rank}, 4);
+  played.collective(CommId{0x22}, {1_rank, 3_rank}, 4);
   played.end();
   const StepAnalysis analysis = analyze(played, {}, played.rows());
   EXPECT_FALSE(analysis.detail);
   EXPECT_TRUE(analysis.path.empty());
-  EXPECT_EQ(analysis.culprit.rank, 3) << "two hops away";
+  EXPECT_EQ(analysis.culprit.rank, 3_rank) << "two hops away";
   EXPECT_NEAR(analysis.length_ns, ms(115), ms(1));
   EXPECT_EQ(analysis.ranks_missing.size(), 4u);
   const StepAnalysis nothing = analyze(played, {}, {});
@@ -345,34 +345,34 @@ TEST(StepAnalysis, FromSummariesChargesTheRankThatWorkedLongestThroughAPipeline)
   PlayedStep played(4);  // tensor pairs 0-1 and 2-3, stages 0 and 1
   for (int batch = 0; batch < 4; ++batch) {
     played.all_own(10);
-    played.own(1, 8);
-    played.collective(CommId{0x11}, {0, 1}, 1);
-    played.collective(CommId{0x12}, {2, 3}, 1);
-    played.message(CommId{0x31}, 0, 2, 1);
-    played.message(CommId{0x32}, 1, 3, 1);
+    played.own(1_rank, 8);
+    played.collective(CommId{0x11}, {0_rank, 1_rank}, 1);
+    played.collective(CommId{0x12}, {2_rank, 3_rank}, 1);
+    played.message(CommId{0x31}, 0_rank, 2_rank, 1);
+    played.message(CommId{0x32}, 1_rank, 3_rank, 1);
   }
-  played.collective(CommId{0x41}, {0, 1, 2, 3}, 1);
+  played.collective(CommId{0x41}, {0_rank, 1_rank, 2_rank, 3_rank}, 1);
   played.end();
   const StepAnalysis analysis = analyze(played, {}, played.rows());
-  EXPECT_EQ(analysis.culprit.rank, 1) << sentence_of(analysis);
+  EXPECT_EQ(analysis.culprit.rank, 1_rank) << sentence_of(analysis);
   EXPECT_EQ(analysis.culprit.ranks, 3u);
 }
 
 TEST(StepAnalysis, FromSummariesNobodyIsChargedWhereAllWorkAlike) {
   PlayedStep played(4);
   played.all_own(50);
-  played.collective(CommId{0x11}, {0, 1}, 1);
-  played.collective(CommId{0x12}, {2, 3}, 1);
+  played.collective(CommId{0x11}, {0_rank, 1_rank}, 1);
+  played.collective(CommId{0x12}, {2_rank, 3_rank}, 1);
   played.end();
-  EXPECT_EQ(analyze(played, {}, played.rows()).culprit.rank, -1);
+  EXPECT_EQ(analyze(played, {}, played.rows()).culprit.rank, kNoRank);
 }
 
 TEST(StepAnalysis, TakesNonsenseFromOutsideWithoutHarm) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
   PlayedStep played(3);
   played.all_own(10, Phase::kForward);
-  played.collective(kWorld, {0, 1, 2}, 1);
-  played.message(CommId{0x31}, 0, 1, 1);
+  played.collective(kWorld, {0_rank, 1_rank, 2_rank}, 1);
+  played.message(CommId{0x31}, 0_rank, 1_rank, 1);
   played.end();
   for (int64_t bad : {kMost, kLeast, int64_t{0}, int64_t{-5}}) {
     for (int64_t length : {kMost, kLeast, int64_t{0}}) {
@@ -398,17 +398,17 @@ TEST(StepAnalysis, IsQuickForFourThousandRanks) {
   PlayedStep played(4096);
   for (int layer = 0; layer < 10; ++layer) {
     played.all_own(1, Phase::kForward);
-    played.own(1234, 3, Phase::kForward);
+    played.own(1234_rank, 3, Phase::kForward);
     for (int turn = 0; turn < 9; ++turn) {
       for (int32_t group = 0; group < 512; ++group) {
-        std::vector<int32_t> ranks;
-        for (int32_t i = 0; i < 8; ++i) ranks.push_back(group * 8 + i);
+        std::vector<Rank> ranks;
+        for (int32_t i = 0; i < 8; ++i) ranks.push_back(Rank{group * 8 + i});
         played.collective(CommId{0x1000 + static_cast<uint64_t>(group)}, ranks, 0.1);
       }
     }
     for (int32_t group = 0; group < 64; ++group) {
-      std::vector<int32_t> ranks;
-      for (int32_t i = 0; i < 64; ++i) ranks.push_back(i * 64 + group);
+      std::vector<Rank> ranks;
+      for (int32_t i = 0; i < 64; ++i) ranks.push_back(Rank{i * 64 + group});
       played.collective(CommId{0x2000 + static_cast<uint64_t>(group)}, ranks, 0.5);
     }
   }
@@ -420,7 +420,7 @@ TEST(StepAnalysis, IsQuickForFourThousandRanks) {
   const std::clock_t began = std::clock();
   const StepAnalysis analysis = analyze_step(job, 7_step, played.details, {}, roles, clocks);
   RecordProperty("cpu_ms", static_cast<int>((std::clock() - began) * 1000 / CLOCKS_PER_SEC));
-  EXPECT_EQ(analysis.culprit.rank, 1234);
+  EXPECT_EQ(analysis.culprit.rank, 1234_rank);
   EXPECT_EQ(analysis.waits.size(), std::min(analysis.waits_total, StepAnalysis::kWaitsMax));
   expect_whole_path(analysis);
 }

@@ -95,8 +95,8 @@ class StepAnalyzer {
     std::string name;  // empty: in none
   };
   struct Pair {
-    int32_t waiter;
-    int32_t awaited;
+    Rank waiter;
+    Rank awaited;
     auto operator<=>(const Pair&) const = default;
   };
   // Summaries of the members of each communicator.
@@ -105,7 +105,7 @@ class StepAnalyzer {
   static int64_t overlap(int64_t a_from, int64_t a_to, int64_t b_from, int64_t b_to) {
     return std::max<int64_t>(0, std::min(a_to, b_to) - std::max(a_from, b_from));
   }
-  int32_t rank_number(uint32_t index) const { return ranks_[index].detail->identity.rank; }
+  Rank rank_number(uint32_t index) const { return ranks_[index].detail->identity.rank; }
   static uint64_t number_of(const OpSpan& span) { return span.p2p ? span.seq : span.ordinal; }
   static std::string name_of(const PhaseSpan& phase) { return phase.name.empty() ? to_text(phase.phase) : phase.name; }
 
@@ -119,7 +119,7 @@ class StepAnalyzer {
 
   // collective_matching.cc
   static int64_t bounded(int64_t ns);
-  int64_t on_axis(int32_t rank, int64_t unix_ns) const;
+  int64_t on_axis(Rank rank, int64_t unix_ns) const;
   void take_details();
   void meet();
   double apart_ns(const Op& a, const Op& b) const;
@@ -140,7 +140,7 @@ class StepAnalyzer {
   void charge(const Meeting& meeting, std::span<const uint32_t> waiters);
   void name_culprit();
   void add_phases(const Leg& leg, double weight, std::map<std::string, double>& doing) const;
-  void name(int32_t rank, int64_t caused_ns, const std::map<int32_t, int64_t>& waited, int64_t worth);
+  void name(Rank rank, int64_t caused_ns, const std::map<Rank, int64_t>& waited, int64_t worth);
 
   // step_path.cc
   uint32_t last_before(RankTime& rank, int64_t at, bool spanning);
@@ -151,7 +151,7 @@ class StepAnalyzer {
   int64_t through_operation(uint32_t& found, uint32_t& rank_index, int64_t at, std::vector<bool>& visited);
 
   // step_summaries.cc
-  static Analysis::Rank from_row(const StepRow& row);
+  static Analysis::RankTimes from_row(const StepRow& row);
   Members members_of_rows() const;
   void from_summaries();
   void ranks_from_summaries();
@@ -173,9 +173,9 @@ class StepAnalyzer {
   std::vector<Meeting> meetings_;
   std::vector<uint32_t> before_;  // by op
   std::vector<Charge> charges_;
-  std::vector<int64_t> caused_;             // by rank index
-  std::map<int32_t, size_t> rank_at_;       // rank -> out_.ranks
-  std::map<CommId, int32_t> missing_last_;  // communicator -> rank without detail that came later than all with
+  std::vector<int64_t> caused_;          // by rank index
+  std::map<Rank, size_t> rank_at_;       // rank -> out_.ranks
+  std::map<CommId, Rank> missing_last_;  // communicator -> rank without detail that came later than all with
 };
 
 }  // namespace lockstep

@@ -133,9 +133,9 @@ void StepAnalyzer::name_culprit() {
   }
   if (out_.ranks.empty() || out_.ranks[worst].caused_ns <= 0) return;
   const int64_t worth = static_cast<int64_t>(kWorthShare * static_cast<double>(out_.length_ns));
-  std::map<int32_t, int64_t> waited;
+  std::map<Rank, int64_t> waited;
   std::map<std::string, double> doing;
-  const int32_t rank = out_.ranks[worst].rank;
+  const Rank rank = out_.ranks[worst].rank;
   if (out_.ranks[worst].detail) {
     for (const Charge& entry : charges_) {
       if (entry.late.rank != worst) continue;
@@ -167,7 +167,7 @@ void StepAnalyzer::add_phases(const Leg& leg, double weight, std::map<std::strin
   for (const PhaseOfWork& part : phases_of(leg)) doing[part.name] += weight * static_cast<double>(part.to - part.from);
 }
 
-void StepAnalyzer::name(int32_t rank, int64_t caused_ns, const std::map<int32_t, int64_t>& waited, int64_t worth) {
+void StepAnalyzer::name(Rank rank, int64_t caused_ns, const std::map<Rank, int64_t>& waited, int64_t worth) {
   std::vector<int64_t> long_ones;
   int64_t most = 0;
   for (const auto& [waiter, time] : waited) {

@@ -41,7 +41,7 @@ void StepAnalyzer::add_piece(Analysis::Piece piece) {
 // had long been enqueued when it began, the work was that of the phase in which it was enqueued.
 std::vector<StepAnalyzer::PhaseOfWork> StepAnalyzer::phases_of(const Leg& leg) const {
   const RankDetail& detail = *ranks_[leg.rank].detail;
-  const int32_t rank = detail.identity.rank;
+  const Rank rank = detail.identity.rank;
   std::vector<PhaseOfWork> parts;
   if (leg.from < ranks_[leg.rank].start) {
     const int64_t start = std::min(leg.to, ranks_[leg.rank].start);
@@ -150,7 +150,7 @@ int64_t StepAnalyzer::through_operation(uint32_t& found, uint32_t& rank_index, i
   if (others_missing && (missing != missing_last_.end() || meeting == nullptr || meeting->last == kNone)) {
     piece.kind = Analysis::Kind::kWaiting;
     piece.rank = rank_number(rank_index);
-    piece.waits_for = missing == missing_last_.end() ? -1 : missing->second;
+    piece.waits_for = missing == missing_last_.end() ? kNoRank : missing->second;
     piece.from_ns = std::clamp(op.start, begin_, at);
     const int64_t from = piece.from_ns;
     add_piece(std::move(piece));

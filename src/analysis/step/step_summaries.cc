@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-StepAnalysis::Rank StepAnalyzer::from_row(const StepRow& row) {
-  Analysis::Rank entry;
+StepAnalysis::RankTimes StepAnalyzer::from_row(const StepRow& row) {
+  Analysis::RankTimes entry;
   entry.rank = row.identity.rank;
   entry.host = row.identity.host;
   entry.duration_ns = row.summary.duration_ns;
@@ -90,7 +90,7 @@ StepAnalysis::Comm StepAnalyzer::comm_from(CommId comm_id, const Members::mapped
     sum.gpu_ns += comm->gpu_ns;
     sum.wait_ns += wait;
     sum.transfer_ns += comm->gpu_ns - wait;
-    Analysis::Rank& rank = out_.ranks[rank_at_.at(row->identity.rank)];
+    Analysis::RankTimes& rank = out_.ranks[rank_at_.at(row->identity.rank)];
     // Communicators may overlap: not more than the rank was in communication at all.
     const int64_t counted = std::min(wait, rank.transfer_ns);
     rank.wait_ns += counted;
@@ -120,24 +120,24 @@ StepAnalysis::Comm StepAnalyzer::comm_from(CommId comm_id, const Members::mapped
 // rank that worked longest, they waited for it, as far as it worked longer than usual.
 void StepAnalyzer::charge_longest_work() {
   std::vector<int64_t> own;
-  const Analysis::Rank* longest = nullptr;
-  for (const Analysis::Rank& rank : out_.ranks) {
+  const Analysis::RankTimes* longest = nullptr;
+  for (const Analysis::RankTimes& rank : out_.ranks) {
     own.push_back(rank.own_ns);
     if (longest == nullptr || rank.own_ns > longest->own_ns) longest = &rank;
   }
   if (longest == nullptr) return;
   const int64_t excess = longest->own_ns - upper_median_of(std::move(own));
   if (excess < static_cast<int64_t>(kWorkShare * static_cast<double>(out_.length_ns))) return;
-  std::map<int32_t, int64_t> waited;
+  std::map<Rank, int64_t> waited;
   int64_t caused = 0;
   const int64_t least = longest->wait_ns + longest->transfer_ns;
-  for (const Analysis::Rank& rank : out_.ranks) {
+  for (const Analysis::RankTimes& rank : out_.ranks) {
     const int64_t beyond = std::min(excess, rank.wait_ns + rank.transfer_ns - least);
     if (rank.rank == longest->rank || beyond <= 0) continue;
     waited[rank.rank] = beyond;
     caused += beyond;
   }
-  const int32_t rank = longest->rank;
+  const Rank rank = longest->rank;
   out_.ranks[rank_at_.at(rank)].caused_ns = caused;
   name(rank, caused, waited, static_cast<int64_t>(kWorthShare * static_cast<double>(out_.length_ns)));
 }

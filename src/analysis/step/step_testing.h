@@ -22,9 +22,10 @@ class PlayedStep {
   static int64_t ns(double ms) { return static_cast<int64_t>(ms * 1e6); }
 
   explicit PlayedStep(int32_t ranks, StepNumber step = 7_step) : step_(step), now_(static_cast<size_t>(ranks), 0) {
-    for (int32_t rank = 0; rank < ranks; ++rank) {
+    for (Rank rank : all_ranks(ranks)) {
       RankDetail detail;
-      detail.identity = {"job", 0, rank, ranks, rank % 8, format("node-%d", rank / 8), format("GPU-%d", rank)};
+      detail.identity = {
+          "job", 0, rank, ranks, rank % 8, format("node-%d", rank.value() / 8), format("GPU-%d", rank.value())};
       detail.detail.step = step;
       detail.detail.start_unix_ns = kEpochNs;
       details.push_back(std::move(detail));
@@ -34,22 +35,21 @@ class PlayedStep {
   std::vector<RankDetail> details;
   std::vector<int64_t> clock_ns;  // what each rank's clock is ahead; empty: nothing
 
-  void own(int32_t rank, double ms, Phase phase = Phase::kOther) {
-    int64_t& now = now_[static_cast<size_t>(rank)];
-    if (phase != Phase::kOther)
-      details[static_cast<size_t>(rank)].detail.phases.push_back({phase, "", kEpochNs + now, ns(ms)});
+  void own(Rank rank, double ms, Phase phase = Phase::kOther) {
+    int64_t& now = now_[index_of(rank)];
+    if (phase != Phase::kOther) details[index_of(rank)].detail.phases.push_back({phase, "", kEpochNs + now, ns(ms)});
     now += ns(ms);
   }
   void all_own(double ms, Phase phase = Phase::kOther) {
-    for (size_t rank = 0; rank < now_.size(); ++rank) own(static_cast<int32_t>(rank), ms, phase);
+    for (size_t rank = 0; rank < now_.size(); ++rank) own(rank_at(rank), ms, phase);
   }
-  void collective(CommId comm_id, const std::vector<int32_t>& ranks, double transfer_ms,
+  void collective(CommId comm_id, const std::vector<Rank>& ranks, double transfer_ms,
                   const char* function = "AllReduce", int64_t bytes = 1'000'000) {
     int64_t last = 0;
-    for (int32_t rank : ranks) last = std::max(last, now_[static_cast<size_t>(rank)]);
+    for (Rank rank : ranks) last = std::max(last, now_[index_of(rank)]);
     const uint64_t ordinal = ++ordinals_[comm_id];
     for (size_t i = 0; i < ranks.size(); ++i) {
-      int64_t& now = now_[static_cast<size_t>(ranks[i])];
+      int64_t& now = now_[index_of(ranks[i])];
       OpSpan op;
       op.comm_id = comm_id;
       op.comm_size = static_cast<int32_t>(ranks.size());
@@ -62,12 +62,12 @@ class PlayedStep {
     }
   }
   // Both end together. comm: of these two, the sender first.
-  void message(CommId comm_id, int32_t from, int32_t to, double transfer_ms) {
-    const int64_t last = std::max(now_[static_cast<size_t>(from)], now_[static_cast<size_t>(to)]);
-    const int32_t low = std::min(from, to);
+  void message(CommId comm_id, Rank from, Rank to, double transfer_ms) {
+    const int64_t last = std::max(now_[index_of(from)], now_[index_of(to)]);
+    const Rank low = std::min(from, to);
     const uint64_t seq = messages_[{comm_id, from}]++;
-    for (int32_t rank : {from, to}) {
-      int64_t& now = now_[static_cast<size_t>(rank)];
+    for (Rank rank : {from, to}) {
+      int64_t& now = now_[index_of(rank)];
       OpSpan op;
       op.comm_id = comm_id;
       op.comm_size = 2;
@@ -141,17 +141,17 @@ class PlayedStep {
   }
 
  private:
-  void add(int32_t rank, OpSpan op, int64_t from, int64_t to) {
+  void add(Rank rank, OpSpan op, int64_t from, int64_t to) {
     op.enqueued_unix_ns = op.start_unix_ns = kEpochNs + from;
     op.duration_ns = to - from;
     op.timed = true;
-    details[static_cast<size_t>(rank)].detail.ops.push_back(std::move(op));
+    details[index_of(rank)].detail.ops.push_back(std::move(op));
   }
 
   StepNumber step_;
   std::vector<int64_t> now_;
   std::map<CommId, uint64_t> ordinals_;
-  std::map<std::pair<CommId, int32_t>, uint64_t> messages_;
+  std::map<std::pair<CommId, Rank>, uint64_t> messages_;
 };
 
 }  // namespace lockstep::testing

@@ -129,7 +129,7 @@ class RankTimes {
   int64_t operator()(int64_t unix_ns) const { return clocks_.job_time(rank_, unix_ns) - start_unix_ns_; }
 
  private:
-  int32_t rank_;
+  Rank rank_;
   const ClockAlignment& clocks_;
   int64_t start_unix_ns_;
 };

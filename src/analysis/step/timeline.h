@@ -40,7 +40,7 @@ const char* to_text(CellKind kind);
 struct TimelineWindow {
   int64_t from_ns = 0;  // since the step began on its first rank; both 0: the whole step
   int64_t to_ns = 0;
-  std::vector<int32_t> ranks;  // sorted; empty: all
+  std::vector<Rank> ranks;  // sorted; empty: all
   size_t columns = 1000;
   size_t lines = 600;
   size_t spans_most = 4'000;  // with more in view none are sent
@@ -49,7 +49,7 @@ inline constexpr size_t kTimelineColumnsMax = 4'096;
 inline constexpr size_t kTimelineLinesMax = 4'096;
 
 struct TimelineSpan {
-  int32_t rank = 0;
+  Rank rank;
   CellKind kind = CellKind::kOwn;
   int64_t from_ns = 0;  // since the step began
   int64_t duration_ns = 0;
@@ -59,9 +59,9 @@ struct TimelineSpan {
 };
 
 struct TimelineLine {
-  int32_t first_rank = 0;  // of the ranks that have detail
-  int32_t last_rank = 0;
-  int32_t shown_rank = 0;
+  Rank first_rank;  // of the ranks that have detail
+  Rank last_rank;
+  Rank shown_rank;
   std::string cells;  // run lengths: "f120w30." is 120 cells of forward, 30 of waiting, 1 of nothing
 };
 

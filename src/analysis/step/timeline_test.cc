@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t kStart = 1'700'000'000'000'000'000;
 
 // A step of 100 ns: input 10, forward to 60, backward to the end; an AllReduce from `arrives` to 90.
-RankDetail rank_that_arrives(int32_t rank, int64_t arrives) {
+RankDetail rank_that_arrives(Rank rank, int64_t arrives) {
   RankDetail one;
   one.identity.rank = rank;
   one.detail.start_unix_ns = kStart;
@@ -17,7 +17,7 @@ RankDetail rank_that_arrives(int32_t rank, int64_t arrives) {
       {Phase::kInput, "", kStart, 10}, {Phase::kForward, "", kStart + 10, 50}, {Phase::kBackward, "", kStart + 60, 40}};
   one.detail.ops = {{.comm_id = CommId{1},
                      .comm_size = 2,
-                     .rank_in_comm = rank,
+                     .rank_in_comm = rank.value(),
                      .function = "AllReduce",
                      .ordinal = 7,
                      .enqueued_unix_ns = kStart + arrives,
@@ -28,7 +28,7 @@ RankDetail rank_that_arrives(int32_t rank, int64_t arrives) {
 }
 
 TEST(Timeline, ACellShowsWhatTookMostOfItsTimeAndWaitingIsToldFromTheExchange) {
-  const std::vector<RankDetail> ranks = {rank_that_arrives(0, 70), rank_that_arrives(1, 80)};
+  const std::vector<RankDetail> ranks = {rank_that_arrives(0_rank, 70), rank_that_arrives(1_rank, 80)};
   Timeline timeline = make_timeline(ranks, {}, {.columns = 100});
   ASSERT_EQ(timeline.lines.size(), 2u);
   EXPECT_EQ(timeline.start_unix_ns, kStart);
@@ -39,7 +39,7 @@ TEST(Timeline, ACellShowsWhatTookMostOfItsTimeAndWaitingIsToldFromTheExchange) {
 }
 
 TEST(Timeline, AWindowIsCutOutAtFullResolution) {
-  const std::vector<RankDetail> ranks = {rank_that_arrives(0, 70), rank_that_arrives(1, 80)};
+  const std::vector<RankDetail> ranks = {rank_that_arrives(0_rank, 70), rank_that_arrives(1_rank, 80)};
   Timeline timeline = make_timeline(ranks, {}, {.from_ns = 65, .to_ns = 85, .columns = 20});
   EXPECT_EQ(timeline.lines[0].cells, "b5w10c5");
   // Before and behind the step there is nothing.
@@ -49,18 +49,18 @@ TEST(Timeline, AWindowIsCutOutAtFullResolution) {
 
 TEST(Timeline, ManyRanksShareALineWhichShowsTheOneThatDoesNotWait) {
   std::vector<RankDetail> ranks;
-  for (int32_t rank = 0; rank < 64; ++rank) ranks.push_back(rank_that_arrives(rank, rank == 21 ? 85 : 65));
+  for (Rank rank : all_ranks(64)) ranks.push_back(rank_that_arrives(rank, rank == 21_rank ? 85 : 65));
   Timeline timeline = make_timeline(ranks, {}, {.columns = 20, .lines = 8});
   ASSERT_EQ(timeline.lines.size(), 8u);
-  EXPECT_EQ(timeline.lines[2].first_rank, 16);
-  EXPECT_EQ(timeline.lines[2].last_rank, 23);
-  EXPECT_EQ(timeline.lines[2].shown_rank, 21);
+  EXPECT_EQ(timeline.lines[2].first_rank, 16_rank);
+  EXPECT_EQ(timeline.lines[2].last_rank, 23_rank);
+  EXPECT_EQ(timeline.lines[2].shown_rank, 21_rank);
   EXPECT_EQ(timeline.lines[2].cells, "i2f10b5cb2");
-  EXPECT_EQ(timeline.lines[0].shown_rank, 0);
+  EXPECT_EQ(timeline.lines[0].shown_rank, 0_rank);
 }
 
 TEST(Timeline, SpansComeAlongOnlyWhereFewAreInView) {
-  const std::vector<RankDetail> ranks = {rank_that_arrives(0, 70), rank_that_arrives(1, 80)};
+  const std::vector<RankDetail> ranks = {rank_that_arrives(0_rank, 70), rank_that_arrives(1_rank, 80)};
   Timeline all = make_timeline(ranks, {}, {.columns = 10});
   EXPECT_EQ(all.spans_in_view, 8u);
   ASSERT_EQ(all.spans.size(), 8u);
@@ -72,14 +72,14 @@ TEST(Timeline, SpansComeAlongOnlyWhereFewAreInView) {
 }
 
 TEST(Timeline, AReceiverWaitsUntilTheSenderIsThere) {
-  std::vector<RankDetail> ranks = {rank_that_arrives(0, 80), rank_that_arrives(1, 80)};
+  std::vector<RankDetail> ranks = {rank_that_arrives(0_rank, 80), rank_that_arrives(1_rank, 80)};
   for (RankDetail& rank : ranks) {
     OpSpan& op = rank.detail.ops[0];
     op.p2p = true;
     op.seq = 3;
-    op.function = rank.identity.rank == 0 ? "Send" : "Recv";
-    op.ordinal = rank.identity.rank == 0 ? 9 : 4;  // counted by each for itself
-    op.peer = 1 - rank.identity.rank;
+    op.function = rank.identity.rank == 0_rank ? "Send" : "Recv";
+    op.ordinal = rank.identity.rank == 0_rank ? 9 : 4;  // counted by each for itself
+    op.peer = 1 - rank.identity.rank.value();
   }
   ranks[1].detail.ops[0].start_unix_ns = kStart + 60;
   ranks[1].detail.ops[0].duration_ns = 30;
@@ -89,8 +89,8 @@ TEST(Timeline, AReceiverWaitsUntilTheSenderIsThere) {
 }
 
 TEST(Timeline, OfChosenRanksTheWaitingIsStillMeasuredAgainstAll) {
-  const std::vector<RankDetail> ranks = {rank_that_arrives(0, 70), rank_that_arrives(1, 80)};
-  Timeline timeline = make_timeline(ranks, {}, {.ranks = {0}, .columns = 100});
+  const std::vector<RankDetail> ranks = {rank_that_arrives(0_rank, 70), rank_that_arrives(1_rank, 80)};
+  Timeline timeline = make_timeline(ranks, {}, {.ranks = {0_rank}, .columns = 100});
   ASSERT_EQ(timeline.lines.size(), 1u);
   EXPECT_EQ(timeline.lines[0].cells, "i10f50b10w10c10b10");
   EXPECT_EQ(timeline.spans.size(), 4u);

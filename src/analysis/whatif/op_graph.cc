@@ -34,7 +34,7 @@ void GraphBuilder::add_meeting(std::span<const uint32_t> members) {
 std::string GraphBuilder::name_of(uint32_t op) const {
   const RecordedOp& one = ops_[op];
   return format("%s of rank %d in step %lld", types[one.type].name.c_str(),
-                workers[static_cast<size_t>(one.worker)].rank,
+                workers[static_cast<size_t>(one.worker)].rank.value(),
                 static_cast<long long>(steps[static_cast<size_t>(one.step)].value()));
 }
 

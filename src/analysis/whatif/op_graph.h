@@ -34,8 +34,8 @@ struct OpType {
 };
 
 struct Worker {
-  int32_t rank = -1;  // in the job
-  int32_t dp = -1;    // -1: not known, as in traces that say nothing about the parallelism
+  Rank rank = kNoRank;  // in the job
+  int32_t dp = -1;      // -1: not known, as in traces that say nothing about the parallelism
   int32_t stage = -1;
 };
 

@@ -63,7 +63,7 @@ struct Row {
   int32_t step = 0;  // index
   int32_t dp = 0;
   int32_t stage = 0;
-  int32_t rank = 0;
+  Rank rank;
   Kind kind = kForwardCompute;
   int32_t seq = 0;
   int32_t chunk = 0;         // in the stage
@@ -377,11 +377,13 @@ Result<std::vector<Row>> rows_of(const ParquetTable& table, std::vector<StepNumb
       target = static_cast<int32_t>(value);
       return {};
     };
+    int32_t rank = 0;
     for (const Result<void>& checked :
          {bounded(columns.dp, kRankMax, row.dp), bounded(columns.stage, kStageMax, row.stage),
-          bounded(columns.rank, kRankMax, row.rank), bounded(columns.seq, kRankMax, row.seq)}) {
+          bounded(columns.rank, kRankMax, rank), bounded(columns.seq, kRankMax, row.seq)}) {
       if (!checked.ok()) return checked.failure();
     }
+    row.rank = Rank{rank};
     const uint32_t code = columns.optype->codes[i];
     if (kind_of_code[code] < 0)
       return Error{format("whatif: row %zu: operations of type \"%s\" are not known", i,

@@ -28,7 +28,7 @@ class Numbers {
 // How many ranks have operations of a communicator, for each.
 std::map<CommId, uint32_t> count_members(std::span<const TracedRank> ranks) {
   std::map<CommId, uint32_t> members_of;
-  std::map<std::pair<CommId, int32_t>, bool> seen;
+  std::map<std::pair<CommId, Rank>, bool> seen;
   for (const TracedRank& rank : ranks) {
     for (const TracedOp& op : rank.ops) {
       if (seen.try_emplace({op.comm_id, rank.rank}, true).second) ++members_of[op.comm_id];
@@ -107,7 +107,7 @@ class TracedRanksGraph {
     std::vector<const TracedOp*> ops;
     for (const TracedOp& op : rank.ops) {
       if (!std::isfinite(op.start_s) || !std::isfinite(op.end_s) || op.end_s < op.start_s)
-        return Error{format("whatif: rank %d: an operation that ends before it starts", rank.rank)};
+        return Error{format("whatif: rank %d: an operation that ends before it starts", rank.rank.value())};
       ops.push_back(&op);
     }
     std::stable_sort(ops.begin(), ops.end(),
@@ -174,7 +174,7 @@ class TracedRanksGraph {
   void note_partners(const TracedRank& rank, const TracedOp& op, uint32_t number) {
     if (!op.p2p) {
       collectives_[{op.comm_id, op.ordinal}].push_back(number);
-    } else if (op.peer >= 0) {
+    } else if (op.peer != kNoRank) {
       (op.send ? sends_ : receives_)[{op.comm_id, op.send ? rank.rank : op.peer, op.send ? op.peer : rank.rank}]
           .push_back(number);
     } else {
@@ -189,8 +189,8 @@ class TracedRanksGraph {
   // Own work is never equal to communication: the last part of the key tells them apart.
   Numbers<std::tuple<uint32_t, size_t, int>> equals_;
   Numbers<std::string> roles_;
-  std::map<std::pair<CommId, uint64_t>, std::vector<uint32_t>> collectives_;  // by communicator and ordinal
-  std::map<std::tuple<CommId, int32_t, int32_t>, std::vector<uint32_t>> sends_, receives_;  // by who sends to whom
+  std::map<std::pair<CommId, uint64_t>, std::vector<uint32_t>> collectives_;          // by communicator and ordinal
+  std::map<std::tuple<CommId, Rank, Rank>, std::vector<uint32_t>> sends_, receives_;  // by who sends to whom
   size_t alone_ = 0;
 };
 

@@ -28,7 +28,7 @@ struct TracedOp {
   uint64_t ordinal = 0;  // of a collective on its communicator, the same on all its ranks
   bool p2p = false;
   bool send = false;     // p2p
-  int32_t peer = -1;     // p2p: rank in the job; -1: not known, then it meets nobody
+  Rank peer = kNoRank;   // p2p; kNoRank: not known, then it meets nobody
   std::string function;  // "AllReduce"
   int64_t bytes = 0;
   double start_s = 0;  // on the job's axis
@@ -36,7 +36,7 @@ struct TracedOp {
 };
 
 struct TracedRank {
-  int32_t rank = -1;
+  Rank rank = kNoRank;
   double begin_s = 0;  // of its step
   double end_s = 0;
   std::vector<TracedOp> ops;  // in any order

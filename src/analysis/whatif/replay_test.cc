@@ -27,7 +27,7 @@ OpGraph graph_of(const PipelineJob& job) {
 GraphBuilder two_that_meet() {
   GraphBuilder builder;
   builder.types = {{"compute", "compute", false}, {"sum", "sum", true}};
-  builder.workers = {{0}, {1}};
+  builder.workers = {{0_rank}, {1_rank}};
   builder.steps = {7_step};
   for (int worker = 0; worker < 2; ++worker) {
     const double own = worker == 0 ? 2 : 5;
@@ -57,7 +57,7 @@ TEST(Replay, WaitsForTheLastAndCountsItsTransferAlone) {
 TEST(Replay, TheIdealIsTheMeanOfComputingAndTheMedianOfTransfers) {
   GraphBuilder builder;
   builder.types = {{"compute", "compute", false}, {"sum", "sum", true}};
-  builder.workers = {{0}};
+  builder.workers = {{0_rank}};
   builder.steps = {1_step};
   for (const double length : {1.0, 2.0, 9.0}) builder.add({.type = 0, .end_s = length});
   for (const double length : {1.0, 2.0, 9.0}) {
@@ -115,9 +115,9 @@ TEST(WhatIf, OneSlowWorkerByHand) {
   EXPECT_DOUBLE_EQ(result.replayed_s, 13);
   EXPECT_DOUBLE_EQ(result.ideal_s, 11.25);
   EXPECT_DOUBLE_EQ(result.slowdown, 13 / 11.25);
-  ASSERT_EQ(result.worst_ranks, std::vector<int32_t>{2});
+  ASSERT_EQ(result.worst_ranks, std::vector<Rank>{2_rank});
   EXPECT_NEAR(result.worst_workers_share, 3.25 / 1.75, 1e-9);
-  EXPECT_EQ(result.workers.front().worker.rank, 2);
+  EXPECT_EQ(result.workers.front().worker.rank, 2_rank);
   EXPECT_EQ(result.workers.front().worker.dp, 1);
   EXPECT_EQ(result.workers.front().worker.stage, 0);
   // Everything else ideal, so longer than 13: stage 1 takes 3.75 s for a micro-batch here.

@@ -10,6 +10,7 @@
 #include "analysis/whatif/replay.h"
 #include "analysis/whatif/shares.h"
 #include "base/text.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -175,8 +176,8 @@ void Analysis::by_cause() {
     Cause& cause = causes.emplace_back(Cause{std::move(name), fixed, std::vector<uint8_t>(graph_.size())});
     for (size_t op = 0; op < graph_.size(); ++op) cause.chosen[op] = chosen(op) ? 1 : 0;
   };
-  const std::vector<int> ranks(result_.worst_ranks.begin(), result_.worst_ranks.end());
-  add(ranks.size() == 1 ? format("worst worker (rank %d)", ranks[0])
+  const std::vector<Rank>& ranks = result_.worst_ranks;
+  add(ranks.size() == 1 ? format("worst worker (rank %d)", ranks[0].value())
                         : format("worst %zu workers (ranks %s)", ranks.size(), human_ranks(ranks, 4).c_str()),
       ideal_, [&](size_t op) { return worst_[static_cast<size_t>(graph_.worker[op])] != 0; });
   if (result_.stages > 1)

@@ -66,9 +66,9 @@ struct WhatIf {
   std::vector<double> dp_slowdown;     // by data-parallel rank
   std::vector<double> stage_slowdown;  // by stage
   // Shares as above; NaN where the loss is too small to divide by, or the trace does not say.
-  double worst_workers_share = 0;    // M_W: of the worst 3 % of workers, at least one
-  std::vector<int32_t> worst_ranks;  // these
-  double last_stage_share = 0;       // M_S
+  double worst_workers_share = 0;  // M_W: of the worst 3 % of workers, at least one
+  std::vector<Rank> worst_ranks;   // these
+  double last_stage_share = 0;     // M_S
   // Of forward and backward time of the same micro-batch, each worker's mean taken away. Near 1 where the work itself
   // differs (sequence lengths); NaN where micro-batches are not told.
   double forward_backward_correlation = 0;

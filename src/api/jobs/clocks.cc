@@ -6,6 +6,7 @@
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/jobs/job_view.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 
@@ -28,7 +29,7 @@ HttpResponse get_clocks(const ApiContext& context, const ApiRequest& request) {
     if (clock.known) errors.push_back(clock.error_ns);
   }
   std::sort(errors.begin(), errors.end());
-  std::vector<int32_t> unknown;
+  std::vector<Rank> unknown;
   for (const RankInfo& rank : job->ranks) {
     const RankClock* clock = trace->clocks.clock(rank.identity.rank);
     if (clock == nullptr || !clock->known) unknown.push_back(rank.identity.rank);
@@ -51,7 +52,7 @@ HttpResponse get_clocks(const ApiContext& context, const ApiRequest& request) {
   json.key("clocks").begin_array();
   for (size_t i = 0; i < shown; ++i) {
     const RankClock& clock = clocks[i];
-    json.begin_object().field("rank", clock.rank).field("known", clock.known);
+    json.begin_object().field("rank", clock.rank.value()).field("known", clock.known);
     json.key("group");
     clock.group >= 0 ? json.number(clock.group) : json.null();
     const double none = std::nan("");

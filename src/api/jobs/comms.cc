@@ -6,6 +6,7 @@
 #include "api/endpoints.h"
 #include "api/jobs/job_view.h"
 #include "base/text.h"
+#include "model/rank_text.h"
 #include "model/step_detail.h"
 
 namespace lockstep {
@@ -21,9 +22,9 @@ HttpResponse get_comms(const ApiContext& context, const ApiRequest& request) {
   json.begin_object().field("job_id", job->job_id).key("comms").begin_array();
   for (size_t i = 0; i < shown; ++i) {
     const CommRole& role = roles.all()[i];
-    std::vector<int32_t> members;
-    for (int32_t rank : role.members) {
-      if (rank >= 0) members.push_back(rank);
+    std::vector<Rank> members;
+    for (Rank rank : role.members) {
+      if (rank != kNoRank) members.push_back(rank);
     }
     const size_t unknown = role.members.size() - members.size();
     json.begin_object()

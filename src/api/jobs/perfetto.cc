@@ -8,6 +8,7 @@
 #include "api/endpoints.h"
 #include "api/jobs/job_view.h"
 #include "base/text.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -55,7 +56,7 @@ HttpResponse get_perfetto(const ApiContext& context, const ApiRequest& request) 
     return error_answer(400, format("format is \"%.40s\"; known: tar, pftrace", as_one_line(asked).c_str()));
   PerfettoStep wanted;
   if (const std::string text = request.http.parameter("ranks"); !text.empty()) {
-    Result<std::vector<int32_t>> ranks = ranks_from_text(text, kGroupRanksMax);
+    Result<std::vector<Rank>> ranks = ranks_from_text(text, kGroupRanksMax);
     if (!ranks.ok()) return error_answer(400, "ranks: " + ranks.error());
     wanted.ranks = std::move(*ranks);
   }
@@ -83,7 +84,7 @@ HttpResponse get_perfetto(const ApiContext& context, const ApiRequest& request) 
         return std::find(wanted.ranks.begin(), wanted.ranks.end(), rank.identity.rank) != wanted.ranks.end();
       });
   if (!is_any) {
-    std::vector<int32_t> have;
+    std::vector<Rank> have;
     for (const RankDetail& rank : details) have.push_back(rank.identity.rank);
     return error_answer(404, format("no detail of ranks %.80s in step %lld; ranks with detail: %.200s",
                                     ranks_text(wanted.ranks).c_str(), static_cast<long long>(wanted.step.value()),

@@ -159,7 +159,7 @@ HttpResponse get_rank(const ApiContext& context, const ApiRequest& request) {
   if (!number)
     return error_answer(400, format("\"%.40s\" is not a rank; a rank is a whole number", request.rank.c_str()));
   auto rank = std::find_if(job->ranks.begin(), job->ranks.end(),
-                           [&](const RankInfo& info) { return info.identity.rank == *number; });
+                           [&](const RankInfo& info) { return info.identity.rank.value() == *number; });
   if (rank == job->ranks.end()) {
     return error_answer(404, format("rank %lld of job \"%s\" has not been heard of; %zu ranks have",
                                     static_cast<long long>(*number), job->job_id.c_str(), job->ranks.size()));
@@ -170,7 +170,7 @@ HttpResponse get_rank(const ApiContext& context, const ApiRequest& request) {
   JsonWriter json;
   json.begin_object()
       .field("job_id", job->job_id)
-      .field("rank", rank->identity.rank)
+      .field("rank", rank->identity.rank.value())
       .field("host", rank->identity.host)
       .field("local_rank", rank->identity.local_rank)
       .field("gpu_uuid", rank->identity.gpu_uuid)
@@ -192,7 +192,7 @@ HttpResponse get_rank(const ApiContext& context, const ApiRequest& request) {
   uint64_t shown = 0;
   context.steps.visit_steps(job->job_id, range->from, range->to,
                             [&](const Identity& identity, const StepSummary& step) {
-                              if (identity.rank != *number) return;
+                              if (identity.rank != rank->identity.rank) return;
                               write_step(json, step);
                               ++shown;
                             });

@@ -81,7 +81,7 @@ HttpResponse get_ranks(const ApiContext& context, const ApiRequest& request) {
     const RankInfo& rank = job->ranks[order[i]];
     const Means& mean = means[order[i]];
     json.begin_object()
-        .field("rank", rank.identity.rank)
+        .field("rank", rank.identity.rank.value())
         .field("host", rank.identity.host)
         .field("local_rank", rank.identity.local_rank)
         .field("gpu_uuid", rank.identity.gpu_uuid)

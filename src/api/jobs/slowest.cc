@@ -36,7 +36,7 @@ HttpResponse get_slowest(const ApiContext& context, const ApiRequest& request) {
     const SlowRank& rank = slowest.ranks[i];
     const double none = std::nan("");
     json.begin_object()
-        .field("rank", rank.rank)
+        .field("rank", rank.rank.value())
         .field("host", rank.host)
         .field("steps", rank.steps)
         .field("unknown", rank.unknown);

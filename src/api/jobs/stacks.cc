@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "model/events.h"
 #include "model/rank_evidence.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -42,7 +43,7 @@ void write_op(JsonWriter& json, const DumpOp& op) {
 
 void write(JsonWriter& json, const Identity& who, const RankStack& stack) {
   json.begin_object()
-      .field("rank", who.rank)
+      .field("rank", who.rank.value())
       .field("host", who.host)
       .field("pid", stack.pid)
       .field("time_unix_ns", stack.time_unix_ns)
@@ -74,7 +75,7 @@ void write(JsonWriter& json, const Identity& who, const RankStack& stack) {
 
 void write(JsonWriter& json, const Identity& who, const FlightDump& dump) {
   json.begin_object()
-      .field("rank", who.rank)
+      .field("rank", who.rank.value())
       .field("host", who.host)
       .field("time_unix_ns", dump.time_unix_ns)
       .field("file", dump.file)
@@ -103,10 +104,10 @@ void write(JsonWriter& json, const Identity& who, const FlightDump& dump) {
 
 // The newest of each rank of this job and attempt; ranks in order. `read` gives a value or an error.
 template <typename Read>
-void write_newest(const ApiContext& context, const JobInfo& job, const std::set<int32_t>& wanted,
-                  std::string_view event, Read read, JsonWriter& json) {
+void write_newest(const ApiContext& context, const JobInfo& job, const std::set<Rank>& wanted, std::string_view event,
+                  Read read, JsonWriter& json) {
   Page<StoredLog> page = context.steps.logs("", event, kLogsLooked);
-  std::map<int32_t, std::pair<Identity, const LogRecord*>> newest;
+  std::map<Rank, std::pair<Identity, const LogRecord*>> newest;
   for (const StoredLog& item : page.items) {  // newest first
     Result<Identity> who = identity_from_resource(*item.resource);
     if (!who.ok() || who->job_id != job.job_id || who->attempt != job.attempt) continue;
@@ -118,12 +119,12 @@ void write_newest(const ApiContext& context, const JobInfo& job, const std::set<
   }
 }
 
-Result<std::set<int32_t>> wanted_ranks(const ApiRequest& request, size_t most) {
+Result<std::set<Rank>> wanted_ranks(const ApiRequest& request, size_t most) {
   const std::string text = request.http.parameter("ranks");
-  if (text.empty()) return std::set<int32_t>();
-  Result<std::vector<int32_t>> ranks = ranks_from_text(text, most);
+  if (text.empty()) return std::set<Rank>();
+  Result<std::vector<Rank>> ranks = ranks_from_text(text, most);
   if (!ranks.ok()) return Error{"ranks: " + ranks.error()};
-  return std::set<int32_t>(ranks->begin(), ranks->end());
+  return std::set<Rank>(ranks->begin(), ranks->end());
 }
 
 }  // namespace
@@ -131,7 +132,7 @@ Result<std::set<int32_t>> wanted_ranks(const ApiRequest& request, size_t most) {
 HttpResponse get_stacks(const ApiContext& context, const ApiRequest& request) {
   std::optional<JobInfo> job = find_job(context, request.job);
   if (!job) return unknown_job(context, request.job);
-  Result<std::set<int32_t>> ranks = wanted_ranks(request, kDetailRanksMax);
+  Result<std::set<Rank>> ranks = wanted_ranks(request, kDetailRanksMax);
   if (!ranks.ok()) return error_answer(400, ranks.error());
   JsonWriter json;
   json.begin_object().field("job_id", job->job_id).field("attempt", job->attempt).key("stacks").begin_array();
@@ -147,7 +148,7 @@ HttpResponse post_stacks(const ApiContext& context, const ApiRequest& request) {
   if (!context.ask_stacks) return error_answer(501, "this server asks no agents");
   std::optional<JobInfo> job = find_job(context, request.job);
   if (!job) return unknown_job(context, request.job);
-  Result<std::set<int32_t>> ranks = wanted_ranks(request, kStackRanksMax);
+  Result<std::set<Rank>> ranks = wanted_ranks(request, kStackRanksMax);
   if (!ranks.ok()) return error_answer(400, ranks.error());
   if (ranks->empty()) return error_answer(400, format("ranks=LIST says whose: 1 to %zu ranks", kStackRanksMax));
   const DetailAsked asked = context.ask_stacks(

@@ -7,6 +7,7 @@
 #include "api/endpoints.h"
 #include "api/jobs/job_view.h"
 #include "base/text.h"
+#include "model/rank_text.h"
 #include "model/step_detail.h"
 
 namespace lockstep {
@@ -46,11 +47,13 @@ class Writer {
   void culprit() {
     const Analysis::Culprit& culprit = step_.culprit;
     json_.key("culprit");
-    if (culprit.rank < 0) {
+    if (culprit.rank == kNoRank) {
       json_.null();
       return;
     }
-    json_.begin_object().field("rank", culprit.rank).field("ranks_waiting", static_cast<uint64_t>(culprit.ranks));
+    json_.begin_object()
+        .field("rank", culprit.rank.value())
+        .field("ranks_waiting", static_cast<uint64_t>(culprit.ranks));
     write_number(json_, "wait_ms", milliseconds(culprit.typical_ns));
     write_number(json_, "longest_ms", milliseconds(culprit.most_ns));
     write_number(json_, "caused_ms", milliseconds(culprit.caused_ns));
@@ -61,8 +64,8 @@ class Writer {
     const size_t shown = std::min(step_.ranks.size(), most);
     json_.key("ranks").begin_array();
     for (size_t i = 0; i < shown; ++i) {
-      const Analysis::Rank& rank = step_.ranks[i];
-      json_.begin_object().field("rank", rank.rank).field("host", rank.host).field("detail", rank.detail);
+      const Analysis::RankTimes& rank = step_.ranks[i];
+      json_.begin_object().field("rank", rank.rank.value()).field("host", rank.host).field("detail", rank.detail);
       write_number(json_, "start_ms", milliseconds(rank.start_ns));
       write_number(json_, "duration_ms", milliseconds(rank.duration_ns));
       write_number(json_, "own_ms", milliseconds(rank.own_ns));
@@ -81,7 +84,7 @@ class Writer {
     json_.key("waits").begin_array();
     for (size_t i = 0; i < shown; ++i) {
       const Analysis::Wait& wait = step_.waits[i];
-      json_.begin_object().field("rank", wait.waiter).field("for", wait.awaited);
+      json_.begin_object().field("rank", wait.waiter.value()).field("for", wait.awaited.value());
       write_number(json_, "wait_ms", milliseconds(wait.wait_ns));
       json_.field("operations", wait.operations);
       write_number(json_, "longest_ms", milliseconds(wait.longest_ns));
@@ -97,7 +100,7 @@ class Writer {
     const std::vector<Analysis::Piece> pieces = shortened(step_.path, most);
     json_.key("path").begin_array();
     for (const Analysis::Piece& piece : pieces) {
-      json_.begin_object().field("rank", piece.rank).field("kind", to_text(piece.kind));
+      json_.begin_object().field("rank", piece.rank.value()).field("kind", to_text(piece.kind));
       write_number(json_, "from_ms", milliseconds(piece.from_ns));
       write_number(json_, "to_ms", milliseconds(piece.to_ns));
       if (piece.kind == Analysis::Kind::kOwn) json_.field("phase", piece.what);
@@ -105,13 +108,13 @@ class Writer {
         json_.field("operation", operation(piece.what, piece.number));
         comm(piece.comm_id);
       }
-      if (piece.waited_by >= 0) {
-        json_.field("waited_by", piece.waited_by);
+      if (piece.waited_by != kNoRank) {
+        json_.field("waited_by", piece.waited_by.value());
         write_number(json_, "waited_ms", milliseconds(piece.waited_ns));
       }
       if (piece.kind == Analysis::Kind::kWaiting) {
         json_.key("waits_for");
-        piece.waits_for >= 0 ? json_.number(piece.waits_for) : json_.null();
+        piece.waits_for != kNoRank ? json_.number(piece.waits_for.value()) : json_.null();
       }
       json_.end_object();
     }
@@ -129,10 +132,10 @@ class Writer {
     for (size_t i = 0; i < shown; ++i) {
       const Analysis::Comm& entry = step_.comms[i];
       const CommRole* role = roles_.find(entry.comm_id);
-      std::vector<int32_t> members;
+      std::vector<Rank> members;
       if (role != nullptr) {
         std::copy_if(role->members.begin(), role->members.end(), std::back_inserter(members),
-                     [](int32_t rank) { return rank >= 0; });
+                     [](Rank rank) { return rank != kNoRank; });
       }
       json_.begin_object();
       comm(entry.comm_id);
@@ -147,7 +150,7 @@ class Writer {
       json_.key("bus_gb_s");
       entry.bus_gb_s > 0 ? json_.number(rounded(entry.bus_gb_s)) : json_.null();
       json_.key("last_rank");
-      entry.last_rank >= 0 ? json_.number(entry.last_rank) : json_.null();
+      entry.last_rank != kNoRank ? json_.number(entry.last_rank.value()) : json_.null();
       json_.field("last", entry.last).end_object();
     }
     json_.end_array();
@@ -161,7 +164,7 @@ class Writer {
       write_number(json_, "mean_ms", milliseconds(phase.mean_ns));
       write_number(json_, "own_ms", milliseconds(phase.own_ns));
       write_number(json_, "longest_ms", milliseconds(phase.longest_ns));
-      json_.field("longest_rank", phase.longest_rank).end_object();
+      json_.field("longest_rank", phase.longest_rank.value()).end_object();
     }
     json_.end_array();
     json_.key("late").begin_object().key("below_us").begin_array();

@@ -7,6 +7,7 @@
 #include "api/jobs/job_view.h"
 #include "base/text.h"
 #include "model/events.h"
+#include "model/rank_text.h"
 #include "model/step_detail.h"
 
 namespace lockstep {
@@ -23,7 +24,7 @@ HttpResponse post_step_detail(const ApiContext& context, const ApiRequest& reque
   DetailRequest wanted{
       .job_id = job->job_id, .attempt = job->attempt, .from_step = StepNumber{*step}, .to_step = StepNumber{*step}};
   if (const std::string ranks = request.http.parameter("ranks"); !ranks.empty()) {
-    Result<std::vector<int32_t>> list = ranks_from_text(ranks, kDetailRanksMax);
+    Result<std::vector<Rank>> list = ranks_from_text(ranks, kDetailRanksMax);
     if (!list.ok()) return error_answer(400, "ranks: " + list.error());
     wanted.ranks = std::move(*list);
     std::sort(wanted.ranks.begin(), wanted.ranks.end());

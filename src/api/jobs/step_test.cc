@@ -36,8 +36,8 @@ class StepApi : public ::testing::Test {
     for (StepNumber step = 0_step; step < 10_step; ++step) {
       testing::PlayedStep played(4, step);
       played.all_own(100, Phase::kForward);
-      played.own(2, step == 8_step ? 60 : 30, Phase::kForward);
-      played.collective(CommId{0xA0}, {0, 1, 2, 3}, 10);
+      played.own(2_rank, step == 8_step ? 60 : 30, Phase::kForward);
+      played.collective(CommId{0xA0}, {0_rank, 1_rank, 2_rank, 3_rank}, 10);
       played.end();
       for (const StepRow& row : played.rows()) steps_.append_step(row.identity, row.summary, 1);
       if (step == 0_step) {

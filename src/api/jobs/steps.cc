@@ -48,8 +48,9 @@ HttpResponse get_steps(const ApiContext& context, const ApiRequest& request) {
   if (!rank_from.ok()) return error_answer(400, rank_from.error());
 
   range->from = std::max(range->from, range->to - steps_within(*job, 1'000'000, kPictureRowsMax) + 1);
-  auto first = std::find_if(job->ranks.begin(), job->ranks.end(),
-                            [&](const RankInfo& rank) { return rank.identity.rank >= *rank_from; });
+  auto first = std::find_if(job->ranks.begin(), job->ranks.end(), [&](const RankInfo& rank) {
+    return rank.identity.rank >= Rank{static_cast<int32_t>(*rank_from)};
+  });
   size_t begin = static_cast<size_t>(first - job->ranks.begin());
   size_t end = std::min(job->ranks.size(), begin + kRanksMax);
 
@@ -69,7 +70,7 @@ HttpResponse get_steps(const ApiContext& context, const ApiRequest& request) {
 
   JsonWriter json;
   json.begin_object().field("job_id", job->job_id).key("ranks").begin_array();
-  for (size_t i = begin; i < end; ++i) json.number(job->ranks[i].identity.rank);
+  for (size_t i = begin; i < end; ++i) json.number(job->ranks[i].identity.rank.value());
   json.end_array().key("hosts").begin_array();
   for (size_t i = begin; i < end; ++i) json.string(job->ranks[i].identity.host);
   json.end_array().key("steps").begin_array();

@@ -8,6 +8,7 @@
 #include "api/jobs/job_view.h"
 #include "base/text.h"
 #include "model/events.h"
+#include "model/rank_text.h"
 #include "model/step_detail.h"
 
 namespace lockstep {
@@ -20,7 +21,7 @@ void write_spans(JsonWriter& json, const Timeline& timeline) {
   json.key("spans").begin_array();
   for (const TimelineSpan& span : timeline.spans) {
     json.begin_object()
-        .field("rank", span.rank)
+        .field("rank", span.rank.value())
         .field("kind", std::string(1, letter_of(span.kind)))
         .field("name", span.name)
         .field("from_ns", span.from_ns)
@@ -55,7 +56,7 @@ HttpResponse get_timeline(const ApiContext& context, const ApiRequest& request) 
     if (!number->ok()) return error_answer(400, number->error());
   }
   const std::string ranks_wanted = request.http.parameter("ranks");
-  Result<std::vector<int32_t>> ranks = std::vector<int32_t>{};
+  Result<std::vector<Rank>> ranks = std::vector<Rank>{};
   if (!ranks_wanted.empty()) ranks = ranks_from_text(ranks_wanted, kGroupRanksMax);
   if (!ranks.ok()) return error_answer(400, "ranks: " + ranks.error());
 
@@ -89,9 +90,9 @@ HttpResponse get_timeline(const ApiContext& context, const ApiRequest& request) 
   json.end_object().key("lines").begin_array();
   for (const TimelineLine& line : timeline.lines) {
     json.begin_object()
-        .field("first_rank", line.first_rank)
-        .field("last_rank", line.last_rank)
-        .field("shown_rank", line.shown_rank)
+        .field("first_rank", line.first_rank.value())
+        .field("last_rank", line.last_rank.value())
+        .field("shown_rank", line.shown_rank.value())
         .field("cells", line.cells)
         .end_object();
   }

@@ -7,6 +7,7 @@
 #include "api/endpoints.h"
 #include "api/prometheus/prometheus_answer.h"
 #include "base/text.h"
+#include "model/rank_text.h"
 #include "store/metrics/matching.h"
 
 namespace lockstep {
@@ -55,7 +56,7 @@ std::vector<Verdict> open_verdicts(const ApiContext& context) {
 // Where a person looks at it; whole where the request says under which name this server is reached.
 std::string page_of(const Verdict& verdict, const ServerRequest& request) {
   std::string path = "/jobs/" + url_part(verdict.job_id);
-  if (!verdict.culprit.ranks.empty()) path += format("?rank=%d", verdict.culprit.ranks.front());
+  if (!verdict.culprit.ranks.empty()) path += format("?rank=%d", verdict.culprit.ranks.front().value());
   const std::string_view host = request.header("host");
   if (host.empty()) return path;
   const bool tls = request.header("x-forwarded-proto") == "https";
@@ -74,7 +75,7 @@ void write_alert(JsonWriter& json, const Verdict& verdict, const ServerRequest& 
   add("job", verdict.job_id);
   add("kind", to_text(verdict.kind));
   add("layer", to_text(rule.layer));
-  add("rank", human_ranks({verdict.culprit.ranks.begin(), verdict.culprit.ranks.end()}, kRanksReported));
+  add("rank", human_ranks(verdict.culprit.ranks, kRanksReported));
   add("severity", is_standstill(verdict.kind) ? "critical" : "warning");
   add("verdict", verdict.id);
   json.begin_object().key("labels");

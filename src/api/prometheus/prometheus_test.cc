@@ -253,7 +253,7 @@ Verdict slow_gpu() {
   verdict.found_unix_ns = 1'699'999'900'000'000'000;
   verdict.lost_share = 0.125;
   verdict.sentence = "Rank 5 is late.";
-  verdict.culprit.ranks = {5};
+  verdict.culprit.ranks = {5_rank};
   verdict.culprit.host = "node-1";
   verdict.culprit.layer = Layer::kGpu;
   verdict.culprit.cause = Cause::kSlowCompute;

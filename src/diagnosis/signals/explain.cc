@@ -107,7 +107,7 @@ class Case {
     whole_job_ = question.sign == kWholeJob;
     SignalSpan span{question.job_from_unix_ns, question.since_unix_ns, question.through_unix_ns};
     std::set<std::string> culprit_hosts;
-    std::set<int32_t> culprit_ranks;
+    std::set<Rank> culprit_ranks;
     for (const Identity& identity : question.culprits) {
       culprit_hosts.insert(identity.host);
       culprit_ranks.insert(identity.rank);
@@ -214,7 +214,7 @@ class Case {
     Outcome outcome;
     outcome.test = &test;
     outcome.culprit = &culprit;
-    outcome.subject = entity.place == Place::kGpu    ? format("rank %d", culprit.identity->rank)
+    outcome.subject = entity.place == Place::kGpu    ? format("rank %d", culprit.identity->rank.value())
                       : entity.place == Place::kHost ? entity.host
                                                      : entity.id + " of " + entity.host;
     if (entity.place == Place::kNic) outcome.device = entity.id;
@@ -335,7 +335,7 @@ class Case {
         if (strength <= best.strength) continue;
         best.strength = strength;
         best.culprit = &culprit;
-        best.subject = !event.gpu_uuid.empty() ? format("rank %d", culprit.identity->rank)
+        best.subject = !event.gpu_uuid.empty() ? format("rank %d", culprit.identity->rank.value())
                        : event.device.empty()  ? culprit.identity->host
                                                : event.device + " of " + culprit.identity->host;
         if (own_adapter) best.device = event.device;
@@ -647,8 +647,8 @@ void name_cause(const Hypothesis& best, double sum, const Question& question, Ex
   } else if (!explanation.device.empty()) {
     explanation.component =
         format("%s %s of %s", signature.component, explanation.device.c_str(), explanation.host.c_str());
-  } else if (explanation.rank >= 0) {
-    explanation.component = format("%s of rank %d", signature.component, explanation.rank);
+  } else if (explanation.rank != kNoRank) {
+    explanation.component = format("%s of rank %d", signature.component, explanation.rank.value());
   }
   explanation.next.push_back({signature.action, signature.command});
   if (explanation.confidence < 0.6) explanation.decided_by = signature.decided_by;

@@ -39,7 +39,7 @@ struct Explanation {
   Cause cause = Cause::kNone;
   std::string component;
   // Of the culprits, the one whose signals show it.
-  int32_t rank = -1;
+  Rank rank = kNoRank;
   std::string host;
   std::string gpu_uuid;
   std::string device;             // adapter

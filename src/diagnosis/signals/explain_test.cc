@@ -12,7 +12,7 @@ using testing::kBegin;
 using testing::kSecond;
 using testing::MadeUpFleet;
 
-constexpr int kGuilty = 11;  // host 1, GPU 3
+constexpr Rank kGuilty{11};  // host 1, GPU 3
 constexpr int kHost = 1, kGpu = 3;
 
 // Four hosts, healthy for two minutes, then whatever `change` does, looked at `after` seconds later.
@@ -22,7 +22,7 @@ struct Reported {
   int64_t since = 0;
 
   template <typename Change>
-  Explanation after(uint32_t sign, Change change, int seconds = 30, std::vector<int> ranks = {kGuilty}) {
+  Explanation after(uint32_t sign, Change change, int seconds = 30, std::vector<Rank> ranks = {kGuilty}) {
     fleet.run(120);
     since = fleet.now();
     change(fleet);
@@ -257,7 +257,7 @@ TEST(Explain, NamesNvlinkAndTheGpuOfTheGroupWhoseLinkIsDown) {
                                       fleet.set(kHost, kGpu, "lockstep_gpu_links_up", 16);
                                       fleet.set(kHost, kGpu, "lockstep_gpu_links_errors_total{type=replay}", 40);
                                     },
-                                    30, {8, 9, 10, 11, 12, 13, 14, 15});
+                                    30, {8_rank, 9_rank, 10_rank, 11_rank, 12_rank, 13_rank, 14_rank, 15_rank});
   expect_named(reported, Layer::kNvlink, Cause::kNvlinkDegraded);
   EXPECT_EQ(reported.rank, kGuilty);
 }
@@ -341,8 +341,8 @@ TEST(Explain, NamesAPauseStorm) {
 
 TEST(Explain, NamesTcpWhereRdmaIsIdleAndTheInterfaceIsBusy) {
   Reported test;
-  std::vector<int> all;
-  for (int rank = 0; rank < 32; ++rank) all.push_back(rank);
+  std::vector<Rank> all;
+  for (Rank rank : all_ranks(32)) all.push_back(rank);
   expect_named(test.after(
                    kWholeJob,
                    [](MadeUpFleet& fleet) {
@@ -355,8 +355,8 @@ TEST(Explain, NamesTcpWhereRdmaIsIdleAndTheInterfaceIsBusy) {
 
 TEST(Explain, NamesTheCodeWhereAllSlowDownAndNoSignalMoves) {
   Reported test;
-  std::vector<int> all;
-  for (int rank = 0; rank < 32; ++rank) all.push_back(rank);
+  std::vector<Rank> all;
+  for (Rank rank : all_ranks(32)) all.push_back(rank);
   Explanation reported = test.after(
       kWholeJob, [](MadeUpFleet&) {}, 30, all);
   EXPECT_EQ(reported.layer, Layer::kSoftware);
@@ -365,8 +365,8 @@ TEST(Explain, NamesTheCodeWhereAllSlowDownAndNoSignalMoves) {
 
 TEST(Explain, NamesHeatOfAWholeJobThatSlowsDownTogether) {
   Reported test;
-  std::vector<int> all;
-  for (int rank = 0; rank < 32; ++rank) all.push_back(rank);
+  std::vector<Rank> all;
+  for (Rank rank : all_ranks(32)) all.push_back(rank);
   expect_named(test.after(
                    kWholeJob,
                    [](MadeUpFleet& fleet) {
@@ -516,7 +516,7 @@ TEST(Explain, ItsOwnPastAloneIsEnoughWhereThereAreNoPeers) {
   fleet.set(0, 3, "lockstep_gpu_clock_hertz{clock=sm}", 1.2e9);
   fleet.set(0, 3, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.7);
   fleet.run(30);
-  Question question = fleet.question({3}, kGpuBehind, since);
+  Question question = fleet.question({3_rank}, kGpuBehind, since);
   question.peers.clear();
   expect_named(explain(fleet.book, CausePriors(), question), Layer::kGpu, Cause::kThrottleThermal);
 }

@@ -85,7 +85,7 @@ void BM_Explain(benchmark::State& state) {
   fleet.set(3, 3, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.6);
   int64_t since = fleet.now();
   fleet.run(20);
-  Question question = fleet.question({27}, kGpuBehind, since);
+  Question question = fleet.question({27_rank}, kGpuBehind, since);
   CausePriors priors;
   for (auto _ : state) {
     Explanation reported = explain(fleet.book, priors, question);

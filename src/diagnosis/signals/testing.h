@@ -138,13 +138,13 @@ class MadeUpFleet {
   }
   int64_t now() const { return now_; }
 
-  Identity identity(int rank) const {
-    int host = rank / gpus_, gpu = rank % gpus_;
+  Identity identity(Rank rank) const {
+    int host = rank.value() / gpus_, gpu = rank % gpus_;
     return {"job", 0, rank, hosts_ * gpus_, gpu, host_name(host), gpu_name(host, gpu)};
   }
-  std::vector<Identity> all_but(const std::vector<int>& ranks) const {
+  std::vector<Identity> all_but(const std::vector<Rank>& ranks) const {
     std::vector<Identity> others;
-    for (int rank = 0; rank < hosts_ * gpus_; ++rank) {
+    for (Rank rank : all_ranks(hosts_ * gpus_)) {
       if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) others.push_back(identity(rank));
     }
     return others;
@@ -178,9 +178,9 @@ class MadeUpFleet {
   }
 
   // What explain() is asked about rank(s) that are slow since `since`.
-  Question question(std::vector<int> ranks, uint32_t sign, int64_t since) const {
+  Question question(std::vector<Rank> ranks, uint32_t sign, int64_t since) const {
     Question question;
-    for (int rank : ranks) question.culprits.push_back(identity(rank));
+    for (Rank rank : ranks) question.culprits.push_back(identity(rank));
     question.peers = all_but(ranks);
     question.sign = sign;
     question.layer = Layer::kWorkload;

@@ -25,7 +25,7 @@ std::string key_of(const Finding& finding) {
   std::string key =
       to_text(finding.kind) + std::string("/") + (finding.trouble.empty() ? fault_class_of(finding) : finding.trouble);
   if (!finding.subject.empty()) return key + "/" + finding.subject;
-  for (int32_t rank : finding.ranks) key += format("/%d", rank);
+  for (Rank rank : finding.ranks) key += format("/%d", rank.value());
   return key;
 }
 
@@ -154,7 +154,7 @@ std::vector<AttributedRange> VerdictTracker::attributed_ranges(std::string_view 
   std::vector<AttributedRange> ranges;
   for (const TrackedVerdict& tracked : of(job_id)) {
     if (tracked.finding.steps_hit < 1 || tracked.finding.kind != VerdictKind::kSlow) continue;
-    for (int32_t rank : tracked.finding.ranks)
+    for (Rank rank : tracked.finding.ranks)
       ranges.push_back({rank, tracked.verdict.since_step, tracked.verdict.through_step, tracked.was_confirmed});
   }
   return ranges;

@@ -14,7 +14,7 @@ class Job {
   VerdictTracker::JobState through(StepNumber step) {
     Identity identity;
     identity.job_id = id_;
-    identity.rank = 0;
+    identity.rank = 0_rank;
     identity.world_size = 1;
     for (; next_ <= step; ++next_) {
       StepSummary summary;
@@ -33,7 +33,7 @@ class Job {
 
 Finding slow_rank(StepNumber through_step, bool sure) {
   Finding finding;
-  finding.ranks = {0};
+  finding.ranks = {0_rank};
   finding.layer = Layer::kGpu;
   finding.since_step = 3_step;
   finding.through_step = through_step;

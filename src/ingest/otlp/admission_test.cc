@@ -34,7 +34,7 @@ AdmissionReport admit_samples(Batch& batch) {
   return report;
 }
 
-Batch logs(std::vector<LogRecord> records, Attributes resource = to_resource({"job", 0, 3, 8, 3, "gpu-017", ""})) {
+Batch logs(std::vector<LogRecord> records, Attributes resource = to_resource({"job", 0, 3_rank, 8, 3, "gpu-017", ""})) {
   Batch batch{Signal::kLogs, {ResourceGroup{}}};
   batch.groups[0].resource = std::move(resource);
   batch.groups[0].logs = std::move(records);

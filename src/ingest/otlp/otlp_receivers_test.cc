@@ -421,7 +421,7 @@ TEST(OtlpReceivers, ReportsRefusedRecordsAsPartialSuccessAndKeepsTheRest) {
 TEST(OtlpReceivers, RefusesEventsThatCannotBeRead) {
   Receivers receivers;
   Batch batch{Signal::kLogs, {ResourceGroup{}}};
-  batch.groups[0].resource = to_resource({"job", 0, 0, 8, 0, "gpu-017", ""});
+  batch.groups[0].resource = to_resource({"job", 0, 0_rank, 8, 0, "gpu-017", ""});
   StepSummary step;
   step.step = 4_step;
   step.start_unix_ns = SystemClock().unix_ns() - 1'000'000'000;

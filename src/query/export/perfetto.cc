@@ -271,7 +271,7 @@ struct Shared {
 
 Result<Shared> look_at_all(const PerfettoStep& step) {
   Shared shared;
-  std::vector<int32_t> ranks = step.ranks;
+  std::vector<Rank> ranks = step.ranks;
   std::sort(ranks.begin(), ranks.end());
   for (const RankDetail& rank : step.details) {
     const bool is_written = ranks.empty() || std::binary_search(ranks.begin(), ranks.end(), rank.identity.rank);
@@ -314,7 +314,7 @@ std::string label_of(const PerfettoStep& step, const OpSpan& op) {
 }
 
 std::string process_name(const Identity& identity) {
-  return format("rank %d %s", identity.rank, identity.host.c_str());
+  return format("rank %d %s", identity.rank.value(), identity.host.c_str());
 }
 
 // One rank into a file. time: from the rank's clock to the file's.
@@ -324,11 +324,11 @@ class RankWriter {
   RankWriter(TraceWriter& out, const PerfettoStep& step, const Shared& shared, const RankDetail& rank, Time time)
       : out_(out), step_(step), shared_(shared), rank_(rank), time_(time) {
     // 20 bits for the tracks of a rank: more than operations in a detail.
-    process_ = (static_cast<uint64_t>(rank.identity.rank) + 1) << 20;
+    process_ = (static_cast<uint64_t>(rank.identity.rank.value()) + 1) << 20;
   }
 
   void write() {
-    out_.process(process_, kFirstPid + rank_.identity.rank, process_name(rank_.identity));
+    out_.process(process_, kFirstPid + rank_.identity.rank.value(), process_name(rank_.identity));
     write_step();
     write_phases();
     write_ops();
@@ -346,7 +346,7 @@ class RankWriter {
     const Identity& identity = rank_.identity;
     const uint64_t track = new_track("step", 0);
     out_.slice_begin(track, "step", format("step %lld", static_cast<long long>(detail.step.value())));
-    out_.note("rank", static_cast<int64_t>(identity.rank));
+    out_.note("rank", static_cast<int64_t>(identity.rank.value()));
     out_.note("host", identity.host);
     out_.note("gpu_uuid", identity.gpu_uuid);
     if (detail.inferred) out_.flag("inferred");
@@ -559,8 +559,8 @@ Error nobody(const PerfettoStep& step) {
 
 }  // namespace
 
-std::string perfetto_file_name(int32_t rank) {
-  return format("rank-%04d.pftrace", rank);
+std::string perfetto_file_name(Rank rank) {
+  return format("rank-%04d.pftrace", rank.value());
 }
 
 Result<PerfettoFile> perfetto_trace(const PerfettoStep& step) {
@@ -570,7 +570,7 @@ Result<PerfettoFile> perfetto_trace(const PerfettoStep& step) {
   TraceWriter out(file.bytes);
   out.begin(first_moment(shared));
   for (const RankDetail* rank : shared.written) {
-    const int32_t number = rank->identity.rank;
+    const Rank number = rank->identity.rank;
     auto time = [&step, number](int64_t unix_ns) { return step.alignment.job_time(number, unix_ns); };
     RankWriter(out, step, shared, *rank, time).write();
   }

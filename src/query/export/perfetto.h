@@ -30,7 +30,7 @@ struct PerfettoStep {
   StepNumber step;
   // Of all ranks that have sent detail, by rank: what is written of one rank also says how it compares with the others.
   std::span<const RankDetail> details;
-  std::vector<int32_t> ranks;  // that are written; empty: all
+  std::vector<Rank> ranks;  // that are written; empty: all
   ClockAlignment alignment;
   std::map<CommId, std::string> comm_names;  // "tp", "dp", ...; the rest is called by its id
   size_t slices_max = kPerfettoSlicesMax;
@@ -48,6 +48,6 @@ Result<PerfettoFile> perfetto_trace(const PerfettoStep& step);    // "pftrace"
 Result<PerfettoFile> perfetto_archive(const PerfettoStep& step);  // "tar"
 
 // "rank-0005.pftrace"
-std::string perfetto_file_name(int32_t rank);
+std::string perfetto_file_name(Rank rank);
 
 }  // namespace lockstep

@@ -244,9 +244,9 @@ OpSpan collective(uint64_t ordinal, int64_t start, int64_t duration) {
   return op;
 }
 
-RankDetail rank_of(int32_t rank, int64_t start) {
+RankDetail rank_of(Rank rank, int64_t start) {
   RankDetail detail;
-  detail.identity = {.job_id = "llama", .rank = rank, .world_size = 2, .host = "node-" + std::to_string(rank)};
+  detail.identity = {.job_id = "llama", .rank = rank, .world_size = 2, .host = "node-" + std::to_string(rank.value())};
   detail.detail.step = 12_step;
   detail.detail.start_unix_ns = start;
   detail.detail.duration_ns = 1'000;
@@ -256,7 +256,7 @@ RankDetail rank_of(int32_t rank, int64_t start) {
 class PerfettoTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    details_ = {rank_of(0, 10'000), rank_of(1, 10'050)};
+    details_ = {rank_of(0_rank, 10'000), rank_of(1_rank, 10'050)};
     details_[0].detail.ops = {collective(1, 10'100, 400)};
     details_[1].detail.ops = {collective(1, 10'300, 200)};
     step_.job_id = "llama";
@@ -292,7 +292,7 @@ TEST_F(PerfettoTest, DrawsStepPhasesAndCommunicatorsOfEveryRank) {
 
 TEST_F(PerfettoTest, SaysOfAnOperationWhatIsKnown) {
   details_[1].detail.ops[0].timed = false;
-  details_.push_back(rank_of(2, 10'000));
+  details_.push_back(rank_of(2_rank, 10'000));
   details_[2].detail.ops = {collective(1, 10'200, 250)};
   Trace trace = written();
   const Event* first = trace.find("rank 0 node-0", "AllReduce");
@@ -377,13 +377,13 @@ TEST_F(PerfettoTest, PhasesThatCutEachOtherGoToFurtherTracks) {
 }
 
 TEST_F(PerfettoTest, OnlyTheRanksAskedForAreWrittenButAllAreComparedWith) {
-  step_.ranks = {0};
+  step_.ranks = {0_rank};
   Trace trace = written();
   EXPECT_EQ(file_.ranks, 1u);
   EXPECT_EQ(trace.processes.size(), 1u);
   EXPECT_EQ(trace.find("rank 0 node-0", "AllReduce")->notes.at("wait_ns"), "200");
   EXPECT_TRUE(trace.find("rank 0 node-0", "AllReduce")->flows.empty()) << "nobody to draw an arrow to";
-  step_.ranks = {5};
+  step_.ranks = {5_rank};
   step_.details = details_;
   EXPECT_FALSE(perfetto_trace(step_).ok());
   EXPECT_FALSE(perfetto_archive(step_).ok());
@@ -391,12 +391,12 @@ TEST_F(PerfettoTest, OnlyTheRanksAskedForAreWrittenButAllAreComparedWith) {
 
 // Two ranks, the second clock 1 ms ahead, told by twenty collectives.
 std::vector<RankDetail> with_clocks_apart() {
-  std::vector<RankDetail> details = {rank_of(0, 1'000'000'000), rank_of(1, 1'001'000'000)};
+  std::vector<RankDetail> details = {rank_of(0_rank, 1'000'000'000), rank_of(1_rank, 1'001'000'000)};
   for (auto& [identity, detail] : details) {
     detail.duration_ns = 100'000'000;
     for (uint64_t i = 0; i < 20; ++i) {
       detail.ops.push_back(collective(i + 1, detail.start_unix_ns + static_cast<int64_t>(i) * 4'000'000, 1'000'000));
-      detail.ops.back().rank_in_comm = identity.rank;
+      detail.ops.back().rank_in_comm = identity.rank.value();
     }
   }
   return details;

@@ -98,7 +98,7 @@ Result<Fault> parse_fault(std::string_view text) {
     return Error{format("fault \"%s\": the step must be a whole number from 0", shown.c_str())};
   if (!steps || *steps < 0)
     return Error{format("fault \"%s\": the number of steps must be a whole number (0: until the end)", shown.c_str())};
-  fault.rank = static_cast<int32_t>(*rank);
+  fault.rank = Rank{static_cast<int32_t>(*rank)};
   fault.from_step = StepNumber{*from_step};
   fault.steps = *steps;
   if (parts.size() == 5) {
@@ -112,7 +112,7 @@ Result<Fault> parse_fault(std::string_view text) {
 }
 
 std::string describe(const Fault& fault) {
-  std::string text = format("%s on rank %d", to_text(fault.kind), fault.rank);
+  std::string text = format("%s on rank %d", to_text(fault.kind), fault.rank.value());
   switch (fault.kind) {
     case FaultKind::kSlowGpu:
       return text + format(" (kernels take %.3g times as long)", fault.severity);

@@ -22,7 +22,7 @@ const char* to_text(FaultKind kind);  // "slow-gpu", "slow-input", "slow-link", 
 
 struct Fault {
   FaultKind kind = FaultKind::kSlowGpu;
-  int32_t rank = 0;
+  Rank rank;
   StepNumber from_step;
   int64_t steps = 0;    // 0: until cleared. A missing rank keeps everyone for as long as so many steps take
   double severity = 0;  // 0: default_severity()

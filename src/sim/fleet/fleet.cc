@@ -33,7 +33,7 @@ Fleet::Fleet(JobShape shape, int64_t start_unix_ns, StepNumber first_step)
   for (size_t role = 0; role < kRoleCount; ++role) {
     if (role_at(role) == Role::kWorld || role_at(role) == Role::kEp || !has(role_at(role))) continue;
     bool crosses = false;
-    for (int32_t rank = 0; rank < shape_.world_size() && !crosses; ++rank) {
+    for (Rank rank = 0_rank; rank < Rank{shape_.world_size()} && !crosses; ++rank) {
       const Group group = shape_.group(role_at(role), rank);
       crosses = shape_.host_of(group.first) != shape_.host_of(group.member(group.size - 1));
     }
@@ -60,11 +60,11 @@ Fleet::Fleet(JobShape shape, int64_t start_unix_ns, StepNumber first_step)
   }
 }
 
-Identity Fleet::identity(int32_t rank) const {
+Identity Fleet::identity(Rank rank) const {
   return identity_of(shape_, rank);
 }
 
-Identity identity_of(const JobShape& shape, int32_t rank) {
+Identity identity_of(const JobShape& shape, Rank rank) {
   const int32_t host = shape.first_host + shape.host_of(rank), gpu = rank % shape.topology.gpus_per_host;
   const uint64_t high = hash_of(format("%d/%d", host, gpu));
   const uint64_t low = mix(high);
@@ -80,10 +80,10 @@ Identity identity_of(const JobShape& shape, int32_t rank) {
 }
 
 CommId Fleet::comm_id(Role role, const Group& group) const {
-  return CommId{mix(attempt_hash_ ^ (static_cast<uint64_t>(role) << 40 | static_cast<uint64_t>(group.first)))};
+  return CommId{mix(attempt_hash_ ^ (static_cast<uint64_t>(role) << 40 | static_cast<uint64_t>(group.first.value())))};
 }
 
-std::vector<CommInit> Fleet::comm_inits(int32_t rank) const {
+std::vector<CommInit> Fleet::comm_inits(Rank rank) const {
   std::vector<CommInit> inits;
   for (size_t i = 0; i < kRoleCount; ++i) {
     const Role role = role_at(i);
@@ -102,7 +102,7 @@ std::vector<CommInit> Fleet::comm_inits(int32_t rank) const {
   return inits;
 }
 
-std::vector<CommGroup> Fleet::comm_groups(int32_t rank) const {
+std::vector<CommGroup> Fleet::comm_groups(Rank rank) const {
   std::vector<CommGroup> groups;
   for (size_t i = 0; i < kRoleCount; ++i) {
     const Role role = role_at(i);
@@ -117,17 +117,18 @@ std::vector<CommGroup> Fleet::comm_groups(int32_t rank) const {
 }
 
 Result<void> Fleet::check(const Fault& fault) const {
-  if (fault.rank < 0 || fault.rank >= shape_.world_size()) {
-    return Error{format("%s: there is no rank %d in a job of %d ranks", sim::to_text(fault.kind), fault.rank,
+  if (fault.rank < 0_rank || fault.rank >= Rank{shape_.world_size()}) {
+    return Error{format("%s: there is no rank %d in a job of %d ranks", sim::to_text(fault.kind), fault.rank.value(),
                         shape_.world_size())};
   }
   if (fault.kind == FaultKind::kMissingRank && shape_.world_size() == 1)
     return Error{"missing-rank: a job of one rank waits for nobody"};
   if (fault.kind == FaultKind::kSlowLink && !sends_gradients_out(fault.rank)) {
-    int32_t other = 0;
-    while (other < shape_.world_size() && !sends_gradients_out(other)) ++other;
-    return Error{format("slow-link: rank %d sends no gradients to another host; %s", fault.rank,
-                        other < shape_.world_size() ? format("rank %d does", other).c_str() : "no rank does")};
+    Rank other = 0_rank;
+    while (other < Rank{shape_.world_size()} && !sends_gradients_out(other)) ++other;
+    return Error{
+        format("slow-link: rank %d sends no gradients to another host; %s", fault.rank.value(),
+               other < Rank{shape_.world_size()} ? format("rank %d does", other.value()).c_str() : "no rank does")};
   }
   return {};
 }
@@ -136,7 +137,7 @@ bool Fleet::play_step(std::span<const Fault> faults, bool with_detail) {
   StepConditions conditions;
   if (!faults.empty()) conditions.ranks.resize(state_.ranks.size());
   for (const Fault& fault : faults) {
-    RankConditions& rank = conditions.ranks[static_cast<size_t>(fault.rank)];
+    RankConditions& rank = conditions.ranks[index_of(fault.rank)];
     if (fault.kind == FaultKind::kSlowGpu) rank.gpu *= fault.severity;
     if (fault.kind == FaultKind::kSlowInput) rank.input_ns += fault.severity * 1e6;
     if (fault.kind == FaultKind::kSlowLink) rank.send /= fault.severity;
@@ -167,10 +168,10 @@ void Fleet::release(int64_t at_unix_ns) {
   hung_ = stopping_ = false;
 }
 
-void Fleet::tell_detail(int32_t rank) {
-  const RankState& state = state_.ranks[static_cast<size_t>(rank)];
+void Fleet::tell_detail(Rank rank) {
+  const RankState& state = state_.ranks[index_of(rank)];
   const int64_t error_ns = clock_error_ns_[static_cast<size_t>(shape_.host_of(rank))];
-  StepDetail& detail = details_[static_cast<size_t>(rank)];
+  StepDetail& detail = details_[index_of(rank)];
   detail.start_unix_ns = state.start_ns + error_ns;
   detail.duration_ns = state.gpu_ns - state.start_ns;
   for (PhaseSpan& phase : detail.phases) phase.start_unix_ns += error_ns;
@@ -182,8 +183,8 @@ void Fleet::tell_detail(int32_t rank) {
 }
 
 // What is told is on the host's own clock.
-StepSummary Fleet::summary(int32_t rank) const {
-  const RankState& state = state_.ranks[static_cast<size_t>(rank)];
+StepSummary Fleet::summary(Rank rank) const {
+  const RankState& state = state_.ranks[index_of(rank)];
   const int64_t error_ns = clock_error_ns_[static_cast<size_t>(shape_.host_of(rank))];
   StepSummary summary;
   summary.step = step_;
@@ -227,7 +228,7 @@ StepSummary Fleet::summary(int32_t rank) const {
     if (state_.flows[i].empty()) continue;
     const int32_t at = shape_.index_in(role, rank);
     for (size_t flow = 0; flow < 4; ++flow) {
-      const FlowTotals& totals = state_.flows[i][static_cast<size_t>(rank)][flow];
+      const FlowTotals& totals = state_.flows[i][index_of(rank)][flow];
       if (totals.transfers == 0) continue;
       const int32_t peer = (at + (flow % 2 == 0 ? 1 : group.size - 1)) % group.size;
       summary.flows.push_back({.comm_id = summary.comms.back().comm_id,
@@ -246,7 +247,7 @@ StepSummary Fleet::summary(int32_t rank) const {
   return summary;
 }
 
-void Fleet::add_exchange_flows(int32_t rank, StepSummary& summary) const {
+void Fleet::add_exchange_flows(Rank rank, StepSummary& summary) const {
   const Transfer& transfer = transfers_[static_cast<size_t>(Role::kEp)];
   const Traffic& traffic = state_.traffic[slot(rank, Role::kEp)];
   const Group group = shape_.group(Role::kEp, rank);
@@ -254,7 +255,7 @@ void Fleet::add_exchange_flows(int32_t rank, StepSummary& summary) const {
   const auto exchanges = static_cast<double>(traffic.count) / (2.0 * (group.size - 1));
   const double bytes = static_cast<double>(transfer.bytes) * exchanges * 1.5 / group.size;
   for (int32_t i = 0; i < group.size; ++i) {
-    const int32_t peer = group.member(i);
+    const Rank peer = group.member(i);
     if (shape_.host_of(peer) == shape_.host_of(rank)) continue;
     for (const bool send : {true, false}) {
       FlowStep& flow = summary.flows.emplace_back();
@@ -272,13 +273,13 @@ void Fleet::add_exchange_flows(int32_t rank, StepSummary& summary) const {
   }
 }
 
-void Fleet::add_scalars(int32_t rank, StepSummary& summary) const {
+void Fleet::add_scalars(Rank rank, StepSummary& summary) const {
   const auto nan = std::numeric_limits<double>::quiet_NaN();
   const double wiggle = uniform(step_seed_) - 0.5;
   const double work = conditions(rank).work;
   const bool lost = conditions_.loss_nan;  // since a step before: the weights are no numbers any more
   const double norm = (0.4 + 3 * std::exp(-static_cast<double>(step_.value()) / 300)) * (1 + 0.15 * wiggle);
-  const double own = norm * (1 + 0.05 * bell(draw(kForGradient, static_cast<uint64_t>(rank))));
+  const double own = norm * (1 + 0.05 * bell(draw(kForGradient, static_cast<uint64_t>(rank.value()))));
   summary.scalars = {
       {"flops", kHealthyMfu * kPeakFlops * shape_.step_ms / 1e3 * work},
       {"grad_norm", gradients_nan_ ? nan : norm},
@@ -288,13 +289,13 @@ void Fleet::add_scalars(int32_t rank, StepSummary& summary) const {
       {"tokens", std::round(kTokensPerMicroBatch * shape_.micro_batches / (shape_.tp * shape_.pp * shape_.cp) * work)}};
 }
 
-const StepDetail& Fleet::detail(int32_t rank) const {
+const StepDetail& Fleet::detail(Rank rank) const {
   static const StepDetail kNone;
-  return details_.empty() ? kNone : details_[static_cast<size_t>(rank)];
+  return details_.empty() ? kNone : details_[index_of(rank)];
 }
 
-int64_t Fleet::ended_unix_ns(int32_t rank) const {
-  const RankState& state = state_.ranks[static_cast<size_t>(rank)];
+int64_t Fleet::ended_unix_ns(Rank rank) const {
+  const RankState& state = state_.ranks[index_of(rank)];
   return std::max(state.host_ns, state.gpu_ns);
 }
 
@@ -304,8 +305,8 @@ int64_t Fleet::now_unix_ns() const {
   return now;
 }
 
-Fleet::Activity Fleet::activity(int32_t rank) const {
-  const RankState& state = state_.ranks[static_cast<size_t>(rank)];
+Fleet::Activity Fleet::activity(Rank rank) const {
+  const RankState& state = state_.ranks[index_of(rank)];
   Activity activity;
   if (hung_) {  // whoever waits spins in its collective
     bool waits = false;
@@ -329,8 +330,7 @@ Fleet::Activity Fleet::activity(int32_t rank) const {
       activity.received_bytes += traffic.bytes / 2;
     } else if (!state_.flows[i].empty()) {
       for (size_t flow = 0; flow < 4; ++flow)
-        (flow < 2 ? activity.sent_bytes : activity.received_bytes) +=
-            state_.flows[i][static_cast<size_t>(rank)][flow].bytes;
+        (flow < 2 ? activity.sent_bytes : activity.received_bytes) += state_.flows[i][index_of(rank)][flow].bytes;
     } else {
       activity.nvlink_bytes += 2 * traffic.bytes;
     }
@@ -338,8 +338,8 @@ Fleet::Activity Fleet::activity(int32_t rank) const {
   return activity;
 }
 
-RankStatus Fleet::status(int32_t rank, int64_t at_unix_ns) const {
-  const RankState& state = state_.ranks[static_cast<size_t>(rank)];
+RankStatus Fleet::status(Rank rank, int64_t at_unix_ns) const {
+  const RankState& state = state_.ranks[index_of(rank)];
   const int64_t error_ns = clock_error_ns_[static_cast<size_t>(shape_.host_of(rank))];
   const int64_t last_ns = std::max(state.host_ns, state.gpu_ns);
   RankStatus status;
@@ -349,7 +349,7 @@ RankStatus Fleet::status(int32_t rank, int64_t at_unix_ns) const {
   status.step = step_;
   status.phase = state.phase;
   if (hung_) {
-    const int8_t stop = stop_of_[static_cast<size_t>(rank)];
+    const int8_t stop = stop_of_[index_of(rank)];
     status.process_alive = stop != static_cast<int8_t>(StopKind::kDead);
     status.process_stopped = stop == static_cast<int8_t>(StopKind::kStopped);
   }
@@ -379,7 +379,7 @@ RankStatus Fleet::status(int32_t rank, int64_t at_unix_ns) const {
   return status;
 }
 
-Role Fleet::role(int32_t rank, CommId comm) const {
+Role Fleet::role(Rank rank, CommId comm) const {
   for (size_t i = 0; i < kRoleCount; ++i) {
     if (has(role_at(i)) && comm_id(role_at(i), shape_.group(role_at(i), rank)) == comm) return role_at(i);
   }

@@ -67,7 +67,7 @@ enum class StopKind : uint8_t {
   kEvaluation,  // likewise, in phase eval
 };
 struct Stop {
-  int32_t rank = 0;
+  Rank rank;
   StopKind kind = StopKind::kMissing;
 };
 
@@ -81,7 +81,7 @@ struct StepConditions {
 };
 
 // Who a rank of a job is: host and GPU follow from its place alone.
-Identity identity_of(const JobShape& shape, int32_t rank);
+Identity identity_of(const JobShape& shape, Rank rank);
 
 class Fleet {
  public:
@@ -89,11 +89,11 @@ class Fleet {
   Fleet(JobShape shape, int64_t start_unix_ns, StepNumber first_step = 0_step);
 
   const JobShape& shape() const { return shape_; }
-  Identity identity(int32_t rank) const;
-  std::vector<CommInit> comm_inits(int32_t rank) const;
+  Identity identity(Rank rank) const;
+  std::vector<CommInit> comm_inits(Rank rank) const;
   // As a training framework would tell them. A group of more than kReportedByAllMax ranks is told by its first member
   // alone.
-  std::vector<CommGroup> comm_groups(int32_t rank) const;
+  std::vector<CommGroup> comm_groups(Rank rank) const;
   static constexpr int32_t kReportedByAllMax = 128;
   // A clear line where this job cannot have this fault (no such rank; nothing goes to another host).
   Result<void> check(const Fault& fault) const;
@@ -107,21 +107,21 @@ class Fleet {
   void release(int64_t at_unix_ns);
 
   bool hung() const { return hung_; }
-  StepNumber step() const { return step_; }      // the one played last; one before the first
-  int64_t now_unix_ns() const;                   // when the last rank ended that step, or stopped
-  int64_t ended_unix_ns(int32_t rank) const;     // when this one did
-  StepSummary summary(int32_t rank) const;       // only after a step that has ended
-  const StepDetail& detail(int32_t rank) const;  // likewise, of a step played with detail
-  RankStatus status(int32_t rank, int64_t at_unix_ns) const;
+  StepNumber step() const { return step_; }   // the one played last; one before the first
+  int64_t now_unix_ns() const;                // when the last rank ended that step, or stopped
+  int64_t ended_unix_ns(Rank rank) const;     // when this one did
+  StepSummary summary(Rank rank) const;       // only after a step that has ended
+  const StepDetail& detail(Rank rank) const;  // likewise, of a step played with detail
+  RankStatus status(Rank rank, int64_t at_unix_ns) const;
   // Which communicator a comm id of this rank is; kWorld where it is none of its others.
-  Role role(int32_t rank, CommId comm_id) const;
+  Role role(Rank rank, CommId comm_id) const;
   // What the GPU did in the last step, as shares of it, and what went where.
   struct Activity {
     double busy = 0, communicating = 0, input = 0;
     int64_t duration_ns = 0;
     int64_t sent_bytes = 0, received_bytes = 0, nvlink_bytes = 0;
   };
-  Activity activity(int32_t rank) const;
+  Activity activity(Rank rank) const;
 
   double healthy_step_ns() const { return shape_.step_ms * 1e6; }
 
@@ -182,16 +182,16 @@ class Fleet {
     bool crosses = false;  // hosts
   };
 
-  size_t slot(int32_t rank, Role role) const {
-    return static_cast<size_t>(rank) * slots_ + static_cast<size_t>(slot_of_[static_cast<size_t>(role)]);
+  size_t slot(Rank rank, Role role) const {
+    return index_of(rank) * slots_ + static_cast<size_t>(slot_of_[static_cast<size_t>(role)]);
   }
   bool has(Role role) const { return slot_of_[static_cast<size_t>(role)] >= 0; }
   CommId comm_id(Role role, const Group& group) const;
   uint64_t draw(uint64_t what, uint64_t which) const;
   double wire_noise(Role role, int32_t group_index);
-  double edge_factor(int32_t from, int32_t to) const;
-  double edge_bytes_per_ns(int32_t from, int32_t to) const;
-  bool sends_gradients_out(int32_t rank) const;
+  double edge_factor(Rank from, Rank to) const;
+  double edge_bytes_per_ns(Rank from, Rank to) const;
+  bool sends_gradients_out(Rank rank) const;
 
   void size_up();
   void begin_step();
@@ -201,37 +201,37 @@ class Fleet {
   void start_reduction(int32_t stage);
   void sync();
   void finish();
-  void collectives(Role role, int32_t first_rank, int32_t end_rank, int64_t bytes, double wire_ns, Function function);
+  void collectives(Role role, Rank first_rank, Rank end_rank, int64_t bytes, double wire_ns, Function function);
   void collective(Role role, const Group& group, int32_t group_index, int64_t bytes, double wire_ns, Function function,
                   bool beside = false);
   void exchange(const Group& group, int32_t group_index, double factor);
   void ring_flows(Role role, const Group& group, int32_t group_index, int64_t edge_bytes, double noise, int64_t end_ns,
                   bool beside);
-  bool pauses_in_transfer(int32_t rank) const;
-  double flaps_ns(int32_t rank) const;
-  void receive(int32_t rank, const Pass& pass);
-  void send(int32_t rank, const Pass& pass);
-  void compute(int32_t rank, double ns);
-  void enter_phase(int32_t rank, Phase phase);
-  void record(int32_t rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer, uint64_t seq,
+  bool pauses_in_transfer(Rank rank) const;
+  double flaps_ns(Rank rank) const;
+  void receive(Rank rank, const Pass& pass);
+  void send(Rank rank, const Pass& pass);
+  void compute(Rank rank, double ns);
+  void enter_phase(Rank rank, Phase phase);
+  void record(Rank rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer, uint64_t seq,
               int64_t enqueued_ns, int64_t start_ns, int64_t end_ns, int64_t silent_ns);
-  void wait_in(int32_t rank, Role role, Function function, int64_t bytes, int32_t peer);
+  void wait_in(Rank rank, Role role, Function function, int64_t bytes, int32_t peer);
   bool any_stuck(const Group& group) const;
   // Whether a stop of this kind holds the rank here: stuck, or delayed until it is released.
-  bool stops(int32_t rank, StopKind kind);
-  bool stops_in_pass(int32_t rank);
-  bool stuck(int32_t rank) const { return stopping_ && stuck_[static_cast<size_t>(rank)] != 0; }
+  bool stops(Rank rank, StopKind kind);
+  bool stops_in_pass(Rank rank);
+  bool stuck(Rank rank) const { return stopping_ && stuck_[index_of(rank)] != 0; }
   // What one operation of a rank adds to its communicator's row, its progress and its detail.
-  void count(int32_t rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer, uint64_t seq,
+  void count(Rank rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer, uint64_t seq,
              int64_t enqueued_ns, int64_t start_ns, int64_t end_ns);
-  const RankConditions& conditions(int32_t rank) const {
-    return conditions_.ranks.empty() ? kAsItShouldBe : conditions_.ranks[static_cast<size_t>(rank)];
+  const RankConditions& conditions(Rank rank) const {
+    return conditions_.ranks.empty() ? kAsItShouldBe : conditions_.ranks[index_of(rank)];
   }
-  void add_scalars(int32_t rank, StepSummary& summary) const;
-  void add_exchange_flows(int32_t rank, StepSummary& summary) const;
+  void add_scalars(Rank rank, StepSummary& summary) const;
+  void add_exchange_flows(Rank rank, StepSummary& summary) const;
   // Tokens that its experts get, of what would be even.
-  double expert_share(int32_t rank) const { return experts_uneven_ ? expert_share_[static_cast<size_t>(rank)] : 1; }
-  void tell_detail(int32_t rank);
+  double expert_share(Rank rank) const { return experts_uneven_ ? expert_share_[index_of(rank)] : 1; }
+  void tell_detail(Rank rank);
   static const RankConditions kAsItShouldBe;
 
   JobShape shape_;

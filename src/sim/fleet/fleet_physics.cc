@@ -28,7 +28,7 @@ void Fleet::size_up() {
     const Role role = role_at(i);
     if (!has(role) || role == Role::kWorld) continue;
     Transfer& transfer = transfers_[i];
-    const Group group = shape_.group(role, 0);
+    const Group group = shape_.group(role, 0_rank);
     transfer.crosses = shape_.host_of(group.first) != shape_.host_of(group.member(group.size - 1));
     const double bytes_per_ns =
         transfer.crosses ? shape_.topology.nic_gb_s * kNicReached : shape_.topology.nvlink_gb_s * kNvlinkReached;
@@ -56,7 +56,7 @@ void Fleet::size_up() {
   }
 }
 
-bool Fleet::sends_gradients_out(int32_t rank) const {
+bool Fleet::sends_gradients_out(Rank rank) const {
   if (!has(Role::kDp)) return false;
   const Group group = shape_.group(Role::kDp, rank);
   const int32_t at = shape_.index_in(Role::kDp, rank);
@@ -76,12 +76,12 @@ double Fleet::wire_noise(Role role, int32_t group_index) {
                                     static_cast<uint64_t>(group_index) << 24 ^ operation));
 }
 
-double Fleet::edge_bytes_per_ns(int32_t from, int32_t to) const {
+double Fleet::edge_bytes_per_ns(Rank from, Rank to) const {
   return shape_.host_of(from) == shape_.host_of(to) ? shape_.topology.nvlink_gb_s * kNvlinkReached
                                                     : shape_.topology.nic_gb_s * kNicReached;
 }
 
-double Fleet::edge_factor(int32_t from, int32_t to) const {
+double Fleet::edge_factor(Rank from, Rank to) const {
   if (!network_disturbed_) return 1;
   const RankConditions &left = conditions(from), &right = conditions(to);
   if (shape_.host_of(from) == shape_.host_of(to)) return std::max(left.nvlink, right.nvlink);
@@ -108,13 +108,11 @@ void Fleet::set_network() {
   }
   if (experts_uneven_ && has(Role::kEp)) {
     std::vector<double> sums(slow_[static_cast<size_t>(Role::kEp)].size(), 0);
-    auto sum_of = [&](int32_t rank) -> double& {
-      return sums[static_cast<size_t>(shape_.group_index(Role::kEp, rank))];
-    };
-    for (int32_t rank = 0; rank < shape_.world_size(); ++rank) sum_of(rank) += conditions(rank).expert;
+    auto sum_of = [&](Rank rank) -> double& { return sums[static_cast<size_t>(shape_.group_index(Role::kEp, rank))]; };
+    for (Rank rank : all_ranks(shape_.world_size())) sum_of(rank) += conditions(rank).expert;
     expert_share_.resize(state_.ranks.size());
-    for (int32_t rank = 0; rank < shape_.world_size(); ++rank)
-      expert_share_[static_cast<size_t>(rank)] = conditions(rank).expert * shape_.ep / sum_of(rank);
+    for (Rank rank : all_ranks(shape_.world_size()))
+      expert_share_[index_of(rank)] = conditions(rank).expert * shape_.ep / sum_of(rank);
   }
   if (!network_disturbed_ && !was_disturbed) return;
   uplink_.clear();
@@ -140,7 +138,7 @@ void Fleet::set_network() {
     std::fill(slow_[i].begin(), slow_[i].end(), 0.0);
     std::vector<double> reduce(slow_[i].size(), 1.0), worst(slow_[i].size(), 1.0);
     std::fill(blocker_[i].begin(), blocker_[i].end(), -1);
-    for (int32_t rank = 0; rank < shape_.world_size(); ++rank) {
+    for (Rank rank : all_ranks(shape_.world_size())) {
       const Group group = shape_.group(role, rank);
       const int32_t at = shape_.index_in(role, rank);
       const auto index = static_cast<size_t>(shape_.group_index(role, rank));
@@ -148,7 +146,7 @@ void Fleet::set_network() {
       reduce[index] = std::max(reduce[index], worst_here);
       // A ring uses the two edges beside a member; an exchange uses all, of which the member's own rate is what counts.
       for (int32_t hop : {1, group.size - 1}) {
-        const int32_t peer = group.member((at + hop) % group.size);
+        const Rank peer = group.member((at + hop) % group.size);
         const double factor = edge_factor(rank, peer);
         worst_here = std::max(worst_here, factor);
         slow_[i][index] = std::max(slow_[i][index], usual / edge_bytes_per_ns(rank, peer) * factor);
@@ -162,27 +160,26 @@ void Fleet::set_network() {
   }
 }
 
-void Fleet::enter_phase(int32_t rank, Phase phase) {
-  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+void Fleet::enter_phase(Rank rank, Phase phase) {
+  RankState& state = state_.ranks[index_of(rank)];
   if (state.phase == phase) return;
   const int64_t now = std::max(state.host_ns, state.gpu_ns);
   state.phase_ns[static_cast<size_t>(state.phase)] += now - state.phase_since_ns;
   if (with_detail_ && state.phase != Phase::kOther)
-    details_[static_cast<size_t>(rank)].phases.push_back(
-        {state.phase, "", state.phase_since_ns, now - state.phase_since_ns});
+    details_[index_of(rank)].phases.push_back({state.phase, "", state.phase_since_ns, now - state.phase_since_ns});
   state.phase = phase;
   state.phase_since_ns = now;
 }
 
-void Fleet::compute(int32_t rank, double ns) {
-  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+void Fleet::compute(Rank rank, double ns) {
+  RankState& state = state_.ranks[index_of(rank)];
   state.host_ns += kLaunchNs;
   const auto length_ns = static_cast<int64_t>(ns);
   state.gpu_ns = std::max(state.gpu_ns, state.host_ns + kPickupNs) + length_ns;
   state.compute_ns += length_ns;
 }
 
-void Fleet::count(int32_t rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer,
+void Fleet::count(Rank rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer,
                   uint64_t seq, int64_t enqueued_ns, int64_t start_ns, int64_t end_ns) {
   Traffic& traffic = state_.traffic[slot(rank, role)];
   const int64_t gpu_ns = end_ns - start_ns;
@@ -207,26 +204,26 @@ void Fleet::count(int32_t rank, Role role, Function function, int64_t operations
   progress.since_ns = enqueued_ns;
   if (!with_detail_) return;
   const Group group = shape_.group(role, rank);
-  details_[static_cast<size_t>(rank)].ops.push_back({.comm_id = comm_id(role, group),
-                                                     .comm_size = group.size,
-                                                     .rank_in_comm = shape_.index_in(role, rank),
-                                                     .p2p = is_p2p(role),
-                                                     .function = role == Role::kEp ? "AlltoAll" : to_text(function),
-                                                     .datatype = is_p2p(role) ? "bfloat16" : "float32",
-                                                     .seq = progress.seq,
-                                                     .ordinal = progress.enqueued,
-                                                     .peer = peer,
-                                                     .bytes = bytes,
-                                                     .enqueued_unix_ns = enqueued_ns,
-                                                     .start_unix_ns = start_ns,
-                                                     .duration_ns = gpu_ns,
-                                                     .timed = true});
+  details_[index_of(rank)].ops.push_back({.comm_id = comm_id(role, group),
+                                          .comm_size = group.size,
+                                          .rank_in_comm = shape_.index_in(role, rank),
+                                          .p2p = is_p2p(role),
+                                          .function = role == Role::kEp ? "AlltoAll" : to_text(function),
+                                          .datatype = is_p2p(role) ? "bfloat16" : "float32",
+                                          .seq = progress.seq,
+                                          .ordinal = progress.enqueued,
+                                          .peer = peer,
+                                          .bytes = bytes,
+                                          .enqueued_unix_ns = enqueued_ns,
+                                          .start_unix_ns = start_ns,
+                                          .duration_ns = gpu_ns,
+                                          .timed = true});
 }
 
-void Fleet::record(int32_t rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer,
+void Fleet::record(Rank rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer,
                    uint64_t seq, int64_t enqueued_ns, int64_t start_ns, int64_t end_ns, int64_t silent_ns) {
   count(rank, role, function, operations, bytes, peer, seq, enqueued_ns, start_ns, end_ns);
-  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+  RankState& state = state_.ranks[index_of(rank)];
   state.comm_ns += end_ns - start_ns;
   if (state.beside_to_ns > start_ns)
     state.beside_shared_ns +=
@@ -247,14 +244,14 @@ void Fleet::record(int32_t rank, Role role, Function function, int64_t operation
 
 bool Fleet::any_stuck(const Group& group) const {
   for (int32_t i = 0; i < group.size; ++i) {
-    if (stuck_[static_cast<size_t>(group.member(i))]) return true;
+    if (stuck_[index_of(group.member(i))]) return true;
   }
   return false;
 }
 
 // The rank enters an operation that will not end.
-void Fleet::wait_in(int32_t rank, Role role, Function function, int64_t bytes, int32_t peer) {
-  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+void Fleet::wait_in(Rank rank, Role role, Function function, int64_t bytes, int32_t peer) {
+  RankState& state = state_.ranks[index_of(rank)];
   Progress& progress = state_.progress[slot(rank, role)];
   state.host_ns += kLaunchNs;
   state.gpu_ns = std::max(state.gpu_ns, state.host_ns + kPickupNs);
@@ -265,14 +262,13 @@ void Fleet::wait_in(int32_t rank, Role role, Function function, int64_t bytes, i
   progress.function = function;
   progress.bytes = bytes;
   progress.peer = peer;
-  stuck_[static_cast<size_t>(rank)] = 1;
+  stuck_[index_of(rank)] = 1;
 }
 
-void Fleet::collectives(Role role, int32_t first_rank, int32_t end_rank, int64_t bytes, double wire_ns,
-                        Function function) {
+void Fleet::collectives(Role role, Rank first_rank, Rank end_rank, int64_t bytes, double wire_ns, Function function) {
   const Group shape = shape_.group(role, first_rank);
-  for (int32_t block = first_rank; block < end_rank; block += shape.stride * shape.size) {
-    for (int32_t first = block; first < block + shape.stride; ++first) {
+  for (Rank block = first_rank; block < end_rank; block += shape.stride * shape.size) {
+    for (Rank first = block; first < block + shape.stride; ++first) {
       const int32_t index = shape_.group_index(role, first);
       collective(role, {first, shape.stride, shape.size}, index, bytes, wire_ns, function);
     }
@@ -283,13 +279,13 @@ void Fleet::collective(Role role, const Group& group, int32_t group_index, int64
                        Function function, bool beside) {
   if (stopping_ && any_stuck(group)) {
     for (int32_t i = 0; i < group.size; ++i) {
-      const int32_t rank = group.member(i);
-      if (stuck_[static_cast<size_t>(rank)]) continue;
+      const Rank rank = group.member(i);
+      if (stuck_[index_of(rank)]) continue;
       wait_in(rank, role, function, bytes, -1);
       if (!beside) continue;
       // It goes on meanwhile, and waits for this when its backward passes are over.
-      stuck_[static_cast<size_t>(rank)] = 0;
-      state_.ranks[static_cast<size_t>(rank)].beside_to_ns = kNever;
+      stuck_[index_of(rank)] = 0;
+      state_.ranks[index_of(rank)].beside_to_ns = kNever;
     }
     return;
   }
@@ -300,7 +296,7 @@ void Fleet::collective(Role role, const Group& group, int32_t group_index, int64
   }
   int64_t last_arrival = 0;
   for (size_t i = 0; i < n; ++i) {
-    const RankState& state = state_.ranks[static_cast<size_t>(group.member(static_cast<int32_t>(i)))];
+    const RankState& state = state_.ranks[index_of(group.member(static_cast<int32_t>(i)))];
     enqueued_[i] = state.host_ns + kLaunchNs;
     arrival_[i] = std::max(state.gpu_ns, enqueued_[i] + kPickupNs);
     last_arrival = std::max(last_arrival, arrival_[i]);
@@ -311,7 +307,7 @@ void Fleet::collective(Role role, const Group& group, int32_t group_index, int64
   if (gradients_stand_ && role == Role::kDp && !beside) {
     double stand_ns = 0;
     for (size_t i = 0; i < n; ++i) {
-      const int32_t rank = group.member(static_cast<int32_t>(i));
+      const Rank rank = group.member(static_cast<int32_t>(i));
       stand_ns = std::max({stand_ns, flaps_ns(rank), pauses_in_transfer(rank) ? conditions(rank).pause_ns : 0.0});
     }
     end += static_cast<int64_t>(stand_ns);
@@ -322,9 +318,9 @@ void Fleet::collective(Role role, const Group& group, int32_t group_index, int64
     ring_flows(role, group, group_index, edge_bytes, noise, end, beside);
   }
   for (size_t i = 0; i < n; ++i) {
-    const int32_t rank = group.member(static_cast<int32_t>(i));
+    const Rank rank = group.member(static_cast<int32_t>(i));
     if (beside) {
-      RankState& state = state_.ranks[static_cast<size_t>(rank)];
+      RankState& state = state_.ranks[index_of(rank)];
       state.beside_from_ns = arrival_[i];
       state.beside_to_ns = end;
       count(rank, role, function, 1, bytes, -1, 0, enqueued_[i], arrival_[i], end);
@@ -337,13 +333,13 @@ void Fleet::collective(Role role, const Group& group, int32_t group_index, int64
 }
 
 // A pause that happens to fall into the transfer of the gradients; else it falls into a pass.
-bool Fleet::pauses_in_transfer(int32_t rank) const {
+bool Fleet::pauses_in_transfer(Rank rank) const {
   return conditions(rank).pause_ns > 0 && sends_gradients_out(rank) &&
-         draw(kForPause, static_cast<uint64_t>(rank)) % 2 == 0;
+         draw(kForPause, static_cast<uint64_t>(rank.value())) % 2 == 0;
 }
 
 // A link that flaps holds up the gradients, or a message where no gradients go over it.
-double Fleet::flaps_ns(int32_t rank) const {
+double Fleet::flaps_ns(Rank rank) const {
   return conditions(rank).flap_ns > 0 && sends_gradients_out(rank) ? conditions(rank).flap_ns : 0;
 }
 
@@ -360,8 +356,8 @@ void Fleet::ring_flows(Role role, const Group& group, int32_t group_index, int64
   const size_t blocker = known >= 0 ? static_cast<size_t>(known) : last;
   const bool stands = gradients_stand_ && role == Role::kDp && !beside;
   for (size_t i = 0; i < n; ++i) {
-    const int32_t self = group.member(static_cast<int32_t>(i));
-    RingFlows& flows = state_.flows[static_cast<size_t>(role)][static_cast<size_t>(self)];
+    const Rank self = group.member(static_cast<int32_t>(i));
+    RingFlows& flows = state_.flows[static_cast<size_t>(role)][index_of(self)];
     const auto inside_ns = static_cast<double>(end_ns - arrival_[i]);
     const auto queue_ns = static_cast<double>(arrival_[i] - enqueued_[i]);
     const double paused_ns = stands && pauses_in_transfer(self) ? conditions(self).pause_ns : 0;
@@ -370,7 +366,7 @@ void Fleet::ring_flows(Role role, const Group& group, int32_t group_index, int64
       const size_t next = (i + hop) % n, previous = (i + n - hop) % n;
       // Of two members each is both next and previous of the other: one flow each way.
       const size_t send_slot = n == 2 ? 0 : direction, receive_slot = n == 2 ? 2 : 3 - direction;
-      if (const int32_t peer = group.member(static_cast<int32_t>(next)); shape_.host_of(peer) != shape_.host_of(self)) {
+      if (const Rank peer = group.member(static_cast<int32_t>(next)); shape_.host_of(peer) != shape_.host_of(self)) {
         double wire_ns =
             static_cast<double>(edge_bytes) / edge_bytes_per_ns(self, peer) * edge_factor(self, peer) * noise;
         double stood_ns = 0;
@@ -388,7 +384,7 @@ void Fleet::ring_flows(Role role, const Group& group, int32_t group_index, int64
                      .own_gpu_longest_ns = std::max(queue_ns, own * static_cast<double>(last_arrival - arrival_[i]))});
         flow.wire_longest_ns = std::max(flow.wire_longest_ns, static_cast<int64_t>(std::min(stood_ns, wire_ns)));
       }
-      if (const int32_t peer = group.member(static_cast<int32_t>(previous));
+      if (const Rank peer = group.member(static_cast<int32_t>(previous));
           shape_.host_of(peer) != shape_.host_of(self)) {
         const double own = i == blocker ? 0.9 : 0.1;
         // Data that came before the own GPU did lay there until it did.
@@ -410,9 +406,9 @@ void Fleet::exchange(const Group& group, int32_t group_index, double factor) {
   const double bytes = static_cast<double>(transfer.bytes) * factor;
   if (stopping_ && any_stuck(group)) {
     int32_t missing = 0;
-    while (!stuck_[static_cast<size_t>(group.member(missing))]) ++missing;
+    while (!stuck_[index_of(group.member(missing))]) ++missing;
     for (int32_t i = 0; i < group.size; ++i) {
-      if (!stuck_[static_cast<size_t>(group.member(i))])
+      if (!stuck_[index_of(group.member(i))])
         wait_in(group.member(i), Role::kEp, Function::kRecv, static_cast<int64_t>(bytes / group.size), missing);
     }
     return;
@@ -424,8 +420,8 @@ void Fleet::exchange(const Group& group, int32_t group_index, double factor) {
   int64_t last_arrival = 0;
   double most = 0;
   for (size_t i = 0; i < n; ++i) {
-    const int32_t rank = group.member(static_cast<int32_t>(i));
-    const RankState& state = state_.ranks[static_cast<size_t>(rank)];
+    const Rank rank = group.member(static_cast<int32_t>(i));
+    const RankState& state = state_.ranks[index_of(rank)];
     enqueued_[i] = state.host_ns + kLaunchNs;
     arrival_[i] = std::max(state.gpu_ns, enqueued_[i] + kPickupNs);
     last_arrival = std::max(last_arrival, arrival_[i]);
@@ -437,7 +433,7 @@ void Fleet::exchange(const Group& group, int32_t group_index, double factor) {
       static_cast<int64_t>(transfer.wire_ns * factor * most * slow * wire_noise(Role::kEp, group_index));
   const bool crosses = shape_.host_of(group.first) != shape_.host_of(group.member(group.size - 1));
   for (size_t i = 0; i < n; ++i) {
-    const int32_t rank = group.member(static_cast<int32_t>(i));
+    const Rank rank = group.member(static_cast<int32_t>(i));
     const double share = expert_share(rank);
     // Sent: to every expert but its own. Received: for its own experts from everybody else.
     const double size = group.size;
@@ -448,17 +444,17 @@ void Fleet::exchange(const Group& group, int32_t group_index, double factor) {
   }
 }
 
-void Fleet::receive(int32_t rank, const Pass& pass) {
-  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+void Fleet::receive(Rank rank, const Pass& pass) {
+  RankState& state = state_.ranks[index_of(rank)];
   const size_t passes = static_cast<size_t>(shape_.micro_batches) * static_cast<size_t>(shape_.model_chunks);
   const int64_t sent_ns =
-      arrivals_[pass.forward ? 1 : 0][static_cast<size_t>(rank) * passes +
+      arrivals_[pass.forward ? 1 : 0][index_of(rank) * passes +
                                       static_cast<size_t>(pass.micro_batch) * static_cast<size_t>(shape_.model_chunks) +
                                       static_cast<size_t>(pass.chunk)];
   const Transfer& transfer = transfers_[static_cast<size_t>(Role::kPp)];
   const bool from_previous = shape_.pp > 2 && pass.from_stage == (pass.stage + shape_.pp - 1) % shape_.pp;
   const size_t flow_slot = from_previous ? 3 : 2;
-  auto& messages = state_.messages[static_cast<size_t>(rank)];
+  auto& messages = state_.messages[index_of(rank)];
   if (sent_ns == kNever) {
     wait_in(rank, Role::kPp, Function::kRecv, transfer.bytes, pass.from_stage);
     state_.progress[slot(rank, Role::kPp)].seq = messages[flow_slot];
@@ -467,21 +463,21 @@ void Fleet::receive(int32_t rank, const Pass& pass) {
   const int64_t enqueued = state.host_ns + kLaunchNs;
   const int64_t start = std::max(state.gpu_ns, enqueued + kPickupNs);
   const int64_t end = std::max(start, sent_ns) + kPickupNs;
-  const int32_t sender = rank + (pass.from_stage - pass.stage) * shape_.stage_ranks();
+  const Rank sender = rank + (pass.from_stage - pass.stage) * shape_.stage_ranks();
   if (shape_.host_of(sender) != shape_.host_of(rank))
-    add_to_flow(state_.flows[static_cast<size_t>(Role::kPp)][static_cast<size_t>(rank)][flow_slot], transfer.bytes,
-                kFlushNs, {.peer_ns = static_cast<double>(end - start)});
+    add_to_flow(state_.flows[static_cast<size_t>(Role::kPp)][index_of(rank)][flow_slot], transfer.bytes, kFlushNs,
+                {.peer_ns = static_cast<double>(end - start)});
   record(rank, Role::kPp, Function::kRecv, 1, transfer.bytes, pass.from_stage, messages[flow_slot]++, enqueued, start,
          end, std::max<int64_t>(0, sent_ns - static_cast<int64_t>(transfer.wire_ns) - start));
 }
 
 // The sender is done when its bytes have left, whether or not the receiver is there; the receiver when they are there.
-void Fleet::send(int32_t rank, const Pass& pass) {
-  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+void Fleet::send(Rank rank, const Pass& pass) {
+  RankState& state = state_.ranks[index_of(rank)];
   const Transfer& transfer = transfers_[static_cast<size_t>(Role::kPp)];
-  const int32_t receiver = rank + (pass.to_stage - pass.stage) * shape_.stage_ranks();
-  const double noise =
-      1 + kWireSigma * bell(draw(kForMessage, static_cast<uint64_t>(rank) << 24 ^ static_cast<uint64_t>(pass.ordinal)));
+  const Rank receiver = rank + (pass.to_stage - pass.stage) * shape_.stage_ranks();
+  const double noise = 1 + kWireSigma * bell(draw(kForMessage, static_cast<uint64_t>(rank.value()) << 24 ^
+                                                                   static_cast<uint64_t>(pass.ordinal)));
   const bool crosses = shape_.host_of(receiver) != shape_.host_of(rank);
   double wire_ns =
       static_cast<double>(transfer.bytes) / edge_bytes_per_ns(rank, receiver) * edge_factor(rank, receiver) * noise;
@@ -494,14 +490,14 @@ void Fleet::send(int32_t rank, const Pass& pass) {
   const bool to_previous = shape_.pp > 2 && pass.to_stage == (pass.stage + shape_.pp - 1) % shape_.pp;
   const size_t flow_slot = to_previous ? 1 : 0;
   if (crosses) {
-    FlowTotals& flow = state_.flows[static_cast<size_t>(Role::kPp)][static_cast<size_t>(rank)][flow_slot];
+    FlowTotals& flow = state_.flows[static_cast<size_t>(Role::kPp)][index_of(rank)][flow_slot];
     add_to_flow(flow, transfer.bytes, wire_ns, {});
     flow.wire_longest_ns = std::max(flow.wire_longest_ns, static_cast<int64_t>(stood_ns));
   }
   record(rank, Role::kPp, Function::kSend, 1, transfer.bytes, pass.to_stage,
-         state_.messages[static_cast<size_t>(rank)][flow_slot]++, enqueued, start, end, 0);
+         state_.messages[index_of(rank)][flow_slot]++, enqueued, start, end, 0);
   const size_t passes = static_cast<size_t>(shape_.micro_batches) * static_cast<size_t>(shape_.model_chunks);
-  arrivals_[pass.forward ? 1 : 0][static_cast<size_t>(receiver) * passes +
+  arrivals_[pass.forward ? 1 : 0][index_of(receiver) * passes +
                                   static_cast<size_t>(pass.micro_batch) * static_cast<size_t>(shape_.model_chunks) +
                                   static_cast<size_t>(pass.to_chunk)] = end;
 }
@@ -510,8 +506,7 @@ void Fleet::play() {
   if (stopping_) {
     stuck_.assign(state_.ranks.size(), 0);
     stop_of_.assign(state_.ranks.size(), -1);
-    for (const Stop& stop : conditions_.stops)
-      stop_of_[static_cast<size_t>(stop.rank)] = static_cast<int8_t>(stop.kind);
+    for (const Stop& stop : conditions_.stops) stop_of_[index_of(stop.rank)] = static_cast<int8_t>(stop.kind);
     for (auto& arrivals : arrivals_) std::fill(arrivals.begin(), arrivals.end(), kNever);
   }
   begin_step();
@@ -520,23 +515,23 @@ void Fleet::play() {
   finish();
 }
 
-bool Fleet::stops(int32_t rank, StopKind kind) {
-  if (!stopping_ || stop_of_[static_cast<size_t>(rank)] != static_cast<int8_t>(kind)) return false;
+bool Fleet::stops(Rank rank, StopKind kind) {
+  if (!stopping_ || stop_of_[index_of(rank)] != static_cast<int8_t>(kind)) return false;
   if (resume_ns_ < 0) {
-    stuck_[static_cast<size_t>(rank)] = 1;
+    stuck_[index_of(rank)] = 1;
     return true;
   }
-  stop_of_[static_cast<size_t>(rank)] = -1;
-  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+  stop_of_[index_of(rank)] = -1;
+  RankState& state = state_.ranks[index_of(rank)];
   state.host_ns = std::max({state.host_ns, state.gpu_ns, resume_ns_});
   return false;
 }
 
-bool Fleet::stops_in_pass(int32_t rank) {
-  const int32_t passes = state_.ranks[static_cast<size_t>(rank)].passes;
+bool Fleet::stops_in_pass(Rank rank) {
+  const int32_t passes = state_.ranks[index_of(rank)].passes;
   if (passes == 0 && stops(rank, StopKind::kCompile)) return true;
   const auto all = static_cast<uint64_t>(2 * shape_.micro_batches * shape_.model_chunks);
-  if (static_cast<uint64_t>(passes) != draw(kForStop, static_cast<uint64_t>(rank)) % all) return false;
+  if (static_cast<uint64_t>(passes) != draw(kForStop, static_cast<uint64_t>(rank.value())) % all) return false;
   return stops(rank, StopKind::kDead) || stops(rank, StopKind::kStopped);
 }
 
@@ -551,16 +546,15 @@ void Fleet::begin_step() {
   const double compile_ns = step_ns * (step_ == 0_step   ? shape_.first_step_extra
                                        : step_ == 1_step ? shape_.second_step_extra
                                                          : 0);
-  for (int32_t rank = 0; rank < shape_.world_size(); ++rank) {
-    RankState& state = state_.ranks[static_cast<size_t>(rank)];
-    const auto which = static_cast<uint64_t>(rank);
+  for (Rank rank : all_ranks(shape_.world_size())) {
+    RankState& state = state_.ranks[index_of(rank)];
+    const auto which = static_cast<uint64_t>(rank.value());
     const RankConditions& now = conditions(rank);
     const int64_t start = std::max(state.host_ns, state.gpu_ns);
     state = RankState{
         .host_ns = start, .gpu_ns = start, .start_ns = start, .phase_since_ns = start, .phase = Phase::kInput};
-    if (with_detail_) details_[static_cast<size_t>(rank)].step = step_;
-    state.scale =
-        now.gpu * now.work * rank_speed_[static_cast<size_t>(rank)] * (1 + kStepSigma * bell(draw(kForStep, which)));
+    if (with_detail_) details_[index_of(rank)].step = step_;
+    state.scale = now.gpu * now.work * rank_speed_[index_of(rank)] * (1 + kStepSigma * bell(draw(kForStep, which)));
     state.expert_scale = state.scale * expert_share(rank);
     const uint64_t drawn = draw(kForInput, which);
     state.host_ns +=
@@ -575,18 +569,18 @@ void Fleet::begin_step() {
 }
 
 void Fleet::run(const Pass& pass) {
-  const int32_t first = pass.stage * shape_.stage_ranks(), end = first + shape_.stage_ranks();
+  const Rank first{pass.stage * shape_.stage_ranks()}, end = first + shape_.stage_ranks();
   const double size = pass.forward ? 1 : 2;
   const double dense_ns = size * forward_ns_ * (has(Role::kEp) ? 1 - kExpertShare : 1);
   const auto forwards = static_cast<double>(shape_.micro_batches * shape_.model_chunks);
   const auto passes = static_cast<uint64_t>(2 * shape_.micro_batches * shape_.model_chunks);
-  for (int32_t rank = first; rank < end; ++rank) {
+  for (Rank rank = first; rank < end; ++rank) {
     if (stuck(rank)) continue;
     enter_phase(rank, pass.forward ? Phase::kForward : Phase::kBackward);
     if (pass.from_stage >= 0) receive(rank, pass);
     if (stuck(rank) || (stopping_ && stops_in_pass(rank))) continue;
-    RankState& state = state_.ranks[static_cast<size_t>(rank)];
-    const auto which = static_cast<uint64_t>(rank);
+    RankState& state = state_.ranks[index_of(rank)];
+    const auto which = static_cast<uint64_t>(rank.value());
     if (!conditions_.ranks.empty()) {
       const RankConditions& now = conditions(rank);
       double late_ns = pass.forward && now.host_ns > 0
@@ -615,18 +609,17 @@ void Fleet::run(const Pass& pass) {
                 size * transfer(Role::kTp).wire_ns, Function::kAllReduce);
   if (has(Role::kEp)) {
     for (const bool back : {false, true}) {
-      for (int32_t block = first; block < end; block += shape_.tp * shape_.ep) {
-        for (int32_t at = block; at < block + shape_.tp; ++at)
+      for (Rank block = first; block < end; block += shape_.tp * shape_.ep) {
+        for (Rank at = block; at < block + shape_.tp; ++at)
           exchange({at, shape_.tp, shape_.ep}, shape_.group_index(Role::kEp, at), size);
       }
-      for (int32_t rank = first; rank < end && !back; ++rank) {
-        if (!stuck(rank))
-          compute(rank, size * forward_ns_ * kExpertShare * state_.ranks[static_cast<size_t>(rank)].expert_scale);
+      for (Rank rank = first; rank < end && !back; ++rank) {
+        if (!stuck(rank)) compute(rank, size * forward_ns_ * kExpertShare * state_.ranks[index_of(rank)].expert_scale);
       }
     }
   }
   if (pass.to_stage >= 0) {
-    for (int32_t rank = first; rank < end; ++rank) {
+    for (Rank rank = first; rank < end; ++rank) {
       if (!stuck(rank)) send(rank, pass);
     }
   }
@@ -637,7 +630,7 @@ void Fleet::run(const Pass& pass) {
 void Fleet::start_reduction(int32_t stage) {
   const Transfer& gradients = transfers_[static_cast<size_t>(Role::kDp)];
   for (int32_t tp = 0; tp < shape_.tp; ++tp) {
-    const int32_t first = stage * shape_.stage_ranks() + tp;
+    const Rank first{stage * shape_.stage_ranks() + tp};
     collective(Role::kDp, shape_.group(Role::kDp, first), shape_.group_index(Role::kDp, first),
                static_cast<int64_t>(shape_.overlap * static_cast<double>(gradients.bytes)),
                shape_.overlap * gradients.wire_ns, Function::kAllReduce, true);
@@ -648,16 +641,16 @@ void Fleet::sync() {
   const Role where = has(Role::kDp) ? Role::kDp : Role::kWorld;
   const Transfer& gradients = transfers_[static_cast<size_t>(Role::kDp)];
   const auto rest = static_cast<int64_t>((1 - shape_.overlap) * static_cast<double>(gradients.bytes));
-  for (int32_t rank = 0; rank < shape_.world_size(); ++rank) {
+  for (Rank rank : all_ranks(shape_.world_size())) {
     if (stuck(rank) || stops(rank, StopKind::kMissing)) continue;
     enter_phase(rank, Phase::kSync);
-    RankState& state = state_.ranks[static_cast<size_t>(rank)];
+    RankState& state = state_.ranks[index_of(rank)];
     if (stops(rank, StopKind::kDeadlock)) {
       wait_in(rank, Role::kWorld, Function::kAllReduce, 8, -1);
     } else if (stops(rank, StopKind::kMismatch)) {
       wait_in(rank, where, Function::kAllGather, where == Role::kDp ? rest / 2 : 16, -1);
     } else if (state.beside_to_ns == kNever) {
-      stuck_[static_cast<size_t>(rank)] = 1;
+      stuck_[index_of(rank)] = 1;
     } else if (const int64_t now = std::max(state.gpu_ns, state.beside_from_ns); state.beside_to_ns > now) {
       state.exposed_ns += state.beside_to_ns - now;
       state.gpu_ns = state.beside_to_ns;
@@ -666,26 +659,26 @@ void Fleet::sync() {
   }
   if (has(Role::kDp) && shape_.overlap < 1) {
     for (int32_t stage = 0; stage < shape_.pp; ++stage)
-      collectives(Role::kDp, stage * shape_.stage_ranks(), (stage + 1) * shape_.stage_ranks(), rest,
+      collectives(Role::kDp, Rank{stage * shape_.stage_ranks()}, Rank{(stage + 1) * shape_.stage_ranks()}, rest,
                   (1 - shape_.overlap) * gradients.wire_ns, Function::kAllReduce);
   }
-  if (has(Role::kWorld)) collective(Role::kWorld, shape_.group(Role::kWorld, 0), 0, 8, 0, Function::kAllReduce);
+  if (has(Role::kWorld)) collective(Role::kWorld, shape_.group(Role::kWorld, 0_rank), 0, 8, 0, Function::kAllReduce);
 }
 
 void Fleet::finish() {
   const bool checkpoint = conditions_.checkpoint;
-  for (int32_t rank = 0; rank < shape_.world_size(); ++rank) {
+  for (Rank rank : all_ranks(shape_.world_size())) {
     if (stuck(rank)) continue;
-    RankState& state = state_.ranks[static_cast<size_t>(rank)];
+    RankState& state = state_.ranks[index_of(rank)];
     const RankConditions& now = conditions(rank);
-    const auto which = static_cast<uint64_t>(rank);
+    const auto which = static_cast<uint64_t>(rank.value());
     enter_phase(rank, Phase::kOptimizer);
     compute(rank, optimizer_ns_ * state.scale * (1 + kPassSigma * bell(draw(kForOptimizer, which))));
     state.host_ns = state.gpu_ns;  // the script reads the loss
     enter_phase(rank, Phase::kOther);
     if (now.log_ns > 0) state.host_ns += static_cast<int64_t>(now.log_ns);
     if (now.evaluation_ns > 0 ||
-        (stopping_ && stop_of_[static_cast<size_t>(rank)] == static_cast<int8_t>(StopKind::kEvaluation))) {
+        (stopping_ && stop_of_[index_of(rank)] == static_cast<int8_t>(StopKind::kEvaluation))) {
       enter_phase(rank, Phase::kEval);
       if (stops(rank, StopKind::kEvaluation)) continue;
       if (now.evaluation_ns > 0) compute(rank, now.evaluation_ns * state.scale / std::max(now.gpu * now.work, 0.01));
@@ -700,14 +693,14 @@ void Fleet::finish() {
   }
   if (checkpoint) {  // nobody goes on before it is written
     if (has(Role::kWorld)) {
-      collective(Role::kWorld, shape_.group(Role::kWorld, 0), 0, 8, 0, Function::kAllReduce);
+      collective(Role::kWorld, shape_.group(Role::kWorld, 0_rank), 0, 8, 0, Function::kAllReduce);
     } else if (has(Role::kDp)) {
-      collective(Role::kDp, shape_.group(Role::kDp, 0), 0, 8, 0, Function::kAllReduce);
+      collective(Role::kDp, shape_.group(Role::kDp, 0_rank), 0, 8, 0, Function::kAllReduce);
     }
   }
-  for (int32_t rank = 0; rank < shape_.world_size(); ++rank) {
+  for (Rank rank : all_ranks(shape_.world_size())) {
     if (stuck(rank)) continue;
-    RankState& state = state_.ranks[static_cast<size_t>(rank)];
+    RankState& state = state_.ranks[index_of(rank)];
     state.gpu_ns = std::max(state.gpu_ns, state.host_ns);
     // Sums up the phase it is in, kOther too.
     if (state.phase == Phase::kOther) {

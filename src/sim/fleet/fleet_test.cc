@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kStart = 1'700'000'000'000'000'000;
 
-Fault fault_of(FaultKind kind, int32_t rank, double severity = 0) {
+Fault fault_of(FaultKind kind, Rank rank, double severity = 0) {
   return {.kind = kind, .rank = rank, .severity = severity > 0 ? severity : default_severity(kind, 250)};
 }
 
@@ -27,7 +27,7 @@ double ms(int64_t ns) {
   return static_cast<double>(ns) / 1e6;
 }
 
-CommStep comm_of(const Fleet& fleet, int32_t rank, Role role) {
+CommStep comm_of(const Fleet& fleet, Rank rank, Role role) {
   const StepSummary summary = fleet.summary(rank);
   for (const CommStep& comm : summary.comms) {
     if (fleet.role(rank, comm.comm_id) == role) return comm;
@@ -35,7 +35,7 @@ CommStep comm_of(const Fleet& fleet, int32_t rank, Role role) {
   return {};
 }
 
-const CommStatus* status_of(const Fleet& fleet, const RankStatus& status, int32_t rank, Role role) {
+const CommStatus* status_of(const Fleet& fleet, const RankStatus& status, Rank rank, Role role) {
   for (const CommStatus& comm : status.comms) {
     if (fleet.role(rank, comm.comm_id) == role) return &comm;
   }
@@ -43,7 +43,7 @@ const CommStatus* status_of(const Fleet& fleet, const RankStatus& status, int32_
 }
 
 // The flows a rank sends to other hosts in its gradient ring.
-std::vector<FlowStep> gradient_sends(const Fleet& fleet, int32_t rank) {
+std::vector<FlowStep> gradient_sends(const Fleet& fleet, Rank rank) {
   std::vector<FlowStep> sends;
   const StepSummary summary = fleet.summary(rank);
   for (const FlowStep& flow : summary.flows) {
@@ -57,14 +57,14 @@ TEST(Fleet, PlaysTheSameJobForTheSameSeedAndAnotherForAnotherSeed) {
   Fleet first = played(shape, 5), second = played(shape, 5);
   shape.seed = 2;
   Fleet third = played(shape, 5);
-  for (int32_t rank = 0; rank < 64; ++rank) EXPECT_EQ(first.summary(rank), second.summary(rank));
-  EXPECT_NE(first.summary(0), third.summary(0));
+  for (Rank rank : all_ranks(64)) EXPECT_EQ(first.summary(rank), second.summary(rank));
+  EXPECT_NE(first.summary(0_rank), third.summary(0_rank));
 }
 
 TEST(Fleet, HealthyStepsTakeAboutTheLengthAskedForOnEveryRank) {
   for (auto [tp, pp, dp] : {std::array{4, 4, 4}, std::array{1, 1, 8}, std::array{2, 2, 4}, std::array{8, 1, 4}}) {
     Fleet fleet = played({.tp = tp, .pp = pp, .dp = dp, .step_ms = 300}, 6);
-    for (int32_t rank = 0; rank < fleet.shape().world_size(); ++rank) {
+    for (Rank rank : all_ranks(fleet.shape().world_size())) {
       EXPECT_NEAR(ms(fleet.summary(rank).duration_ns), 300, 40)
           << "tp " << tp << " pp " << pp << " dp " << dp << " rank " << rank;
     }
@@ -73,12 +73,12 @@ TEST(Fleet, HealthyStepsTakeAboutTheLengthAskedForOnEveryRank) {
 
 TEST(Fleet, SelfAndCommunicationAndPhasesEachAddUpToTheStep) {
   Fleet fleet(JobShape{}, kStart);
-  const std::vector<Fault> faults = {fault_of(FaultKind::kSlowGpu, 3), fault_of(FaultKind::kSlowInput, 9),
-                                     fault_of(FaultKind::kSlowLink, 20)};
+  const std::vector<Fault> faults = {fault_of(FaultKind::kSlowGpu, 3_rank), fault_of(FaultKind::kSlowInput, 9_rank),
+                                     fault_of(FaultKind::kSlowLink, 20_rank)};
   std::vector<int64_t> end(64, 0);
   for (int step = 0; step < 6; ++step) {
     fleet.play_step(step >= 3 ? std::span<const Fault>(faults) : std::span<const Fault>());
-    for (int32_t rank = 0; rank < 64; ++rank) {
+    for (Rank rank : all_ranks(64)) {
       const StepSummary& summary = fleet.summary(rank);
       EXPECT_EQ(summary.step, StepNumber{step});
       EXPECT_EQ(summary.self_ns + summary.comm_ns, summary.duration_ns);
@@ -95,9 +95,9 @@ TEST(Fleet, SelfAndCommunicationAndPhasesEachAddUpToTheStep) {
       EXPECT_EQ(in_comms, summary.comm_ns);
       EXPECT_EQ(summary.comms.size(), 4u);  // tp, pp, dp, world
       if (step > 0) {
-        EXPECT_EQ(summary.start_unix_ns, end[static_cast<size_t>(rank)]) << "steps follow one another without a hole";
+        EXPECT_EQ(summary.start_unix_ns, end[index_of(rank)]) << "steps follow one another without a hole";
       }
-      end[static_cast<size_t>(rank)] = summary.start_unix_ns + summary.duration_ns;
+      end[index_of(rank)] = summary.start_unix_ns + summary.duration_ns;
     }
   }
 }
@@ -105,9 +105,9 @@ TEST(Fleet, SelfAndCommunicationAndPhasesEachAddUpToTheStep) {
 TEST(Fleet, DetailTellsTheSameStepAsTheSummary) {
   Fleet fleet(JobShape{}, kStart);
   fleet.play_step({});
-  EXPECT_TRUE(fleet.detail(0).ops.empty()) << "not asked for";
+  EXPECT_TRUE(fleet.detail(0_rank).ops.empty()) << "not asked for";
   fleet.play_step({}, true);
-  for (int32_t rank = 0; rank < 64; ++rank) {
+  for (Rank rank : all_ranks(64)) {
     const StepSummary& summary = fleet.summary(rank);
     const StepDetail& detail = fleet.detail(rank);
     EXPECT_EQ(detail.step, 1_step);
@@ -134,10 +134,10 @@ TEST(Fleet, BothEndsOfAMessageCountItAlike) {
   fleet.play_step({});
   fleet.play_step({}, true);
   std::vector<uint64_t> sent, received;
-  for (const OpSpan& op : fleet.detail(0).ops) {
+  for (const OpSpan& op : fleet.detail(0_rank).ops) {
     if (op.function == "Send") sent.push_back(op.seq);
   }
-  for (const OpSpan& op : fleet.detail(1).ops) {
+  for (const OpSpan& op : fleet.detail(1_rank).ops) {
     if (op.function == "Recv") received.push_back(op.seq);
   }
   EXPECT_EQ(sent, received);
@@ -147,26 +147,26 @@ TEST(Fleet, BothEndsOfAMessageCountItAlike) {
 
 TEST(Fleet, SummariesSurviveTheWireFormat) {
   Fleet fleet = played(JobShape{}, 3);
-  Result<StepSummary> back = step_from_record(to_record(fleet.summary(17)));
+  Result<StepSummary> back = step_from_record(to_record(fleet.summary(17_rank)));
   ASSERT_TRUE(back.ok()) << back.error();
-  EXPECT_EQ(*back, fleet.summary(17));
+  EXPECT_EQ(*back, fleet.summary(17_rank));
 }
 
 TEST(Fleet, TheLastToArriveSpendsTheLeastTimeInTheCollective) {
-  const int32_t guilty = 5;  // its tensor-parallel group is 4..7
+  const Rank guilty = 5_rank;  // its tensor-parallel group is 4..7
   Fleet fleet = played(JobShape{}, 10, 4, {fault_of(FaultKind::kSlowGpu, guilty)});
-  for (int32_t peer : {4, 6, 7}) {
+  for (Rank peer : {4_rank, 6_rank, 7_rank}) {
     EXPECT_GT(comm_of(fleet, peer, Role::kTp).gpu_ns, 3 * comm_of(fleet, guilty, Role::kTp).gpu_ns);
   }
 }
 
 TEST(Fleet, ASlowGpuRaisesItsOwnWorkAndQueueAndEverybodysStep) {
-  const int32_t guilty = 37;
+  const Rank guilty = 37_rank;
   const Fleet healthy = played(JobShape{}, 10),
               slow = played(JobShape{}, 10, 4, {fault_of(FaultKind::kSlowGpu, guilty, 1.6)});
   const double step_excess = ms(slow.summary(guilty).duration_ns - healthy.summary(guilty).duration_ns);
   EXPECT_GT(step_excess, 50);
-  for (int32_t rank = 0; rank < 64; ++rank) {
+  for (Rank rank : all_ranks(64)) {
     EXPECT_NEAR(ms(slow.summary(rank).duration_ns), ms(slow.summary(guilty).duration_ns), 10) << "one pace for all";
     const double self_ratio =
         static_cast<double>(slow.summary(rank).self_ns) / static_cast<double>(healthy.summary(rank).self_ns);
@@ -178,10 +178,10 @@ TEST(Fleet, ASlowGpuRaisesItsOwnWorkAndQueueAndEverybodysStep) {
 }
 
 TEST(Fleet, ALateInputRaisesTheInputPhaseOfItsRankAndNoQueue) {
-  const int32_t guilty = 12;
+  const Rank guilty = 12_rank;
   const Fleet healthy = played(JobShape{}, 10),
               slow = played(JobShape{}, 10, 4, {fault_of(FaultKind::kSlowInput, guilty, 100)});
-  for (int32_t rank = 0; rank < 64; ++rank) {
+  for (Rank rank : all_ranks(64)) {
     const double extra = rank == guilty ? 100 : 0;
     EXPECT_NEAR(ms(slow.summary(rank).phase_ns[static_cast<size_t>(Phase::kInput)]), 5 + extra, 8);
     EXPECT_NEAR(ms(slow.summary(rank).self_ns - healthy.summary(rank).self_ns), extra, 8) << "rank " << rank;
@@ -191,11 +191,11 @@ TEST(Fleet, ALateInputRaisesTheInputPhaseOfItsRankAndNoQueue) {
 }
 
 TEST(Fleet, ASlowLinkLengthensTheWholeRingEquallyAndOnlyItsSendersWire) {
-  for (int32_t guilty : {0, 21, 63}) {
+  for (Rank guilty : {0_rank, 21_rank, 63_rank}) {
     const Fleet healthy = played(JobShape{}, 10),
                 slow = played(JobShape{}, 10, 4, {fault_of(FaultKind::kSlowLink, guilty, 0.2)});
     int32_t guilty_sends = 0;
-    for (int32_t rank = 0; rank < 64; ++rank) {
+    for (Rank rank : all_ranks(64)) {
       EXPECT_NEAR(ms(slow.summary(rank).self_ns), ms(healthy.summary(rank).self_ns), 1)
           << "nobody works longer, nobody arrives late";
       const CommStep gradients = comm_of(slow, rank, Role::kDp);
@@ -218,17 +218,17 @@ TEST(Fleet, ASlowLinkLengthensTheWholeRingEquallyAndOnlyItsSendersWire) {
 
 TEST(Fleet, EveryRankOfAJobOnSeveralHostsSendsGradientsToAnotherHost) {
   Fleet fleet = played(JobShape{}, 1);
-  for (int32_t rank = 0; rank < 64; ++rank) {
+  for (Rank rank : all_ranks(64)) {
     EXPECT_FALSE(gradient_sends(fleet, rank).empty()) << "rank " << rank;
     EXPECT_TRUE(fleet.check(fault_of(FaultKind::kSlowLink, rank)).ok());
   }
   Fleet one_host({.tp = 1, .pp = 1, .dp = 8}, kStart);
-  EXPECT_FALSE(one_host.check(fault_of(FaultKind::kSlowLink, 3)).ok());
-  EXPECT_FALSE(one_host.check(fault_of(FaultKind::kSlowGpu, 8)).ok());
+  EXPECT_FALSE(one_host.check(fault_of(FaultKind::kSlowLink, 3_rank)).ok());
+  EXPECT_FALSE(one_host.check(fault_of(FaultKind::kSlowGpu, 8_rank)).ok());
 }
 
 TEST(Fleet, AMissingRankStopsEveryoneAndIsTheOnlyOneWithNothingInFlight) {
-  const int32_t guilty = 22;
+  const Rank guilty = 22_rank;
   Fleet fleet = played(JobShape{}, 5);
   const std::vector<Fault> faults = {fault_of(FaultKind::kMissingRank, guilty)};
   ASSERT_FALSE(fleet.play_step(faults));
@@ -238,7 +238,7 @@ TEST(Fleet, AMissingRankStopsEveryoneAndIsTheOnlyOneWithNothingInFlight) {
   const CommId gradients = status_of(fleet, missing, guilty, Role::kDp)->comm_id;
   EXPECT_EQ(missing.phase, Phase::kBackward);
   int32_t waiting_for_gradients = 0, waiting_for_the_world = 0;
-  for (int32_t rank = 0; rank < 64; ++rank) {
+  for (Rank rank : all_ranks(64)) {
     const RankStatus status = fleet.status(rank, later);
     EXPECT_GT(status.quiet_ns, 4'900'000'000);
     EXPECT_GT(fleet.status(rank, later + 1'000'000'000).quiet_ns, status.quiet_ns);
@@ -270,11 +270,11 @@ TEST(Fleet, AMissingRankStopsEveryoneAndIsTheOnlyOneWithNothingInFlight) {
 TEST(Fleet, GoesOnWhenTheMissingRankEntersAfterAll) {
   JobShape shape{.tp = 2, .pp = 2, .dp = 4};
   Fleet fleet = played(shape, 3), healthy = played(shape, 4);
-  const std::vector<Fault> faults = {fault_of(FaultKind::kMissingRank, 7)};
+  const std::vector<Fault> faults = {fault_of(FaultKind::kMissingRank, 7_rank)};
   ASSERT_FALSE(fleet.play_step(faults));
   fleet.release(fleet.now_unix_ns() + 3'000'000'000);
   EXPECT_FALSE(fleet.hung());
-  for (int32_t rank = 0; rank < 16; ++rank) {
+  for (Rank rank : all_ranks(16)) {
     EXPECT_NEAR(ms(fleet.summary(rank).duration_ns - healthy.summary(rank).duration_ns), 3000, 60);
     const RankStatus status = fleet.status(rank, fleet.now_unix_ns());
     for (const CommStatus& comm : status.comms) EXPECT_EQ(comm.collectives_enqueued, comm.collectives_completed);
@@ -285,8 +285,8 @@ TEST(Fleet, GoesOnWhenTheMissingRankEntersAfterAll) {
 
 TEST(Fleet, CommunicatorsAreTheSameOnEveryMemberAndInEveryRun) {
   Fleet fleet(JobShape{}, kStart), again(JobShape{.seed = 9}, kStart + 5);
-  std::map<CommId, std::vector<int32_t>> members;
-  for (int32_t rank = 0; rank < 64; ++rank) {
+  std::map<CommId, std::vector<Rank>> members;
+  for (Rank rank : all_ranks(64)) {
     EXPECT_EQ(fleet.comm_inits(rank), again.comm_inits(rank));
     for (const CommInit& comm : fleet.comm_inits(rank)) {
       EXPECT_EQ(static_cast<size_t>(comm.rank_in_comm), members[comm.comm_id].size());
@@ -294,12 +294,12 @@ TEST(Fleet, CommunicatorsAreTheSameOnEveryMemberAndInEveryRun) {
     }
   }
   EXPECT_EQ(members.size(), 16u + 16u + 16u + 1u);
-  for (int32_t rank = 0; rank < 64; ++rank) {
+  for (Rank rank : all_ranks(64)) {
     for (const CommInit& comm : fleet.comm_inits(rank))
       EXPECT_EQ(members[comm.comm_id].size(), static_cast<size_t>(comm.size));
   }
   Fleet restarted(JobShape{.attempt = 1}, kStart);
-  EXPECT_NE(restarted.comm_inits(0)[0].comm_id, fleet.comm_inits(0)[0].comm_id);
+  EXPECT_NE(restarted.comm_inits(0_rank)[0].comm_id, fleet.comm_inits(0_rank)[0].comm_id);
 }
 
 TEST(Fleet, RefusesShapesThatAreNoJob) {
@@ -313,7 +313,7 @@ TEST(Fault, IsReadFromTheCommandLineAndMistakesAreNamed) {
   Result<Fault> full = parse_fault("slow-link:5:30:20:0.25");
   ASSERT_TRUE(full.ok());
   EXPECT_EQ(*full,
-            (Fault{.kind = FaultKind::kSlowLink, .rank = 5, .from_step = 30_step, .steps = 20, .severity = 0.25}));
+            (Fault{.kind = FaultKind::kSlowLink, .rank = 5_rank, .from_step = 30_step, .steps = 20, .severity = 0.25}));
   Result<Fault> brief = parse_fault("missing-rank:1");
   ASSERT_TRUE(brief.ok());
   EXPECT_EQ(brief->from_step, kDefaultFromStep);

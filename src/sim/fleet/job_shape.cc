@@ -15,7 +15,7 @@ const char* to_text(Role role) {
   return kNames[static_cast<size_t>(role)];
 }
 
-Group JobShape::group(Role role, int32_t rank) const {
+Group JobShape::group(Role role, Rank rank) const {
   const int32_t at = index_in(role, rank);
   switch (role) {
     case Role::kTp:
@@ -29,13 +29,13 @@ Group JobShape::group(Role role, int32_t rank) const {
     case Role::kPp:
       return {rank - at * stage_ranks(), stage_ranks(), pp};
     case Role::kWorld:
-      return {0, 1, world_size()};
+      return {0_rank, 1, world_size()};
   }
   return {};
 }
 
-int32_t JobShape::index_in(Role role, int32_t rank) const {
-  const int32_t replica = rank / tp % replicas();
+int32_t JobShape::index_in(Role role, Rank rank) const {
+  const int32_t replica = rank.value() / tp % replicas();
   switch (role) {
     case Role::kTp:
       return rank % tp;
@@ -48,19 +48,19 @@ int32_t JobShape::index_in(Role role, int32_t rank) const {
     case Role::kPp:
       return stage_of(rank);
     case Role::kWorld:
-      return rank;
+      return rank.value();
   }
   return 0;
 }
 
-int32_t JobShape::group_index(Role role, int32_t rank) const {
+int32_t JobShape::group_index(Role role, Rank rank) const {
   switch (role) {
     case Role::kTp:
-      return rank / tp;
+      return rank.value() / tp;
     case Role::kCp:
-      return rank / (tp * cp) * tp + rank % tp;
+      return rank.value() / (tp * cp) * tp + rank % tp;
     case Role::kEp:
-      return rank / (tp * ep) * tp + rank % tp;
+      return rank.value() / (tp * ep) * tp + rank % tp;
     case Role::kDp:
       return stage_of(rank) * tp + rank % tp;
     case Role::kPp:
@@ -92,7 +92,7 @@ int32_t JobShape::groups(Role role) const {
 bool JobShape::has(Role role) const {
   // Pure data parallelism needs no other group: there the gradients' collective already is the whole job's barrier.
   if (role == Role::kWorld) return replicas() < world_size();
-  return group(role, 0).size > 1;
+  return group(role, 0_rank).size > 1;
 }
 
 Result<void> check(const JobShape& shape) {

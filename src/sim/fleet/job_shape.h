@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "model/ids.h"
 
 namespace lockstep::sim {
 
@@ -42,10 +43,10 @@ const char* to_text(Role role);  // "tp", "cp", "ep", "pp", "dp", "world"
 
 // Ranks first, first + stride, ...; one member: there is no communicator.
 struct Group {
-  int32_t first = 0;
+  Rank first;
   int32_t stride = 1;
   int32_t size = 1;
-  int32_t member(int32_t i) const { return first + i * stride; }
+  Rank member(int32_t i) const { return first + i * stride; }
 };
 
 struct JobShape {
@@ -71,16 +72,16 @@ struct JobShape {
   int32_t world_size() const { return tp * pp * dp * cp; }
   int32_t replicas() const { return dp * cp; }  // ranks of one stage and one tensor index
   int32_t stage_ranks() const { return tp * dp * cp; }
-  int32_t stage_of(int32_t rank) const { return rank / stage_ranks(); }
+  int32_t stage_of(Rank rank) const { return rank.value() / stage_ranks(); }
   int32_t hosts() const { return (world_size() - 1) / topology.gpus_per_host + 1; }
-  int32_t host_of(int32_t rank) const { return rank / topology.gpus_per_host; }  // of the job, from 0
-  int32_t leaf_of(int32_t rank) const {
+  int32_t host_of(Rank rank) const { return rank.value() / topology.gpus_per_host; }  // of the job, from 0
+  int32_t leaf_of(Rank rank) const {
     return topology.leaf_of(first_host + host_of(rank), rank % topology.gpus_per_host);
   }
   bool has(Role role) const;
-  Group group(Role role, int32_t rank) const;
-  int32_t index_in(Role role, int32_t rank) const;     // rank in the communicator
-  int32_t group_index(Role role, int32_t rank) const;  // which of the role's groups: 0 to groups(role) - 1
+  Group group(Role role, Rank rank) const;
+  int32_t index_in(Role role, Rank rank) const;     // rank in the communicator
+  int32_t group_index(Role role, Rank rank) const;  // which of the role's groups: 0 to groups(role) - 1
   int32_t groups(Role role) const;
 };
 inline constexpr int32_t kWorldSizeMax = 131'072;

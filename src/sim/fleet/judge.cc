@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "model/rank_text.h"
 
 namespace lockstep::sim {
 
@@ -43,7 +44,7 @@ std::vector<Judge::Sighting> Judge::saw(const std::string& job, const std::vecto
                                         StepNumber job_step, int64_t now_ns) {
   std::vector<Sighting> news;
   for (const ReadVerdict& verdict : verdicts) {
-    const std::string ranks = human_ranks({verdict.ranks.begin(), verdict.ranks.end()});
+    const std::string ranks = human_ranks(verdict.ranks);
     std::string& reported = state_of_[job + "/" + verdict.id];
     const std::string tell =
         format("%s %s %s %s", to_text(verdict.state), to_text(verdict.kind), to_text(verdict.layer), ranks.c_str());
@@ -89,7 +90,8 @@ std::vector<std::string> Judge::mistakes() const {
   for (const Trial& trial : trials_) {
     if (trial.confirmed_ns != 0) continue;
     lines.push_back(format("%s: %s on rank %d from step %lld was not named by a confirmed verdict%s", trial.job.c_str(),
-                           to_text(trial.fault.kind), trial.fault.rank, static_cast<long long>(trial.step.value()),
+                           to_text(trial.fault.kind), trial.fault.rank.value(),
+                           static_cast<long long>(trial.step.value()),
                            trial.suspected_ns != 0 ? " (only suspected)" : ""));
   }
   return lines;

@@ -8,7 +8,7 @@ namespace lockstep::sim {
 namespace {
 
 ReadVerdict verdict_of(const char* id, const char* state, const char* kind, const char* layer,
-                       std::vector<int32_t> ranks) {
+                       std::vector<Rank> ranks) {
   return {.id = id,
           .sentence = "s",
           .state = term_of<VerdictState>(state),
@@ -23,12 +23,12 @@ TEST(Judge, ReadsVerdictsAsTheApiWritesThem) {
   verdict.state = VerdictState::kConfirmed;
   verdict.kind = VerdictKind::kSlow;
   verdict.sentence = "Rank 5 is slow.";
-  verdict.culprit = {.ranks = {5}, .layer = Layer::kGpu};
+  verdict.culprit = {.ranks = {5_rank}, .layer = Layer::kGpu};
   Result<std::vector<ReadVerdict>> seen =
       read_verdicts("{\"health\":\"slow\",\"verdicts\":[" + to_json(verdict) + "]}");
   ASSERT_TRUE(seen.ok()) << seen.error();
   ASSERT_EQ(seen->size(), 1u);
-  EXPECT_EQ((*seen)[0].ranks, std::vector<int32_t>{5});
+  EXPECT_EQ((*seen)[0].ranks, std::vector<Rank>{5_rank});
   EXPECT_EQ((*seen)[0].layer, Layer::kGpu);
   EXPECT_EQ((*seen)[0].sentence, "Rank 5 is slow.");
   EXPECT_FALSE(read_verdicts("{}").ok());
@@ -37,17 +37,19 @@ TEST(Judge, ReadsVerdictsAsTheApiWritesThem) {
 
 TEST(Judge, FindsNoMistakeWhenEveryFaultIsNamedRightly) {
   Judge judge;
-  judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5}, 40_step, 100);
-  judge.injected("a", {.kind = FaultKind::kSlowLink, .rank = 7}, 60_step, 200);
-  judge.injected("b", {.kind = FaultKind::kMissingRank, .rank = 2}, 9_step, 300);
-  EXPECT_EQ(judge.saw("a", {verdict_of("1", "suspected", "slow", "unknown", {5})}, 42_step, 110).size(), 1u);
-  EXPECT_TRUE(judge.saw("a", {verdict_of("1", "suspected", "slow", "unknown", {5})}, 43_step, 120).empty())
+  judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5_rank}, 40_step, 100);
+  judge.injected("a", {.kind = FaultKind::kSlowLink, .rank = 7_rank}, 60_step, 200);
+  judge.injected("b", {.kind = FaultKind::kMissingRank, .rank = 2_rank}, 9_step, 300);
+  EXPECT_EQ(judge.saw("a", {verdict_of("1", "suspected", "slow", "unknown", {5_rank})}, 42_step, 110).size(), 1u);
+  EXPECT_TRUE(judge.saw("a", {verdict_of("1", "suspected", "slow", "unknown", {5_rank})}, 43_step, 120).empty())
       << "nothing new";
-  EXPECT_EQ(judge.saw("a", {verdict_of("1", "confirmed", "slow", "gpu", {5})}, 44_step, 130).size(), 1u);
-  judge.saw("a", {verdict_of("1", "cleared", "slow", "gpu", {5}), verdict_of("2", "confirmed", "slow", "nic", {7, 8})},
+  EXPECT_EQ(judge.saw("a", {verdict_of("1", "confirmed", "slow", "gpu", {5_rank})}, 44_step, 130).size(), 1u);
+  judge.saw("a",
+            {verdict_of("1", "cleared", "slow", "gpu", {5_rank}),
+             verdict_of("2", "confirmed", "slow", "nic", {7_rank, 8_rank})},
             66_step, 260);
   EXPECT_EQ(judge.mistakes().size(), 1u) << "the hang is not named yet";
-  judge.saw("b", {verdict_of("3", "confirmed", "hang", "software", {2})}, 9_step, 400);
+  judge.saw("b", {verdict_of("3", "confirmed", "hang", "software", {2_rank})}, 9_step, 400);
   EXPECT_TRUE(judge.mistakes().empty());
   EXPECT_EQ(judge.trials()[0].suspected_ns, 110);
   EXPECT_EQ(judge.trials()[0].confirmed_ns, 130);
@@ -57,17 +59,17 @@ TEST(Judge, FindsNoMistakeWhenEveryFaultIsNamedRightly) {
 
 TEST(Judge, CountsEveryWrongVerdictOnce) {
   const ReadVerdict wrong[] = {
-      verdict_of("1", "suspected", "slow", "gpu", {6}),      // another rank
-      verdict_of("2", "confirmed", "slow", "input", {5}),    // another layer
-      verdict_of("3", "confirmed", "hang", "gpu", {5}),      // another kind
-      verdict_of("4", "confirmed", "slow", "gpu", {5, 6}),   // one more
-      verdict_of("5", "confirmed", "slow", "gpu", {}),       // nobody
-      verdict_of("6", "confirmed", "slow", "unknown", {5}),  // sure, but of what?
+      verdict_of("1", "suspected", "slow", "gpu", {6_rank}),          // another rank
+      verdict_of("2", "confirmed", "slow", "input", {5_rank}),        // another layer
+      verdict_of("3", "confirmed", "hang", "gpu", {5_rank}),          // another kind
+      verdict_of("4", "confirmed", "slow", "gpu", {5_rank, 6_rank}),  // one more
+      verdict_of("5", "confirmed", "slow", "gpu", {}),                // nobody
+      verdict_of("6", "confirmed", "slow", "unknown", {5_rank}),      // sure, but of what?
   };
   for (const ReadVerdict& verdict : wrong) {
     Judge judge;
-    judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5}, 40_step, 100);
-    judge.saw("a", {verdict_of("0", "confirmed", "slow", "gpu", {5}), verdict}, 44_step, 130);
+    judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5_rank}, 40_step, 100);
+    judge.saw("a", {verdict_of("0", "confirmed", "slow", "gpu", {5_rank}), verdict}, 44_step, 130);
     judge.saw("a", {verdict}, 45_step, 140);
     EXPECT_EQ(judge.mistakes().size(), 1u) << "verdict " << verdict.id;
   }
@@ -75,9 +77,9 @@ TEST(Judge, CountsEveryWrongVerdictOnce) {
 
 TEST(Judge, CallsAVerdictOnAHealthyJobAMistake) {
   Judge judge;
-  judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5}, 40_step, 100);
-  judge.saw("a", {verdict_of("1", "confirmed", "slow", "gpu", {5})}, 44_step, 130);
-  judge.saw("healthy", {verdict_of("1", "confirmed", "slow", "gpu", {5})}, 44_step, 130);
+  judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5_rank}, 40_step, 100);
+  judge.saw("a", {verdict_of("1", "confirmed", "slow", "gpu", {5_rank})}, 44_step, 130);
+  judge.saw("healthy", {verdict_of("1", "confirmed", "slow", "gpu", {5_rank})}, 44_step, 130);
   ASSERT_EQ(judge.mistakes().size(), 1u);
   EXPECT_NE(judge.mistakes()[0].find("healthy"), std::string::npos);
 }
@@ -86,20 +88,20 @@ TEST(Judge, CallsAVerdictThatIsFirstHeardOfLongAfterTheFaultAMistake) {
   constexpr int64_t kSecond = 1'000'000'000;
   for (int64_t after : {2, 20}) {
     Judge judge;
-    size_t trial = judge.injected("a", {.kind = FaultKind::kSlowInput, .rank = 5}, 40_step, 1 * kSecond);
-    judge.saw("a", {verdict_of("1", "confirmed", "slow", "input", {5})}, 44_step, 2 * kSecond);
+    size_t trial = judge.injected("a", {.kind = FaultKind::kSlowInput, .rank = 5_rank}, 40_step, 1 * kSecond);
+    judge.saw("a", {verdict_of("1", "confirmed", "slow", "input", {5_rank})}, 44_step, 2 * kSecond);
     judge.cleared(trial, 10 * kSecond);
-    judge.saw("a", {verdict_of("1", "confirmed", "slow", "input", {5})}, 90_step, 30 * kSecond);
+    judge.saw("a", {verdict_of("1", "confirmed", "slow", "input", {5_rank})}, 90_step, 30 * kSecond);
     EXPECT_TRUE(judge.mistakes().empty()) << "the old one may stay for a while";
-    judge.saw("a", {verdict_of("2", "confirmed", "slow", "input", {5})}, 99_step, (10 + after) * kSecond);
+    judge.saw("a", {verdict_of("2", "confirmed", "slow", "input", {5_rank})}, 99_step, (10 + after) * kSecond);
     EXPECT_EQ(judge.mistakes().size(), after == 2 ? 0u : 1u);
   }
 }
 
 TEST(Judge, CallsAFaultThatIsOnlySuspectedNotNamed) {
   Judge judge;
-  judge.injected("a", {.kind = FaultKind::kSlowInput, .rank = 5}, 40_step, 100);
-  judge.saw("a", {verdict_of("1", "suspected", "slow", "input", {5})}, 44_step, 130);
+  judge.injected("a", {.kind = FaultKind::kSlowInput, .rank = 5_rank}, 40_step, 100);
+  judge.saw("a", {verdict_of("1", "suspected", "slow", "input", {5_rank})}, 44_step, 130);
   EXPECT_EQ(judge.mistakes().size(), 1u);
 }
 

@@ -95,12 +95,12 @@ bool Player::wait_until(int64_t job_ns, std::stop_token stop, bool wake_on_clear
   return !stop.stop_requested();
 }
 
-void Player::deliver_by_host(Signal signal, const std::function<void(int32_t rank, ResourceGroup&)>& fill,
+void Player::deliver_by_host(Signal signal, const std::function<void(Rank rank, ResourceGroup&)>& fill,
                              std::stop_token stop) {
   const JobShape& shape = fleet_.shape();
-  for (int32_t first = 0; first < shape.world_size(); first += shape.topology.gpus_per_host) {
+  for (Rank first = 0_rank; first < Rank{shape.world_size()}; first += shape.topology.gpus_per_host) {
     Batch batch{.signal = signal};
-    for (int32_t rank = first; rank < std::min(first + shape.topology.gpus_per_host, shape.world_size()); ++rank) {
+    for (Rank rank = first; rank < std::min(first + shape.topology.gpus_per_host, Rank{shape.world_size()}); ++rank) {
       ResourceGroup& group = batch.groups.emplace_back();
       group.resource = to_resource(fleet_.identity(rank));
       group.scope_name = kScope;
@@ -110,14 +110,14 @@ void Player::deliver_by_host(Signal signal, const std::function<void(int32_t ran
   }
 }
 
-void Player::deliver_logs(const std::function<std::vector<LogRecord>(int32_t)>& records_of, std::stop_token stop) {
+void Player::deliver_logs(const std::function<std::vector<LogRecord>(Rank)>& records_of, std::stop_token stop) {
   deliver_by_host(
-      Signal::kLogs, [&](int32_t rank, ResourceGroup& group) { group.logs = records_of(rank); }, stop);
+      Signal::kLogs, [&](Rank rank, ResourceGroup& group) { group.logs = records_of(rank); }, stop);
 }
 
 void Player::count_collectives() {
-  for (int32_t rank = 0; rank < fleet_.shape().world_size(); ++rank) {
-    std::vector<CollectiveTotals>& totals = collectives_[static_cast<size_t>(rank)];
+  for (Rank rank : all_ranks(fleet_.shape().world_size())) {
+    std::vector<CollectiveTotals>& totals = collectives_[index_of(rank)];
     const StepSummary summary = fleet_.summary(rank);
     for (const CommStep& comm : summary.comms) {
       if (comm.p2p) continue;
@@ -135,7 +135,7 @@ void Player::count_collectives() {
 void Player::deliver_metrics(int64_t job_ns, std::stop_token stop) {
   deliver_by_host(
       Signal::kMetrics,
-      [&](int32_t rank, ResourceGroup& group) {
+      [&](Rank rank, ResourceGroup& group) {
         auto point = [&](const char* name, const char* unit, bool sum, Attributes attributes, double value) {
           MetricPoint& out = group.points.emplace_back();
           out.name = name;
@@ -149,7 +149,7 @@ void Player::deliver_metrics(int64_t job_ns, std::stop_token stop) {
           out.value = value;
         };
         point("lockstep_job_gpu_info", "1", false, {}, 1);
-        for (const CollectiveTotals& totals : collectives_[static_cast<size_t>(rank)]) {
+        for (const CollectiveTotals& totals : collectives_[index_of(rank)]) {
           const Attributes attributes{{"function", "AllReduce"}, {"comm_size", static_cast<int64_t>(totals.size)}};
           point("lockstep_collective_operations_total", "1", true, attributes, static_cast<double>(totals.operations));
           point("lockstep_collective_bytes_total", "By", true, attributes, static_cast<double>(totals.bytes));
@@ -189,7 +189,7 @@ bool Player::hold(std::stop_token stop) {
     }
     if (now >= over_ns) return false;
     if (now < status_ns) continue;
-    deliver_logs([&](int32_t rank) { return std::vector<LogRecord>{to_record(fleet_.status(rank, now))}; }, stop);
+    deliver_logs([&](Rank rank) { return std::vector<LogRecord>{to_record(fleet_.status(rank, now))}; }, stop);
     status_ns = now + std::clamp((now - stuck_ns) / 2, kSecondNs, 30 * kSecondNs);
   }
   return false;
@@ -198,7 +198,7 @@ bool Player::hold(std::stop_token stop) {
 void Player::run(std::stop_token stop) {
   start_wall_ns_ = SystemClock().monotonic_ns();
   deliver_logs(
-      [&](int32_t rank) {
+      [&](Rank rank) {
         std::vector<LogRecord> records{job_start_record(start_job_ns_)};
         for (const CommInit& comm : fleet_.comm_inits(rank)) records.push_back(to_record(comm, start_job_ns_));
         for (const CommGroup& group : fleet_.comm_groups(rank)) records.push_back(to_record(group, start_job_ns_));
@@ -215,7 +215,7 @@ void Player::run(std::stop_token stop) {
     if (released && !hold(stop)) break;
     if (!wait_until(fleet_.now_unix_ns(), stop, false)) break;
     deliver_logs(
-        [&](int32_t rank) {
+        [&](Rank rank) {
           std::vector<LogRecord> records;
           if (released) {  // an agent that has told of a standstill tells when it is over
             RankStatus moving = fleet_.status(rank, fleet_.now_unix_ns());
@@ -229,7 +229,7 @@ void Player::run(std::stop_token stop) {
     if (traced) {
       deliver_by_host(
           Signal::kSpans,
-          [&](int32_t rank, ResourceGroup& group) {
+          [&](Rank rank, ResourceGroup& group) {
             group.spans = to_spans(fleet_.identity(rank), fleet_.detail(rank), SampledFor::kPeriodic);
           },
           stop);
@@ -244,7 +244,7 @@ void Player::run(std::stop_token stop) {
   const bool clean = !fleet_.hung();
   const int64_t end_ns = std::max(fleet_.now_unix_ns(), clean ? 0 : job_now_ns());
   deliver_logs(
-      [&](int32_t rank) {
+      [&](Rank rank) {
         RankStatus last = fleet_.status(rank, end_ns);
         last.process_alive = false;
         last.finished = clean;

@@ -61,9 +61,8 @@ class Player {
   bool wait_until(int64_t job_ns, std::stop_token stop, bool wake_on_clear);
   int64_t job_now_ns() const;
   // One batch per host; fill puts what one rank tells into its group.
-  void deliver_by_host(Signal signal, const std::function<void(int32_t rank, ResourceGroup&)>& fill,
-                       std::stop_token stop);
-  void deliver_logs(const std::function<std::vector<LogRecord>(int32_t)>& records_of, std::stop_token stop);
+  void deliver_by_host(Signal signal, const std::function<void(Rank rank, ResourceGroup&)>& fill, std::stop_token stop);
+  void deliver_logs(const std::function<std::vector<LogRecord>(Rank)>& records_of, std::stop_token stop);
   void count_collectives();
   void deliver_metrics(int64_t job_ns, std::stop_token stop);
 

@@ -16,7 +16,7 @@ const JobShape kSmall{.tp = 2, .pp = 2, .dp = 4, .step_ms = 20};
 // Counts what came, per event and rank.
 struct Heard {
   Mutex mutex;
-  std::map<std::string, std::map<int64_t, int64_t>> events;
+  std::map<std::string, std::map<Rank, int64_t>> events;
   std::map<std::string, int64_t> batches;
   std::vector<RankStatus> statuses;
   std::vector<int64_t> times;
@@ -49,7 +49,7 @@ TEST(Player, TellsWhatAnAgentPerHostWouldTellAndEndsClean) {
   Player player(kSmall, heard.options(300, 200));
   player.run({});
   EXPECT_EQ(player.step(), 299_step);
-  for (int64_t rank = 0; rank < 16; ++rank) {
+  for (Rank rank : all_ranks(16)) {
     EXPECT_EQ(heard.events["job.start"][rank], 1);
     EXPECT_EQ(heard.events["comm.init"][rank], 4);
     EXPECT_EQ(heard.events["train.step"][rank], 300);
@@ -75,11 +75,11 @@ TEST(Player, StaysOutOfTheFutureWhenPlayedFast) {
 TEST(Player, AnnouncesEachFaultWhenItBeginsAndEnds) {
   Heard heard;
   PlayerOptions options = heard.options(30, 200);
-  options.faults = {{.kind = FaultKind::kSlowGpu, .rank = 3, .from_step = 10_step, .steps = 5},
-                    {.kind = FaultKind::kSlowInput, .rank = 1, .from_step = 12_step}};
+  options.faults = {{.kind = FaultKind::kSlowGpu, .rank = 3_rank, .from_step = 10_step, .steps = 5},
+                    {.kind = FaultKind::kSlowInput, .rank = 1_rank, .from_step = 12_step}};
   std::vector<std::string> changes;
   options.on_fault = [&](const FaultChange& change) {
-    changes.push_back((change.began ? "+" : "-") + std::to_string(change.fault.rank) + "@" +
+    changes.push_back((change.began ? "+" : "-") + std::to_string(change.fault.rank.value()) + "@" +
                       std::to_string(change.step.value()));
   };
   Player(kSmall, options).run({});
@@ -89,7 +89,7 @@ TEST(Player, AnnouncesEachFaultWhenItBeginsAndEnds) {
 TEST(Player, TellsWhereEveryRankStandsWhileOneIsMissingAndEndsUnclean) {
   Heard heard;
   PlayerOptions options = heard.options(1000, 20);  // slow enough for a busy machine to report often
-  options.faults = {{.kind = FaultKind::kMissingRank, .rank = 6, .from_step = 10_step}};
+  options.faults = {{.kind = FaultKind::kMissingRank, .rank = 6_rank, .from_step = 10_step}};
   Player player(kSmall, options);
   player.run({});
   EXPECT_EQ(player.step(), 9_step);
@@ -106,7 +106,7 @@ TEST(Player, GoesOnAfterAFaultIsCleared) {
   Player player(kSmall, options);
   std::jthread thread([&](std::stop_token stop) { player.run(stop); });
   ASSERT_TRUE(lockstep::testing::eventually([&] { return player.step() >= 2_step; }));
-  player.inject({.kind = FaultKind::kMissingRank, .rank = 2});
+  player.inject({.kind = FaultKind::kMissingRank, .rank = 2_rank});
   ASSERT_TRUE(lockstep::testing::eventually([&] { return player.hung(); }));
   const StepNumber stuck_at = player.step();
   player.clear();

@@ -30,7 +30,7 @@ struct Scene {
   bool is_target(size_t gpu) const {
     const Target& target = acting.fault->target;
     if (target.host >= 0) return target.host == host;
-    if (target.rank < 0 || gpu >= activity.size()) return target.rank < 0;
+    if (target.rank == kNoRank || gpu >= activity.size()) return target.rank == kNoRank;
     const Identity& identity = activity[gpu].identity;
     return identity.rank == target.rank && (target.job.empty() || identity.job_id == target.job);
   }
@@ -397,7 +397,7 @@ Character::Character(uint64_t scenario_seed, const ScenarioFault& fault) {
   const std::span<const Cause> causes = playable_causes();
   const int64_t place = std::find(causes.begin(), causes.end(), fault.cause) - causes.begin();
   for (int64_t part :
-       {place, fault.from_step.value(), static_cast<int64_t>(target.rank), static_cast<int64_t>(target.host),
+       {place, fault.from_step.value(), static_cast<int64_t>(target.rank.value()), static_cast<int64_t>(target.host),
         static_cast<int64_t>(target.stage), static_cast<int64_t>(target.leaf), static_cast<int64_t>(target.expert)}) {
     seed_ = mixed(seed_, static_cast<uint64_t>(part));
   }

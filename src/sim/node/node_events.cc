@@ -53,7 +53,7 @@ std::string xid_words(int32_t code, int32_t pid) {
 }  // namespace
 
 int32_t pid_of(const Identity& identity) {
-  const uint64_t word = mixed(mixed(static_cast<uint64_t>(identity.rank), identity.job_id), identity.host);
+  const uint64_t word = mixed(mixed(static_cast<uint64_t>(identity.rank.value()), identity.job_id), identity.host);
   return 20'000 + static_cast<int32_t>(word % 400'000);
 }
 
@@ -184,7 +184,7 @@ ResourceGroup to_group(const NodeEvent& event, const std::string& host) {
   group.resource = {{"service.name", "lockstep-agent"}, {"host.name", host}};
   if (!event.gpu_uuid.empty()) group.resource.push_back({"lockstep.gpu_uuid", event.gpu_uuid});
   if (!event.job_id.empty()) group.resource.push_back({"lockstep.job_id", event.job_id});
-  if (event.rank >= 0) group.resource.push_back({"lockstep.rank", static_cast<int64_t>(event.rank)});
+  if (event.rank != kNoRank) group.resource.push_back({"lockstep.rank", static_cast<int64_t>(event.rank.value())});
   group.scope_name = "lockstep.agent";
   group.logs.push_back(to_record(event));
   return group;

@@ -52,7 +52,7 @@ std::string made_up_uuid(uint64_t seed, int32_t host, int32_t gpu) {
 Attributes job_labels(const Identity& identity) {
   return {{"job_id", identity.job_id},
           {"attempt", std::to_string(identity.attempt)},
-          {"rank", std::to_string(identity.rank)},
+          {"rank", std::to_string(identity.rank.value())},
           {"user", "train"},
           {"source", "recorder"}};
 }

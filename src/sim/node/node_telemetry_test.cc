@@ -32,7 +32,7 @@ std::vector<GpuActivity> busy_job(int32_t gpus = 8) {
   for (int32_t i = 0; i < gpus; ++i) {
     GpuActivity& gpu = all[static_cast<size_t>(i)];
     gpu.identity = {.job_id = "llama",
-                    .rank = 8 + i,
+                    .rank = 8_rank + i,
                     .world_size = 64,
                     .local_rank = i,
                     .host = "node-01",
@@ -118,7 +118,7 @@ ScenarioFault fault_of(Cause cause, double severity = 0.4) {
   ScenarioFault fault;
   fault.cause = cause;
   fault.severity = severity;
-  fault.target.rank = 8 + kHit;
+  fault.target.rank = 8_rank + kHit;
   return fault;
 }
 

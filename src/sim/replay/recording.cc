@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "model/rank_text.h"
 #include "wire/compression.h"
 
 namespace lockstep::replay {
@@ -122,12 +123,12 @@ Result<Recording> load_recording(const std::string& directory, const RecordingOp
 
   Recording recording;
   recording.content_hash = 0xcbf29ce484222325;
-  std::vector<int> without_steps;
+  std::vector<Rank> without_steps;
   for (const auto& [number, calls_file] : calls_files) {
     const auto steps = steps_files.find(number);
     RankRecording rank = LOCKSTEP_TRY(load_rank(calls_file, steps == steps_files.end() ? nullptr : &steps->second,
                                                 options.skip_bad, recording.content_hash, recording.notes));
-    if (!rank.has_steps) without_steps.push_back(rank.calls.who.rank);
+    if (!rank.has_steps) without_steps.push_back(Rank{rank.calls.who.rank});
     recording.ranks.push_back(std::move(rank));
   }
   const auto rank_of = [](const RankRecording& rank) { return rank.calls.who.rank; };

@@ -147,7 +147,7 @@ Replay::~Replay() {
 
 Result<void> Replay::check_ranks() {
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    Rank& rank = ranks_[i];
+    RankProcess& rank = ranks_[i];
     int status = 0;
     if (rank.ended || waitpid(rank.pid, &status, WNOHANG) != rank.pid) continue;
     rank.ended = true;
@@ -180,10 +180,10 @@ Result<Replay::Progress> Replay::progress() {
 }
 
 void Replay::stop() {
-  for (Rank& rank : ranks_) {
+  for (RankProcess& rank : ranks_) {
     if (!rank.ended) kill(rank.pid, SIGTERM);
   }
-  for (Rank& rank : ranks_) {
+  for (RankProcess& rank : ranks_) {
     if (rank.ended) continue;
     while (waitpid(rank.pid, nullptr, 0) < 0 && errno == EINTR) {
     }

@@ -60,7 +60,7 @@ class Replay {
 
  private:
   struct Control;  // lies in memory shared with the ranks
-  struct Rank {
+  struct RankProcess {
     int number = 0;
     pid_t pid = -1;
     bool ended = false;
@@ -69,7 +69,7 @@ class Replay {
   Result<void> check_ranks();
 
   Control* control_ = nullptr;
-  std::vector<Rank> ranks_;
+  std::vector<RankProcess> ranks_;
   int64_t planned_end_ns_ = 0;
 };
 

@@ -32,7 +32,7 @@ uint64_t drawn_for(const Scenario& scenario, uint64_t what, StepNumber step, uin
 JobConditions::JobConditions(const Scenario& scenario, const JobPlan& plan, const JobShape& shape)
     : scenario_(scenario), plan_(plan), shape_(shape), over_(scenario.faults.size()), step_ns_(plan.step_ms * 1e6) {
   for (const ScenarioFault& fault : scenario.faults)
-    fault_ranks_.push_back(fault.target.job == plan.job_id ? ranks_of(fault.target, shape) : std::vector<int32_t>());
+    fault_ranks_.push_back(fault.target.job == plan.job_id ? ranks_of(fault.target, shape) : std::vector<Rank>());
 }
 
 std::vector<RankConditions>& JobConditions::all(JobStep& out) const {
@@ -40,8 +40,8 @@ std::vector<RankConditions>& JobConditions::all(JobStep& out) const {
   return out.conditions.ranks;
 }
 
-RankConditions& JobConditions::rank(JobStep& out, int32_t rank) const {
-  return all(out)[static_cast<size_t>(rank)];
+RankConditions& JobConditions::rank(JobStep& out, Rank rank) const {
+  return all(out)[index_of(rank)];
 }
 
 bool JobConditions::writes_checkpoint(StepNumber step) const {
@@ -91,9 +91,9 @@ JobStep JobConditions::at(StepNumber step) const {
         if (each.*member != length) return;
       }
       out.stop.length_ns = static_cast<int64_t>(length);
-      for (int32_t i = 0; i < shape_.world_size(); ++i) {
-        out.stop.stops.push_back({i, kind});
-        rank(out, i).*member = 0;
+      for (Rank each : all_ranks(shape_.world_size())) {
+        out.stop.stops.push_back({each, kind});
+        rank(out, each).*member = 0;
       }
     };
     all_of(&RankConditions::evaluation_ns, StopKind::kEvaluation);
@@ -106,10 +106,10 @@ JobStep JobConditions::at(StepNumber step) const {
       for (const RankConditions& each : out.conditions.ranks) most = std::max(most, each.*member);
       if (most < static_cast<double>(kReportedSilenceNs) || !out.stop.stops.empty()) return;
       out.stop.length_ns = static_cast<int64_t>(most);
-      for (int32_t i = 0; i < shape_.world_size(); ++i) {
-        if (rank(out, i).*member < 0.8 * most) continue;
-        out.stop.stops.push_back({i, kind});
-        rank(out, i).*member = 0;
+      for (Rank each : all_ranks(shape_.world_size())) {
+        if (rank(out, each).*member < 0.8 * most) continue;
+        out.stop.stops.push_back({each, kind});
+        rank(out, each).*member = 0;
       }
     };
     longest(&RankConditions::pause_ns, StopKind::kStopped);
@@ -121,7 +121,7 @@ JobStep JobConditions::at(StepNumber step) const {
 
 // A clock that drifts costs what it costs; all other signs are harmless until the fault is there.
 void JobConditions::add_drift(const ScenarioFault& fault, double sign, JobStep& out) const {
-  if (fault.cause != Cause::kSlowCompute || sign <= 0 || fault.target.rank >= shape_.world_size()) return;
+  if (fault.cause != Cause::kSlowCompute || sign <= 0 || fault.target.rank >= Rank{shape_.world_size()}) return;
   rank(out, fault.target.rank).gpu *= 1 + drift_of(Character(node_seed(scenario_), fault), sign);
 }
 
@@ -132,12 +132,12 @@ struct JobConditions::Effect {
   const StepNumber step;
   JobStep& out;
   const ScenarioFault& fault = job.scenario_.faults[index];
-  const std::vector<int32_t>& ranks = job.fault_ranks_[index];
+  const std::vector<Rank>& ranks = job.fault_ranks_[index];
   const double step_ns = job.step_ns_;
 
   template <typename Change>
   void each(const Change& change) {
-    for (int32_t hit : ranks) change(job.rank(out, hit));
+    for (Rank hit : ranks) change(job.rank(out, hit));
   }
   // Takes this share of a healthy step more.
   void longer(double RankConditions::*part) {
@@ -171,10 +171,10 @@ struct JobConditions::Effect {
     job.rank(out, ranks[drawn % ranks.size()]).stall_ns += amount * step_ns * (0.8 + 0.4 * uniform(mix(drawn)));
   }
   void slow_storage() {
-    for (int32_t hit : ranks)
+    for (Rank hit : ranks)
       job.rank(out, hit).input_ns +=
           amount * step_ns *
-          (0.85 + 0.3 * uniform(drawn_for(job.scenario_, 0x5100 + index, step, static_cast<uint64_t>(hit))));
+          (0.85 + 0.3 * uniform(drawn_for(job.scenario_, 0x5100 + index, step, static_cast<uint64_t>(hit.value()))));
   }
   void pfc_storm() {
     out.conditions.leaves.emplace_back(fault.target.leaf, 1 + amount);
@@ -186,7 +186,7 @@ struct JobConditions::Effect {
     }
   }
   void uneven_sequences() {
-    for (int32_t hit : ranks) {
+    for (Rank hit : ranks) {
       const int32_t replica = job.shape_.index_in(Role::kDp, hit) / job.shape_.cp;
       const double drawn = uniform(drawn_for(job.scenario_, 0x5E00 + index, step, static_cast<uint64_t>(replica)));
       job.rank(out, hit).work *= 1 + amount * drawn * drawn;
@@ -198,7 +198,7 @@ struct JobConditions::Effect {
   }
   void stop(StopKind kind) {
     if (!out.stop.stops.empty()) return;
-    for (int32_t hit : ranks) out.stop.stops.push_back({hit, kind});
+    for (Rank hit : ranks) out.stop.stops.push_back({hit, kind});
     out.stop.fault = static_cast<int32_t>(index);
     out.stop.length_ns = static_cast<int64_t>(static_cast<double>(fault.steps) * step_ns);
   }
@@ -277,33 +277,33 @@ void JobConditions::add_oddity(const Oddity& oddity, size_t index, StepNumber st
   const double amount = oddity.amount;
   switch (oddity.kind) {
     case OddityKind::kPacking:
-      for (int32_t i = 0; i < shape_.world_size(); ++i) {
-        const int32_t replica = shape_.index_in(Role::kDp, i) / shape_.cp;
+      for (Rank each : all_ranks(shape_.world_size())) {
+        const int32_t replica = shape_.index_in(Role::kDp, each) / shape_.cp;
         const double length = 1 + amount * (2 * uniform(mix(drawn ^ mix(static_cast<uint64_t>(replica)))) - 1);
-        rank(out, i).work *= 0.8 * length + 0.2 * length * length;
+        rank(out, each).work *= 0.8 * length + 0.2 * length * length;
       }
       break;
     case OddityKind::kExpertSkew:
-      for (int32_t i = 0; i < shape_.world_size(); ++i) {
-        const auto expert = static_cast<uint64_t>(shape_.index_in(Role::kEp, i));
+      for (Rank each : all_ranks(shape_.world_size())) {
+        const auto expert = static_cast<uint64_t>(shape_.index_in(Role::kEp, each));
         const double turn = static_cast<double>(step.value()) / static_cast<double>(oddity.every_steps) +
                             uniform(mix(scenario_.seed ^ mix(0xE0 + expert)));
-        rank(out, i).expert *= std::exp(amount * std::sin(2 * std::numbers::pi * turn));
+        rank(out, each).expert *= std::exp(amount * std::sin(2 * std::numbers::pi * turn));
       }
       break;
     case OddityKind::kStageUneven:
-      for (int32_t i = (shape_.pp - 1) * shape_.stage_ranks(); i < shape_.world_size(); ++i)
-        rank(out, i).gpu *= 1 + amount;
+      for (Rank each{(shape_.pp - 1) * shape_.stage_ranks()}; each < Rank{shape_.world_size()}; ++each)
+        rank(out, each).gpu *= 1 + amount;
       break;
     case OddityKind::kCompile:
       if (step < 2_step) {
         const double size = amount * step_ns_ * (step == 0_step ? 1 : 0.3);
-        for (int32_t i = 0; i < shape_.world_size(); ++i) {
-          const uint64_t own = mix(drawn ^ mix(static_cast<uint64_t>(i)));
-          if (own % 2 == 0) rank(out, i).compile_ns += size * (0.5 + 0.5 * uniform(mix(own)));
+        for (Rank each : all_ranks(shape_.world_size())) {
+          const uint64_t own = mix(drawn ^ mix(static_cast<uint64_t>(each.value())));
+          if (own % 2 == 0) rank(out, each).compile_ns += size * (0.5 + 0.5 * uniform(mix(own)));
         }
       } else if (step < StepNumber{oddity.every_steps} && drawn % 10 == 0) {  // a shape that was not seen before
-        rank(out, static_cast<int32_t>(mix(drawn) % static_cast<uint64_t>(shape_.world_size()))).compile_ns +=
+        rank(out, rank_at(mix(drawn) % static_cast<uint64_t>(shape_.world_size()))).compile_ns +=
             0.3 * amount * step_ns_;
       }
       break;
@@ -319,7 +319,7 @@ void JobConditions::add_oddity(const Oddity& oddity, size_t index, StepNumber st
       break;
     case OddityKind::kGarbage:
       if (drawn % static_cast<uint64_t>(oddity.every_steps) == 0)
-        rank(out, static_cast<int32_t>(mix(drawn) % static_cast<uint64_t>(shape_.world_size()))).stall_ns +=
+        rank(out, rank_at(mix(drawn) % static_cast<uint64_t>(shape_.world_size()))).stall_ns +=
             amount * step_ns_ * (0.5 + uniform(mix(drawn ^ 1)));
       break;
     case OddityKind::kResize:
@@ -337,7 +337,7 @@ void JobConditions::add_oddity(const Oddity& oddity, size_t index, StepNumber st
       break;
     }
     case OddityKind::kMasterRank:
-      rank(out, 0).log_ns += amount * step_ns_;
+      rank(out, 0_rank).log_ns += amount * step_ns_;
       break;
   }
 }

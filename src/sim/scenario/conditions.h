@@ -30,7 +30,7 @@ class JobConditions {
 
   JobStep at(StepNumber step) const;
   // The ranks of each fault of the scenario; empty for those of other jobs.
-  const std::vector<std::vector<int32_t>>& fault_ranks() const { return fault_ranks_; }
+  const std::vector<std::vector<Rank>>& fault_ranks() const { return fault_ranks_; }
   // A hang that was released or restarted does not come again.
   void over(size_t fault) { over_[fault] = true; }
 
@@ -40,13 +40,13 @@ class JobConditions {
   void add_drift(const ScenarioFault& fault, double sign, JobStep& out) const;
   void add_oddity(const Oddity& oddity, size_t index, StepNumber step, JobStep& out) const;
   bool writes_checkpoint(StepNumber step) const;
-  RankConditions& rank(JobStep& out, int32_t rank) const;
+  RankConditions& rank(JobStep& out, Rank rank) const;
   std::vector<RankConditions>& all(JobStep& out) const;
 
   const Scenario& scenario_;
   const JobPlan& plan_;
   const JobShape& shape_;
-  std::vector<std::vector<int32_t>> fault_ranks_;
+  std::vector<std::vector<Rank>> fault_ranks_;
   std::vector<bool> over_;
   double step_ns_ = 0;
 };

@@ -126,14 +126,15 @@ class Fields {
   }
   template <typename T>
   bool number(const char* key, T& out, double least, double most) {
+    constexpr bool kWhole = !std::is_floating_point_v<T>;
     std::optional<YAML::Node> node = take(key);
     if (!node) return false;
-    const std::optional<double> value = !node->IsScalar()       ? std::nullopt
-                                        : std::is_integral_v<T> ? as_double(parse_int(node->Scalar()))
-                                                                : parse_double(node->Scalar());
+    const std::optional<double> value = !node->IsScalar() ? std::nullopt
+                                        : kWhole          ? as_double(parse_int(node->Scalar()))
+                                                          : parse_double(node->Scalar());
     if (!value || !(*value >= least && *value <= most))
-      throw Wrong{line_of(*node), format("%s must be a%s number from %g to %g, not %s", key,
-                                         std::is_integral_v<T> ? " whole" : "", least, most, shown(*node).c_str())};
+      throw Wrong{line_of(*node), format("%s must be a%s number from %g to %g, not %s", key, kWhole ? " whole" : "",
+                                         least, most, shown(*node).c_str())};
     out = static_cast<T>(*value);
     return true;
   }
@@ -272,7 +273,7 @@ const JobPlan& job_at(Fields& fields, std::string& job, const Scenario& scenario
 }
 
 // Does the rank itself send to another host: to its neighbours in a ring, or to anybody in an exchange?
-bool sends_out(const JobShape& shape, int32_t rank, std::initializer_list<Role> roles) {
+bool sends_out(const JobShape& shape, Rank rank, std::initializer_list<Role> roles) {
   for (Role role : roles) {
     const Group group = shape.group(role, rank);
     const int32_t at = shape.index_in(role, rank);
@@ -284,7 +285,7 @@ bool sends_out(const JobShape& shape, int32_t rank, std::initializer_list<Role> 
   return false;
 }
 
-bool uses_nvlink(const JobShape& shape, int32_t rank) {
+bool uses_nvlink(const JobShape& shape, Rank rank) {
   for (Role role : {Role::kTp, Role::kCp, Role::kEp, Role::kDp}) {
     const Group group = shape.group(role, rank);
     if (group.size > 1 && shape.host_of(group.first) == shape.host_of(group.member(group.size - 1))) return true;
@@ -294,13 +295,13 @@ bool uses_nvlink(const JobShape& shape, int32_t rank) {
 
 // Does any group of the job send through the uplinks of this leaf?
 bool leaves_leaf(const JobShape& shape, int32_t leaf) {
-  for (int32_t rank = 0; rank < shape.world_size(); ++rank) {
+  for (Rank rank : all_ranks(shape.world_size())) {
     if (shape.leaf_of(rank) != leaf) continue;
     for (Role role : {Role::kTp, Role::kCp, Role::kEp, Role::kPp, Role::kDp}) {
       const Group group = shape.group(role, rank);
       const int32_t at = shape.index_in(role, rank);
       for (int32_t hop : {1, group.size - 1}) {
-        const int32_t peer = group.member((at + hop) % group.size);
+        const Rank peer = group.member((at + hop) % group.size);
         if (shape.host_of(peer) != shape.host_of(rank) && shape.leaf_of(peer) != leaf) return true;
       }
     }
@@ -322,7 +323,7 @@ void check_target(const ScenarioFault& fault, const JobPlan& plan, const Scenari
   int32_t leaves = 0;
   for (int32_t gpu = 0; gpu < shape.topology.gpus_per_host; ++gpu)
     leaves = std::max(leaves, shape.topology.leaf_of(last_host - 1, gpu) + 1);
-  const Given all[] = {{kRank, "rank", target.rank, 0, shape.world_size()},
+  const Given all[] = {{kRank, "rank", target.rank.value(), 0, shape.world_size()},
                        {kHost, "host", target.host, first_host, last_host},
                        {kStage, "stage", target.stage, 0, shape.pp},
                        {kLeaf, "leaf", target.leaf, 0, leaves},
@@ -348,17 +349,17 @@ void check_target(const ScenarioFault& fault, const JobPlan& plan, const Scenari
   switch (fault.cause) {
     case Cause::kNicDegraded:
       if (!sends_out(shape, target.rank, {Role::kTp, Role::kCp, Role::kEp, Role::kPp, Role::kDp}))
-        refuse(format("rank %d sends nothing to another host", target.rank));
+        refuse(format("rank %d sends nothing to another host", target.rank.value()));
       break;
     case Cause::kLinkFlap:
       if (!sends_out(shape, target.rank, {Role::kPp, Role::kDp}))
-        refuse(format("rank %d sends neither gradients nor activations to another host", target.rank));
+        refuse(format("rank %d sends neither gradients nor activations to another host", target.rank.value()));
       break;
     case Cause::kTcpFallback:
       if (shape.hosts() < 2) refuse("the job has one host only");
       break;
     case Cause::kNvlinkDegraded:
-      if (!uses_nvlink(shape, target.rank)) refuse(format("rank %d has no group inside its host", target.rank));
+      if (!uses_nvlink(shape, target.rank)) refuse(format("rank %d has no group inside its host", target.rank.value()));
       break;
     case Cause::kCongestion:
     case Cause::kPfcStorm:
@@ -391,7 +392,7 @@ void check_signs(const ScenarioFault& fault, const Fields& fields, const char* k
     throw Wrong{fields.line(key),
                 format("nothing shows before %s comes; signs have %s", to_text(fault.cause), known.c_str())};
   }
-  if (fault.target.rank < 0)
+  if (fault.target.rank == kNoRank)
     throw Wrong{fields.line(key), format("signs of %s need a rank that they show on", to_text(fault.cause))};
 }
 
@@ -426,8 +427,8 @@ ScenarioFault read_fault(const YAML::Node& node, const Scenario& scenario) {
   fault.severity = kCauses[*cause].severity;
   if (fault.cause == Cause::kTcpFallback) fault.from_step = 0_step;
   const JobPlan& plan = job_at(fields, fault.target.job, scenario);
-  for (auto [key, out] : {std::pair{"rank", &fault.target.rank},
-                          {"host", &fault.target.host},
+  fields.number("rank", fault.target.rank, 0, 10'000'000);
+  for (auto [key, out] : {std::pair{"host", &fault.target.host},
                           {"stage", &fault.target.stage},
                           {"leaf", &fault.target.leaf},
                           {"expert", &fault.target.expert}})
@@ -593,13 +594,13 @@ const JobPlan* find_job(const Scenario& scenario, std::string_view job_id) {
   return nullptr;
 }
 
-std::vector<int32_t> ranks_of(const Target& target, const JobShape& shape) {
-  std::vector<int32_t> ranks;
-  if (target.rank >= 0) {
-    if (target.rank < shape.world_size()) ranks.push_back(target.rank);
+std::vector<Rank> ranks_of(const Target& target, const JobShape& shape) {
+  std::vector<Rank> ranks;
+  if (target.rank != kNoRank) {
+    if (target.rank < Rank{shape.world_size()}) ranks.push_back(target.rank);
     return ranks;
   }
-  for (int32_t rank = 0; rank < shape.world_size(); ++rank) {
+  for (Rank rank : all_ranks(shape.world_size())) {
     const bool hit = target.host >= 0     ? shape.first_host + shape.host_of(rank) == target.host
                      : target.stage >= 0  ? shape.stage_of(rank) == target.stage
                      : target.leaf >= 0   ? shape.leaf_of(rank) == target.leaf
@@ -663,12 +664,12 @@ double sign_at(const FalseSign& sign, StepNumber step) {
 
 std::string describe(const ScenarioFault& fault) {
   const Target& target = fault.target;
-  std::string where = target.rank >= 0     ? format("rank %d of ", target.rank)
-                      : target.host >= 0   ? format("host %d of ", target.host)
-                      : target.stage >= 0  ? format("stage %d of ", target.stage)
-                      : target.leaf >= 0   ? format("leaf %d under ", target.leaf)
-                      : target.expert >= 0 ? format("expert %d of ", target.expert)
-                                           : "";
+  std::string where = target.rank != kNoRank ? format("rank %d of ", target.rank.value())
+                      : target.host >= 0     ? format("host %d of ", target.host)
+                      : target.stage >= 0    ? format("stage %d of ", target.stage)
+                      : target.leaf >= 0     ? format("leaf %d under ", target.leaf)
+                      : target.expert >= 0   ? format("expert %d of ", target.expert)
+                                             : "";
   std::string text = format("%s on %sjob %s", to_text(fault.cause), where.c_str(), target.job.c_str());
   if (!is_hang(fault.cause) && fault.cause != Cause::kNanSource) text += format(", %.3g %%", 100 * fault.severity);
   text += format(", from step %lld", static_cast<long long>(fault.from_step.value()));

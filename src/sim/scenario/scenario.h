@@ -40,7 +40,7 @@ enum class Shape : uint8_t { kConstant, kPulsed, kRamp, kIntermittent };
 // Where: exactly one of these is set (-1: not); none where a whole job is hit (tcp-fallback, code-regression, ...).
 struct Target {
   std::string job;  // the parser fills in the first job's name where none is given
-  int32_t rank = -1;
+  Rank rank = kNoRank;
   int32_t host = -1;    // of the fleet: 7 is node-07; all ranks on it
   int32_t stage = -1;   // a pipeline stage
   int32_t leaf = -1;    // uplinks of a leaf
@@ -131,7 +131,7 @@ int32_t resized_dp(const JobPlan& plan, double amount);
 const JobPlan* find_job(const Scenario& scenario, std::string_view job_id);
 // The ranks that a target names in a job of this shape; all of them where it names none. For a leaf: the ranks whose
 // adapter hangs on it.
-std::vector<int32_t> ranks_of(const Target& target, const JobShape& shape);
+std::vector<Rank> ranks_of(const Target& target, const JobShape& shape);
 // What nodes are made from, and how faults show on them.
 uint64_t node_seed(const Scenario& scenario);
 bool is_hang(Cause cause);  // a rank stops for good: severity has no meaning

@@ -207,8 +207,7 @@ class ScenarioRun::Impl {
       if (hang_over_[fault]) job.conditions->over(fault);
     }
     job.resources.clear();
-    for (int32_t rank = 0; rank < job.shape.world_size(); ++rank)
-      job.resources.push_back(to_resource(job.fleet->identity(rank)));
+    for (Rank rank : all_ranks(job.shape.world_size())) job.resources.push_back(to_resource(job.fleet->identity(rank)));
     job.activity.assign(static_cast<size_t>(job.shape.world_size()), {});
     job.stop = {};
     job.reported_quiet = job.released = false;
@@ -247,20 +246,20 @@ class ScenarioRun::Impl {
     const Host& host = hosts_[item.which];
     Batch batch{.signal = Signal::kLogs};
     const int32_t gpus = scenario_.topology.gpus_per_host;
-    const int32_t first = host.local * gpus, end = std::min(first + gpus, job.shape.world_size());
-    for (int32_t rank = first; rank < end; ++rank) {
-      if (job.no_plugin[static_cast<size_t>(rank)]) continue;
+    const Rank first{host.local * gpus}, end = std::min(first + gpus, Rank{job.shape.world_size()});
+    for (Rank rank = first; rank < end; ++rank) {
+      if (job.no_plugin[index_of(rank)]) continue;
       std::vector<LogRecord> records = records_of(job, rank, item);
       if (records.empty()) continue;
       ResourceGroup& group = batch.groups.emplace_back();
-      group.resource = job.resources[static_cast<size_t>(rank)];
+      group.resource = job.resources[index_of(rank)];
       group.scope_name = kScope;
       group.logs = std::move(records);
     }
     return batch;
   }
 
-  std::vector<LogRecord> records_of(Job& job, int32_t rank, const Item& item) {
+  std::vector<LogRecord> records_of(Job& job, Rank rank, const Item& item) {
     std::vector<LogRecord> records;
     const Fleet& fleet = *job.fleet;
     const bool dead = job.fleet->hung() && !fleet.status(rank, item.at_ns).process_alive;
@@ -340,8 +339,7 @@ class ScenarioRun::Impl {
     }
     Fleet& fleet = *job.fleet;
     const StepNumber step = fleet.step() + 1;
-    for (size_t rank = 0; rank < job.activity.size(); ++rank)
-      job.activity[rank] = fleet.activity(static_cast<int32_t>(rank));
+    for (size_t rank = 0; rank < job.activity.size(); ++rank) job.activity[rank] = fleet.activity(rank_at(rank));
     job.released = false;
     if (step >= StepNumber{job.steps}) {
       end(index, at_ns);
@@ -381,7 +379,7 @@ class ScenarioRun::Impl {
     push(std::min(look_ns, job.release_ns), look_ns < job.release_ns ? Kind::kLook : Kind::kRelease, index);
   }
 
-  void push_host_of(size_t index, int32_t rank, Kind kind, int64_t at_ns) {
+  void push_host_of(size_t index, Rank rank, Kind kind, int64_t at_ns) {
     const Job& job = jobs_[index];
     const size_t host = job.first_host + static_cast<size_t>(job.shape.host_of(rank));
     if (hosts_[host].lost || (kind == Kind::kEvents && !hosts_[host].read)) return;
@@ -394,9 +392,9 @@ class ScenarioRun::Impl {
     const int32_t gpus = scenario_.topology.gpus_per_host;
     int64_t last = 0;
     for (size_t host = job.first_host; host < job.first_host + hosts_of(job); ++host) {
-      const int32_t first = hosts_[host].local * gpus;
+      const Rank first{hosts_[host].local * gpus};
       int64_t ended = 0;
-      for (int32_t rank = first; rank < std::min(first + gpus, job.shape.world_size()); ++rank)
+      for (Rank rank = first; rank < std::min(first + gpus, Rank{job.shape.world_size()}); ++rank)
         ended = std::max(ended, fleet.ended_unix_ns(rank));
       const int64_t leaves = leaves_at(ended, job, host);
       last = std::max(last, leaves);
@@ -468,8 +466,8 @@ class ScenarioRun::Impl {
       if (amount < std::min(fault.severity, std::max(0.05, 0.25 * fault.severity)) * 0.999) continue;
       onset.began_unix_ns = at_ns;
       onset.began_step = step;
-      for (int32_t rank : job.conditions->fault_ranks()[i]) {
-        if (fault.target.rank >= 0)
+      for (Rank rank : job.conditions->fault_ranks()[i]) {
+        if (fault.target.rank != kNoRank)
           push_host_of(static_cast<size_t>(&job - jobs_.data()), rank, Kind::kEvents, at_ns + kNoticeEventNs);
       }
     }
@@ -484,11 +482,11 @@ class ScenarioRun::Impl {
     activity_.assign(static_cast<size_t>(gpus), {});
     const bool stuck = job.fleet->hung() && at_ns >= job.stuck_ns;
     for (int32_t gpu = 0; gpu < gpus; ++gpu) {
-      const int32_t rank = host.local * gpus + gpu;
-      if (rank >= job.shape.world_size() || (job.over && !job.fleet->hung())) continue;
+      const Rank rank{host.local * gpus + gpu};
+      if (rank >= Rank{job.shape.world_size()} || (job.over && !job.fleet->hung())) continue;
       GpuActivity& out = activity_[static_cast<size_t>(gpu)];
       out.identity = job.fleet->identity(rank);
-      const Fleet::Activity did = stuck ? job.fleet->activity(rank) : job.activity[static_cast<size_t>(rank)];
+      const Fleet::Activity did = stuck ? job.fleet->activity(rank) : job.activity[index_of(rank)];
       out.busy = did.busy;
       out.communicating = did.communicating;
       out.input = did.input;
@@ -520,7 +518,7 @@ class ScenarioRun::Impl {
       if (at_ns < onset.acted_unix_ns) continue;
       if (onset.ended_unix_ns != 0 && at_ns >= onset.ended_unix_ns) continue;
       int32_t gpu = -1;
-      if (target.rank >= 0) {
+      if (target.rank != kNoRank) {
         if (job.shape.host_of(target.rank) != host.local) continue;
         gpu = target.rank % gpus;
       } else if (target.host >= 0) {
@@ -546,7 +544,8 @@ class ScenarioRun::Impl {
     }
   }
   void add_sign(const ScenarioFault& fault, double sign, const Host& host, const Job& job) {
-    if (sign <= 0 || fault.target.rank >= job.shape.world_size() || job.shape.host_of(fault.target.rank) != host.local)
+    if (sign <= 0 || fault.target.rank >= Rank{job.shape.world_size()} ||
+        job.shape.host_of(fault.target.rank) != host.local)
       return;
     acting_.push_back({&fault, 0, fault.target.rank % scenario_.topology.gpus_per_host, 0, sign});
   }

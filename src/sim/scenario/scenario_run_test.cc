@@ -30,9 +30,9 @@ struct Status {
 // Everything a run sent.
 struct Heard {
   std::vector<int64_t> times;
-  std::map<std::string, std::map<int32_t, int64_t>> events;  // event -> rank -> how often
+  std::map<std::string, std::map<Rank, int64_t>> events;  // event -> rank -> how often
   std::vector<Status> statuses;
-  std::map<StepNumber, std::map<int32_t, StepSummary>> steps;
+  std::map<StepNumber, std::map<Rank, StepSummary>> steps;
   std::map<StepNumber, int64_t> step_attempt;
   std::set<std::string> hosts, metric_hosts, versions;
   std::map<std::string, std::pair<int64_t, int64_t>> ends;  // job -> clean, unclean
@@ -81,7 +81,7 @@ struct Heard {
 TEST(ScenarioRun, TellsWhatTheAgentsOfAHealthyFleetTellInOrder) {
   const Heard heard(scenario_of("steps: 30\njobs: [{tp: 2, pp: 2, dp: 4}]\n"));
   EXPECT_TRUE(std::is_sorted(heard.times.begin(), heard.times.end()));
-  for (int32_t rank = 0; rank < 16; ++rank) {
+  for (Rank rank : all_ranks(16)) {
     EXPECT_EQ(heard.events.at("job.start").at(rank), 1);
     EXPECT_EQ(heard.events.at("comm.init").at(rank), 4);
     EXPECT_EQ(heard.events.at("comm.group").at(rank), 4);
@@ -152,13 +152,13 @@ TEST(ScenarioRun, LateAndRepeatedRequestsAreLateAndRepeated) {
 
 // The ranks that a status says are inside an operation, and the one that is not.
 struct Standstill {
-  std::set<int32_t> waiting, idle, dead, stopped;
+  std::set<Rank> waiting, idle, dead, stopped;
   explicit Standstill(const Heard& heard) {
     for (const Status& status : heard.statuses) {
       bool waits = false;
       for (const CommStatus& comm : status.status.comms)
         waits |= comm.collective.state == OpState::kStarted || comm.p2p.state == OpState::kStarted;
-      const int32_t rank = status.who.rank;
+      const Rank rank = status.who.rank;
       if (!status.status.process_alive) dead.insert(rank);
       if (status.status.process_stopped) stopped.insert(rank);
       (waits ? waiting : idle).insert(rank);
@@ -172,7 +172,7 @@ TEST(ScenarioRun, AMissingRankIsTheOnlyOneInNoOperationAndTheJobEndsUnclean) {
                   "faults: [{cause: rank-missing, rank: 6, from_step: 20}]\n"));
   EXPECT_EQ(heard.steps.size(), 20u);
   const Standstill at(heard);
-  EXPECT_EQ(at.idle, std::set<int32_t>{6});
+  EXPECT_EQ(at.idle, std::set<Rank>{6_rank});
   EXPECT_EQ(at.waiting.size(), 15u);
   EXPECT_EQ(heard.ends.at("sim").second, 16);
   ASSERT_NE(heard.onsets[0].began_unix_ns, 0);
@@ -188,8 +188,8 @@ TEST(ScenarioRun, AMissingRankThatEntersAfterAllLetsTheJobGoOn) {
                   "faults: [{cause: rank-missing, rank: 6, from_step: 20, steps: 16}]\n"));
   EXPECT_EQ(heard.steps.size(), 60u);
   EXPECT_EQ(heard.ends.at("sim").first, 16);
-  EXPECT_NEAR(static_cast<double>(heard.steps.at(20_step).at(0).duration_ns) / 1e9, 8.5, 0.3);
-  EXPECT_NEAR(static_cast<double>(heard.steps.at(21_step).at(0).duration_ns) / 1e9, 0.5, 0.1);
+  EXPECT_NEAR(static_cast<double>(heard.steps.at(20_step).at(0_rank).duration_ns) / 1e9, 8.5, 0.3);
+  EXPECT_NEAR(static_cast<double>(heard.steps.at(21_step).at(0_rank).duration_ns) / 1e9, 0.5, 0.1);
   EXPECT_EQ(heard.statuses.back().status.quiet_ns, 0) << "moving again";
 }
 
@@ -198,13 +198,13 @@ TEST(ScenarioRun, ADeadRankIsToldDeadAndTheJobIsRestarted) {
       scenario_of("steps: 60\njobs: [{tp: 2, pp: 2, dp: 4}]\n"
                   "faults: [{cause: rank-dead, rank: 6, from_step: 20, steps: 20}]\n"));
   const Standstill at(heard);
-  EXPECT_TRUE(at.dead.contains(6));
+  EXPECT_TRUE(at.dead.contains(6_rank));
   const Status* first_dead = nullptr;
   for (const Status& status : heard.statuses) {
     if (!status.status.process_alive && first_dead == nullptr) first_dead = &status;
   }
   ASSERT_NE(first_dead, nullptr);
-  EXPECT_EQ(first_dead->who.rank, 6);
+  EXPECT_EQ(first_dead->who.rank, 6_rank);
   EXPECT_LE(first_dead->at_ns - heard.onsets[0].began_unix_ns, 2 * kSecondNs);
   EXPECT_EQ(heard.steps.size(), 60u);
   EXPECT_EQ(heard.step_attempt.at(19_step), 0);
@@ -215,7 +215,7 @@ TEST(ScenarioRun, ADeadRankIsToldDeadAndTheJobIsRestarted) {
 TEST(ScenarioRun, AMismatchShowsTwoOperationsAtTheSamePlace) {
   const Heard heard(
       scenario_of("steps: 40\njobs: [{dp: 8}]\nfaults: [{cause: op-mismatch, rank: 3, from_step: 20}]\n"));
-  std::map<std::string, std::set<int32_t>> functions;
+  std::map<std::string, std::set<Rank>> functions;
   std::set<uint64_t> ordinals;
   for (const Status& status : heard.statuses) {
     const OpStatus& op = status.status.comms.at(0).collective;
@@ -223,7 +223,7 @@ TEST(ScenarioRun, AMismatchShowsTwoOperationsAtTheSamePlace) {
     functions[op.function].insert(status.who.rank);
     ordinals.insert(op.ordinal);
   }
-  EXPECT_EQ(functions["AllGather"], std::set<int32_t>{3});
+  EXPECT_EQ(functions["AllGather"], std::set<Rank>{3_rank});
   EXPECT_EQ(functions["AllReduce"].size(), 7u);
   EXPECT_EQ(ordinals.size(), 1u);
 }
@@ -234,34 +234,34 @@ TEST(ScenarioRun, ADeadlockIsACircleOfTwoGroups) {
   const Standstill at(heard);
   EXPECT_EQ(at.waiting.size(), 8u);
   EXPECT_TRUE(at.idle.empty());
-  std::map<int32_t, int32_t> waits_in;  // rank -> size of the group it waits in
+  std::map<Rank, int32_t> waits_in;  // rank -> size of the group it waits in
   for (const Status& status : heard.statuses) {
     for (const CommStatus& comm : status.status.comms) {
       if (comm.collective.state == OpState::kStarted) waits_in[status.who.rank] = comm.size;
     }
   }
-  EXPECT_EQ(waits_in[3], 8) << "the whole job";
-  for (int32_t peer : {1, 5, 7}) EXPECT_EQ(waits_in[peer], 4) << "its gradient group, which waits for it";
+  EXPECT_EQ(waits_in[3_rank], 8) << "the whole job";
+  for (Rank peer : {1_rank, 5_rank, 7_rank}) EXPECT_EQ(waits_in[peer], 4) << "its gradient group, which waits for it";
 }
 
 TEST(ScenarioRun, AStoppedProcessIsToldStopped) {
   const Heard heard(
       scenario_of("steps: 40\njobs: [{tp: 2, pp: 2, dp: 4}]\n"
                   "faults: [{cause: process-paused, rank: 9, from_step: 20}]\n"));
-  EXPECT_EQ(Standstill(heard).stopped, std::set<int32_t>{9});
+  EXPECT_EQ(Standstill(heard).stopped, std::set<Rank>{9_rank});
   EXPECT_EQ(heard.steps.size(), 20u);
   // A long pause is told while it lasts, and is over.
   const Heard pause(
       scenario_of("steps: 40\njobs: [{tp: 2, pp: 2, dp: 4}]\n"
                   "faults: [{cause: process-paused, rank: 9, from_step: 20, steps: 1, severity: 10}]\n"));
-  EXPECT_EQ(Standstill(pause).stopped, std::set<int32_t>{9});
+  EXPECT_EQ(Standstill(pause).stopped, std::set<Rank>{9_rank});
   EXPECT_EQ(pause.steps.size(), 40u);
-  EXPECT_NEAR(static_cast<double>(pause.steps.at(20_step).at(0).duration_ns) / 1e9, 5.5, 0.3);
+  EXPECT_NEAR(static_cast<double>(pause.steps.at(20_step).at(0_rank).duration_ns) / 1e9, 5.5, 0.3);
 }
 
 TEST(ScenarioRun, AnXidKillsItsRankAndIsInTheKernelLog) {
   const Heard heard(scenario_of("steps: 40\njobs: [{tp: 2, dp: 8}]\nfaults: [{cause: xid, rank: 5, from_step: 10}]\n"));
-  EXPECT_TRUE(Standstill(heard).dead.contains(5));
+  EXPECT_TRUE(Standstill(heard).dead.contains(5_rank));
   EXPECT_TRUE(heard.events.contains("gpu.xid"));
 }
 
@@ -279,8 +279,8 @@ TEST(ScenarioRun, LongEvaluationsAreToldAsSuchWithNothingInFlight) {
     for (const CommStatus& comm : status.status.comms) EXPECT_NE(comm.collective.state, OpState::kStarted);
   }
   EXPECT_GT(quiet, 16);
-  EXPECT_NEAR(static_cast<double>(heard.steps.at(9_step).at(3).phase_ns[static_cast<size_t>(Phase::kEval)]) / 1e9, 6,
-              0.1);
+  EXPECT_NEAR(static_cast<double>(heard.steps.at(9_step).at(3_rank).phase_ns[static_cast<size_t>(Phase::kEval)]) / 1e9,
+              6, 0.1);
 }
 
 TEST(ScenarioRun, ANewVersionIsANewAttempt) {
@@ -290,7 +290,7 @@ TEST(ScenarioRun, ANewVersionIsANewAttempt) {
   EXPECT_EQ(heard.step_attempt.at(19_step), 0);
   EXPECT_EQ(heard.step_attempt.at(20_step), 1);
   EXPECT_EQ(heard.versions, (std::set<std::string>{"v1", "v2"}));
-  EXPECT_GT(heard.steps.at(30_step).at(0).duration_ns, heard.steps.at(10_step).at(0).duration_ns * 1.15);
+  EXPECT_GT(heard.steps.at(30_step).at(0_rank).duration_ns, heard.steps.at(10_step).at(0_rank).duration_ns * 1.15);
 }
 
 TEST(ScenarioRun, AnElasticJobComesBackSmaller) {

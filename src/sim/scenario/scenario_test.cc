@@ -68,7 +68,7 @@ TEST(Scenario, EveryFieldIsRead) {
   const ScenarioFault& fault = scenario->faults[0];
   EXPECT_EQ(fault.cause, Cause::kThrottleThermal);
   EXPECT_EQ(fault.target.job, "train");
-  EXPECT_EQ(fault.target.rank, 5);
+  EXPECT_EQ(fault.target.rank, 5_rank);
   EXPECT_EQ(fault.steps, 30);
   EXPECT_EQ(fault.shape, Shape::kPulsed);
   EXPECT_EQ(fault.line, 22);

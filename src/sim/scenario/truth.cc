@@ -132,7 +132,7 @@ std::vector<Truth> truths(const Scenario& scenario) {
     truth.below_notice = cost_of(scenario, fault, *plan) < kNoticeShare;
     const JobShape shape = shape_of(scenario, *plan, 0, plan->dp);
     const Target& target = fault.target;
-    if (target.rank >= 0 || target.host >= 0 || target.stage >= 0 || target.expert >= 0)
+    if (target.rank != kNoRank || target.host >= 0 || target.stage >= 0 || target.expert >= 0)
       truth.ranks = ranks_of(target, shape);
     if (fault.cause == Cause::kNvlinkDegraded) {
       // The link has two ends, and in a ring all of its group wait alike.

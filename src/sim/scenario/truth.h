@@ -15,12 +15,12 @@ namespace lockstep::sim {
 struct Truth {
   std::string job;
   VerdictKind kind = VerdictKind::kSlow;
-  std::vector<int32_t> ranks;  // any of them named first is right; empty: no rank is to blame (a whole job, a leaf)
-  std::vector<Layer> layers;   // any of these
-  std::vector<Cause> causes;   // any of these
-  size_t fault = 0;            // index in the scenario
-  bool below_notice = false;   // so small by its own severity that silence is not counted as a miss in the targets,
-                               // only in the severity curve
+  std::vector<Rank> ranks;    // any of them named first is right; empty: no rank is to blame (a whole job, a leaf)
+  std::vector<Layer> layers;  // any of these
+  std::vector<Cause> causes;  // any of these
+  size_t fault = 0;           // index in the scenario
+  bool below_notice = false;  // so small by its own severity that silence is not counted as a miss in the targets,
+                              // only in the severity curve
 };
 std::vector<Truth> truths(const Scenario& scenario);
 

@@ -23,7 +23,7 @@ bool has(const std::vector<Layer>& layers, Layer layer) {
 TEST(Truth, ASlowGpuIsItsRankAndTheGpuLayerAndNothingElse) {
   const Truth truth = truths_of("{cause: throttle-thermal, rank: 17, severity: 0.3}").front();
   EXPECT_EQ(truth.kind, VerdictKind::kSlow);
-  EXPECT_EQ(truth.ranks, std::vector<int32_t>{17});
+  EXPECT_EQ(truth.ranks, std::vector<Rank>{17_rank});
   EXPECT_EQ(truth.layers, std::vector<Layer>{Layer::kGpu});
   EXPECT_EQ(truth.causes, std::vector<Cause>{Cause::kThrottleThermal});
   EXPECT_FALSE(truth.below_notice);

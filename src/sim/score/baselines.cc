@@ -29,16 +29,16 @@ std::unordered_map<CommId, std::vector<std::pair<size_t, double>>> groups_of(con
   return groups;
 }
 
-int32_t longest_own(const BaselineStep& step) {
+Rank longest_own(const BaselineStep& step) {
   const auto longest = std::max_element(step.ranks.begin(), step.ranks.end(),
                                         [](const auto& a, const auto& b) { return a.own < b.own; });
   return longest->rank;
 }
 
-int32_t longest_collective(const BaselineStep& step) {
-  int32_t rank = -1;
+Rank longest_collective(const BaselineStep& step) {
+  Rank rank = kNoRank;
   int64_t longest = 0;
-  for (const BaselineStep::Rank& entry : step.ranks) {
+  for (const BaselineStep::RankTimes& entry : step.ranks) {
     for (const CommStep& comm : entry.comms) {
       if (comm.p2p || comm.longest_ns <= longest) continue;
       longest = comm.longest_ns;
@@ -48,13 +48,13 @@ int32_t longest_collective(const BaselineStep& step) {
   return rank;
 }
 
-int32_t over_group_median(const BaselineStep& step) {
+Rank over_group_median(const BaselineStep& step) {
   std::vector<std::pair<CommId, const std::vector<std::pair<size_t, double>>*>> in_order;
   const auto groups = groups_of(step);
   for (const auto& [id, members] : groups)
     if (members.size() >= 3) in_order.emplace_back(id, &members);
   std::sort(in_order.begin(), in_order.end());
-  int32_t rank = -1;
+  Rank rank = kNoRank;
   double most = kOverMedian;
   for (const auto& [id, members] : in_order) {
     std::vector<double> own;
@@ -72,7 +72,7 @@ int32_t over_group_median(const BaselineStep& step) {
 
 // Within a group, mass goes from who waits to who makes wait, in proportion to how much shorter a rank's own time in
 // the collective is than the longest. The product of two columns, so a round costs one pass over the members.
-int32_t walk(const BaselineStep& step) {
+Rank walk(const BaselineStep& step) {
   const size_t count = step.ranks.size();
   const auto groups = groups_of(step);
   std::vector<std::vector<std::pair<size_t, double>>> members;
@@ -83,7 +83,7 @@ int32_t walk(const BaselineStep& step) {
   for (CommId id : ids) members.push_back(groups.at(id));
 
   std::vector<double> own, start(count);
-  for (const BaselineStep::Rank& rank : step.ranks) own.push_back(rank.own);
+  for (const BaselineStep::RankTimes& rank : step.ranks) own.push_back(rank.own);
   const double typical = upper_median_of(own);
   double sum = 0;
   for (size_t i = 0; i < count; ++i) sum += start[i] = std::max(0.0, own[i] - typical) + 1e-3 * typical + 1;
@@ -146,10 +146,10 @@ const char* to_text(Rule rule) {
   return "unknown";
 }
 
-int32_t accuse(Rule rule, const BaselineStep& step, bool slow, std::mt19937_64& random) {
-  if (step.ranks.empty()) return -1;
+Rank accuse(Rule rule, const BaselineStep& step, bool slow, std::mt19937_64& random) {
+  if (step.ranks.empty()) return kNoRank;
   if (rule == Rule::kGroupMedian) return over_group_median(step);
-  if (!slow) return -1;
+  if (!slow) return kNoRank;
   switch (rule) {
     case Rule::kSlowestRank:
       return longest_own(step);
@@ -162,7 +162,7 @@ int32_t accuse(Rule rule, const BaselineStep& step, bool slow, std::mt19937_64& 
     case Rule::kGroupMedian:
       break;
   }
-  return -1;
+  return kNoRank;
 }
 
 Baselines::Baselines() = default;
@@ -190,7 +190,7 @@ void Baselines::receive(Signal signal, std::string_view otlp, int64_t) {
       }
       job.world_size = std::max(job.world_size, identity->world_size);
       if (summary->step <= job.closed) continue;
-      BaselineStep::Rank& rank = job.open[summary->step][identity->rank];
+      BaselineStep::RankTimes& rank = job.open[summary->step][identity->rank];
       rank.rank = identity->rank;
       rank.own = static_cast<double>(summary->self_ns);
       rank.duration = static_cast<double>(summary->duration_ns);
@@ -230,21 +230,21 @@ void Baselines::close(const std::string& job_id, Job& job, StepNumber number) {
     const auto [entry, fresh] = job.voting.try_emplace(rule);
     Voting& voting = entry->second;
     if (fresh) voting.random.seed(seed_of(job_id, rule));
-    vote(rule, voting, learned ? accuse(rule, step, slow, voting.random) : -1);
+    vote(rule, voting, learned ? accuse(rule, step, slow, voting.random) : kNoRank);
   }
 }
 
-void Baselines::vote(Rule rule, Voting& voting, int32_t accused) {
+void Baselines::vote(Rule rule, Voting& voting, Rank accused) {
   voting.votes.push_back(accused);
   if (voting.votes.size() > kWindow) voting.votes.pop_front();
-  std::map<int32_t, size_t> count;
+  std::map<Rank, size_t> count;
   size_t cast = 0;
-  for (int32_t vote : voting.votes) {
-    if (vote < 0) continue;
+  for (Rank vote : voting.votes) {
+    if (vote == kNoRank) continue;
     ++count[vote];
     ++cast;
   }
-  int32_t favourite = -1;
+  Rank favourite = kNoRank;
   size_t most = 0;
   for (const auto& [rank, votes] : count) {
     if (votes > most) {
@@ -263,7 +263,7 @@ void Baselines::vote(Rule rule, Voting& voting, int32_t accused) {
     reported.silent = favourite == reported.rank && most >= kSuspect ? 0 : reported.silent + 1;
     if (reported.silent >= static_cast<int>(kWindow)) reported.state = VerdictState::kCleared;
   }
-  if (favourite < 0 || most < kSuspect) return;
+  if (favourite == kNoRank || most < kSuspect) return;
   auto reported = std::find_if(voting.reported.begin(), voting.reported.end(), [&](const Accusation& entry) {
     return entry.rank == favourite && entry.state != VerdictState::kCleared;
   });
@@ -298,8 +298,8 @@ std::string Baselines::verdicts_of(Rule rule, std::string_view job_id) const {
             .field("id", format("%d", reported.serial))
             .field("state", to_text(reported.state))
             .field("kind", to_text(VerdictKind::kSlow))
-            .field("sentence", format("%s: rank %d", to_text(rule), reported.rank));
-        json.key("culprit").begin_object().key("rank").begin_array().number(reported.rank).end_array();
+            .field("sentence", format("%s: rank %d", to_text(rule), reported.rank.value()));
+        json.key("culprit").begin_object().key("rank").begin_array().number(reported.rank.value()).end_array();
         json.field("layer", to_text(reported.layer)).field("cause", to_text(Cause::kNone)).end_object();
         json.key("alternatives").begin_array().end_array().end_object();
       }

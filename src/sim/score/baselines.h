@@ -35,15 +35,15 @@ const char* to_text(Rule rule);
 
 // One step of a job, every rank that told it.
 struct BaselineStep {
-  struct Rank {
-    int32_t rank = 0;
+  struct RankTimes {
+    Rank rank;
     double own = 0, duration = 0;
     std::vector<CommStep> comms;
   };
-  std::vector<Rank> ranks;
+  std::vector<RankTimes> ranks;
 };
-// Whom a rule accuses in one step; -1: nobody. slow: the job is slower than its first steps.
-int32_t accuse(Rule rule, const BaselineStep& step, bool slow, std::mt19937_64& random);
+// Whom a rule accuses in one step; kNoRank: nobody. slow: the job is slower than its first steps.
+Rank accuse(Rule rule, const BaselineStep& step, bool slow, std::mt19937_64& random);
 
 // Reads the bytes once for all rules: one Subject that the requests go to, and a view per rule that answers.
 class Baselines final : public Subject {
@@ -65,27 +65,27 @@ class Baselines final : public Subject {
  private:
   struct Accusation {
     int serial = 0;
-    int32_t rank = -1;
+    Rank rank = kNoRank;
     Layer layer = Layer::kUnknown;
     VerdictState state = VerdictState::kSuspected;
     int silent = 0;  // steps in a row in which the rule did not name it
   };
   struct Voting {
-    std::deque<int32_t> votes;  // of the last kWindow steps; -1: nobody
+    std::deque<Rank> votes;  // of the last kWindow steps; kNoRank: nobody
     std::vector<Accusation> reported;
     std::mt19937_64 random;
   };
   struct Job {
     int64_t attempt = 0;
     int32_t world_size = 0;
-    std::map<StepNumber, std::map<int32_t, BaselineStep::Rank>> open;  // steps that are not complete
-    StepNumber closed = kNoStep;                                       // newest step that was judged
+    std::map<StepNumber, std::map<Rank, BaselineStep::RankTimes>> open;  // steps that are not complete
+    StepNumber closed = kNoStep;                                         // newest step that was judged
     std::vector<double> first_durations;
     size_t seen_steps = 0;
     std::map<Rule, Voting> voting;
   };
   void close(const std::string& job_id, Job& job, StepNumber number);
-  void vote(Rule rule, Voting& voting, int32_t accused);
+  void vote(Rule rule, Voting& voting, Rank accused);
 
   std::map<std::string, Job, std::less<>> jobs_;
 };

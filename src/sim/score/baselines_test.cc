@@ -10,12 +10,12 @@ namespace lockstep::sim {
 namespace {
 
 constexpr int32_t kRanks = 8;
-constexpr int32_t kGuilty = 5;
+constexpr Rank kGuilty{5};
 
 // All in one group: who is late makes the others wait in the collective.
 std::string step_bytes(StepNumber step, double guilty_more) {
   Batch batch;
-  for (int32_t rank = 0; rank < kRanks; ++rank) {
+  for (Rank rank : all_ranks(kRanks)) {
     Identity identity;
     identity.job_id = "job";
     identity.rank = rank;
@@ -30,7 +30,7 @@ std::string step_bytes(StepNumber step, double guilty_more) {
     CommStep comm;
     comm.comm_id = CommId{77};
     comm.size = kRanks;
-    comm.rank_in_comm = rank;
+    comm.rank_in_comm = rank.value();
     comm.count = 1;
     comm.gpu_ns = comm.shortest_ns = comm.longest_ns = summary.comm_ns;
     summary.comms.push_back(comm);
@@ -55,7 +55,7 @@ TEST(Baselines, NameWhoTheirRuleIsAbout) {
     const std::vector<ReadVerdict> verdicts = played(rule, 0.5);
     ASSERT_EQ(verdicts.size(), 1u) << to_text(rule);
     EXPECT_EQ(verdicts[0].state, VerdictState::kConfirmed);
-    EXPECT_EQ(verdicts[0].ranks, std::vector<int32_t>{kGuilty});
+    EXPECT_EQ(verdicts[0].ranks, std::vector<Rank>{kGuilty});
     EXPECT_EQ(verdicts[0].layer, Layer::kGpu);
   }
 }
@@ -63,7 +63,7 @@ TEST(Baselines, NameWhoTheirRuleIsAbout) {
 TEST(Baselines, TheLongestCollectiveIsAVictims) {
   const std::vector<ReadVerdict> verdicts = played(Rule::kLongestCollective, 0.5);
   ASSERT_EQ(verdicts.size(), 1u);
-  EXPECT_NE(verdicts[0].ranks, std::vector<int32_t>{kGuilty});
+  EXPECT_NE(verdicts[0].ranks, std::vector<Rank>{kGuilty});
   EXPECT_EQ(verdicts[0].layer, Layer::kLink);
 }
 

@@ -28,7 +28,7 @@ NextSent steps(int64_t count) {
     if (*step == count) return std::nullopt;
     Identity identity;
     identity.job_id = "job";
-    identity.rank = 0;
+    identity.rank = 0_rank;
     identity.world_size = 1;
     identity.host = "node-0";
     StepSummary summary;
@@ -74,7 +74,7 @@ TEST(Observe, SeesAVerdictAtTheFirstTickAfterTheBytesCame) {
   EXPECT_EQ(seen[0].sightings[0].at_unix_ns, kStartNs + 4 * kSecondNs + 100'000'000 + 250'000'000);
   EXPECT_EQ(seen[0].sightings[0].newest_step, 4_step);
   EXPECT_EQ(seen[0].sightings[1].verdict.state, VerdictState::kConfirmed);
-  EXPECT_EQ(seen[0].sightings[1].verdict.ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(seen[0].sightings[1].verdict.ranks, std::vector<Rank>{3_rank});
   EXPECT_EQ(seen[0].sightings[1].verdict.alternatives, std::vector<std::string>{"rank 9"});
   EXPECT_EQ(seen[0].requests, 10);
   EXPECT_EQ(seen[0].jobs.at("job").newest_step, 9_step);

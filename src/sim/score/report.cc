@@ -8,6 +8,7 @@
 
 #include "base/json_writer.h"
 #include "base/text.h"
+#include "model/rank_text.h"
 
 namespace lockstep::sim {
 namespace {
@@ -41,9 +42,9 @@ std::string rate_text(const Totals& totals) {
   return rate < 0 ? "-" : format("%.1f", rate);
 }
 
-std::string rank_words(const std::vector<int32_t>& ranks) {
+std::string rank_words(const std::vector<Rank>& ranks) {
   if (ranks.empty()) return "no rank";
-  const std::string text = human_ranks({ranks.begin(), ranks.end()}, 4);
+  const std::string text = human_ranks(ranks, 4);
   return (ranks.size() == 1 ? "rank " : "ranks ") + text;
 }
 
@@ -227,7 +228,7 @@ void write_wrong(JsonWriter& json, const char* name, const std::vector<WrongVerd
   json.key(name).begin_array();
   for (const WrongVerdict& wrong : list) {
     json.begin_object().field("job", wrong.job).field("kind", wrong.kind).key("rank").begin_array();
-    for (size_t i = 0; i < std::min<size_t>(wrong.ranks.size(), 16); ++i) json.number(wrong.ranks[i]);
+    for (size_t i = 0; i < std::min<size_t>(wrong.ranks.size(), 16); ++i) json.number(wrong.ranks[i].value());
     json.end_array()
         .field("layer", wrong.layer)
         .field("cause", wrong.cause)

@@ -12,7 +12,7 @@ using testing::MadeUpCase;
 CaseScore named_after(double seconds_after) {
   MadeUpCase made;
   made.slow_gpu();
-  made.saw(40 + seconds_after, "a", VerdictState::kConfirmed, {5});
+  made.saw(40 + seconds_after, "a", VerdictState::kConfirmed, {5_rank});
   return made.score();
 }
 
@@ -59,7 +59,7 @@ TEST(Report, FaultsTooSmallToNoticeCountInTheCurveAlone) {
 
 TEST(Report, FalseVerdictsAreCountedPerThousandHealthyHours) {
   MadeUpCase made;
-  made.saw(20, "a", VerdictState::kConfirmed, {3});
+  made.saw(20, "a", VerdictState::kConfirmed, {3_rank});
   const Totals totals = total({made.score()});
   EXPECT_EQ(totals.wrong_while_healthy, 1);
   EXPECT_NEAR(totals.healthy_hours, 100.0 / 3600, 1e-9);
@@ -69,8 +69,8 @@ TEST(Report, FalseVerdictsAreCountedPerThousandHealthyHours) {
 TEST(Report, ListsEverythingThatWasNotRightWithTheSentenceGiven) {
   MadeUpCase made;
   made.slow_gpu();
-  made.saw(45, "a", VerdictState::kConfirmed, {5}, Layer::kHost);
-  made.saw(50, "b", VerdictState::kConfirmed, {6});
+  made.saw(45, "a", VerdictState::kConfirmed, {5_rank}, Layer::kHost);
+  made.saw(50, "b", VerdictState::kConfirmed, {6_rank});
   const std::vector<std::string> lines = complaints(made.score());
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_NE(lines[0].find("slow-compute on rank 5"), std::string::npos) << lines[0];

@@ -59,7 +59,7 @@ TEST(ScoreCase, OtherAnswersChangeTheScoreAndNothingElse) {
   Answers answers = answers_of(scenario);
   ASSERT_EQ(answers.truths.size(), 1u);
   EXPECT_TRUE(compare(scenario, answers, run.onsets(), observed[0]).faults[0].rank_first);
-  answers.truths[0].ranks = {2};
+  answers.truths[0].ranks = {2_rank};
   const CaseScore renamed = compare(scenario, answers, run.onsets(), observed[0]);
   EXPECT_FALSE(renamed.faults[0].confirmed());
   EXPECT_EQ(renamed.wrong.size(), 1u);

@@ -31,7 +31,7 @@ class MadeUpCase {
     answers_.allowed = [](const std::string&, std::optional<Layer>) { return false; };
   }
 
-  Truth& fault(Cause cause, VerdictKind kind, std::vector<int32_t> ranks, std::vector<Layer> layers, int64_t from_s,
+  Truth& fault(Cause cause, VerdictKind kind, std::vector<Rank> ranks, std::vector<Layer> layers, int64_t from_s,
                int64_t to_s = 0) {
     ScenarioFault fault;
     fault.cause = cause;
@@ -50,10 +50,10 @@ class MadeUpCase {
   }
   // The last fault is a ramp that has acted since then.
   void acted_since(int64_t from_s) { onsets_.back().acted_unix_ns = kStartNs + from_s * kSecondNs; }
-  Truth& slow_gpu() { return fault(Cause::kSlowCompute, VerdictKind::kSlow, {5}, {Layer::kGpu}, 40); }
+  Truth& slow_gpu() { return fault(Cause::kSlowCompute, VerdictKind::kSlow, {5_rank}, {Layer::kGpu}, 40); }
 
-  ReadVerdict& saw(double at_s, std::string id, VerdictState state, std::vector<int32_t> ranks,
-                   Layer layer = Layer::kGpu, VerdictKind kind = VerdictKind::kSlow) {
+  ReadVerdict& saw(double at_s, std::string id, VerdictState state, std::vector<Rank> ranks, Layer layer = Layer::kGpu,
+                   VerdictKind kind = VerdictKind::kSlow) {
     Sighting sighting;
     sighting.at_unix_ns = kStartNs + static_cast<int64_t>(at_s * kSecondNs);
     sighting.job = "job";

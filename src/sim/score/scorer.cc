@@ -33,14 +33,14 @@ std::optional<VerdictKind> kind_group(std::optional<VerdictKind> kind) {
 }
 
 // "rank 12" within a text; -1: none.
-int32_t rank_in(std::string_view text) {
+Rank rank_in(std::string_view text) {
   const size_t at = text.find("rank ");
-  if (at == std::string_view::npos) return -1;
+  if (at == std::string_view::npos) return kNoRank;
   const size_t digits = at + 5;
   size_t end = digits;
   while (end < text.size() && text[end] >= '0' && text[end] <= '9') ++end;
   const std::optional<int64_t> number = parse_int(text.substr(digits, end - digits));
-  return number ? static_cast<int32_t>(*number) : -1;
+  return number ? Rank{static_cast<int32_t>(*number)} : kNoRank;
 }
 
 // All that was seen of one verdict.

@@ -36,7 +36,7 @@ struct FaultScore {
   double severity = 0;
   bool below_notice = false;
   bool has_ranks = false;       // false: no rank is to blame, so none is judged
-  std::vector<int32_t> ranks;   // that are right
+  std::vector<Rank> ranks;      // that are right
   bool began = false;           // it did harm before the run ended
   double detected_s = -1;       // first suspected or confirmed
   int64_t detected_steps = -1;  // steps with harm that had been reported by then
@@ -54,7 +54,7 @@ struct FaultScore {
 
 struct WrongVerdict {
   std::string job, kind, layer, cause, sentence;
-  std::vector<int32_t> ranks;
+  std::vector<Rank> ranks;
   double at_s = 0;  // since the job's first request
   StepNumber step = kNoStep;
   bool while_healthy = false;  // no fault of the job was on

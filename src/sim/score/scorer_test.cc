@@ -12,8 +12,8 @@ using testing::MadeUpCase;
 TEST(Scorer, MeasuresFromTheHarmToTheSuspicionAndToTheVerdict) {
   MadeUpCase made;
   made.slow_gpu();
-  made.saw(43, "a", VerdictState::kSuspected, {5});
-  made.saw(47.5, "a", VerdictState::kConfirmed, {5});
+  made.saw(43, "a", VerdictState::kSuspected, {5_rank});
+  made.saw(47.5, "a", VerdictState::kConfirmed, {5_rank});
   const CaseScore score = made.score();
   ASSERT_EQ(score.faults.size(), 1u);
   const FaultScore& fault = score.faults[0];
@@ -32,21 +32,21 @@ TEST(Scorer, MeasuresFromTheHarmToTheSuspicionAndToTheVerdict) {
 TEST(Scorer, AWrongRankIsAWrongVerdictAndAMissedFault) {
   MadeUpCase made;
   made.slow_gpu();
-  made.saw(45, "a", VerdictState::kConfirmed, {6});
+  made.saw(45, "a", VerdictState::kConfirmed, {6_rank});
   const CaseScore score = made.score();
   EXPECT_FALSE(score.faults[0].detected());
   EXPECT_FALSE(score.faults[0].rank_first);
   EXPECT_FALSE(score.faults[0].layer);
   ASSERT_EQ(score.wrong.size(), 1u);
   EXPECT_FALSE(score.wrong[0].while_healthy);
-  EXPECT_EQ(score.wrong[0].ranks, std::vector<int32_t>{6});
+  EXPECT_EQ(score.wrong[0].ranks, std::vector<Rank>{6_rank});
 }
 
 TEST(Scorer, ARightAnswerAfterAWrongOneIsNotTheFirstAnswer) {
   MadeUpCase made;
   made.slow_gpu();
-  made.saw(45, "a", VerdictState::kConfirmed, {6});
-  made.saw(50, "b", VerdictState::kConfirmed, {5});
+  made.saw(45, "a", VerdictState::kConfirmed, {6_rank});
+  made.saw(50, "b", VerdictState::kConfirmed, {5_rank});
   const CaseScore score = made.score();
   EXPECT_TRUE(score.faults[0].confirmed());
   EXPECT_FALSE(score.faults[0].rank_first);
@@ -57,8 +57,8 @@ TEST(Scorer, ARightAnswerAfterAWrongOneIsNotTheFirstAnswer) {
 TEST(Scorer, AWrongAnswerAfterTheRightOneDoesNotTakeItBack) {
   MadeUpCase made;
   made.slow_gpu();
-  made.saw(45, "a", VerdictState::kConfirmed, {5});
-  made.saw(50, "b", VerdictState::kConfirmed, {6});
+  made.saw(45, "a", VerdictState::kConfirmed, {5_rank});
+  made.saw(50, "b", VerdictState::kConfirmed, {6_rank});
   const CaseScore score = made.score();
   EXPECT_TRUE(score.faults[0].rank_first);
   EXPECT_EQ(score.wrong.size(), 1u);
@@ -67,22 +67,22 @@ TEST(Scorer, AWrongAnswerAfterTheRightOneDoesNotTakeItBack) {
 TEST(Scorer, TheRightRankAmongTheAlternativesOfAWrongVerdictIsTopThree) {
   MadeUpCase made;
   made.slow_gpu();
-  made.saw(45, "a", VerdictState::kConfirmed, {6}).alternatives = {"host of rank 7", "GPU of rank 5", "rank 9"};
+  made.saw(45, "a", VerdictState::kConfirmed, {6_rank}).alternatives = {"host of rank 7", "GPU of rank 5", "rank 9"};
   EXPECT_TRUE(made.score().faults[0].rank_among_three);
   EXPECT_FALSE(made.score().faults[0].rank_first);
 
   MadeUpCase fourth;
   fourth.slow_gpu();
-  fourth.saw(45, "a", VerdictState::kConfirmed, {6}).alternatives = {"rank 7", "rank 8", "rank 5"};
+  fourth.saw(45, "a", VerdictState::kConfirmed, {6_rank}).alternatives = {"rank 7", "rank 8", "rank 5"};
   EXPECT_FALSE(fourth.score().faults[0].rank_among_three);
 }
 
 TEST(Scorer, TheLayerIsThatOfTheFirstConfirmedVerdict) {
   MadeUpCase made;
   made.slow_gpu();
-  made.saw(45, "a", VerdictState::kSuspected, {5}, Layer::kUnknown);
-  made.saw(47, "a", VerdictState::kConfirmed, {5}, Layer::kHost);
-  made.saw(60, "a", VerdictState::kConfirmed, {5}, Layer::kGpu);
+  made.saw(45, "a", VerdictState::kSuspected, {5_rank}, Layer::kUnknown);
+  made.saw(47, "a", VerdictState::kConfirmed, {5_rank}, Layer::kHost);
+  made.saw(60, "a", VerdictState::kConfirmed, {5_rank}, Layer::kGpu);
   const FaultScore fault = made.score().faults[0];
   EXPECT_FALSE(fault.layer);
   EXPECT_EQ(fault.said_layer, "host");
@@ -94,7 +94,7 @@ TEST(Scorer, TheLayerIsThatOfTheFirstConfirmedVerdict) {
 TEST(Scorer, AVerdictFromBeforeTheHarmIsFalseEvenIfTheRankIsHitLater) {
   MadeUpCase made;
   made.slow_gpu();
-  made.saw(20, "a", VerdictState::kConfirmed, {5});
+  made.saw(20, "a", VerdictState::kConfirmed, {5_rank});
   const CaseScore score = made.score();
   ASSERT_EQ(score.wrong.size(), 1u);
   EXPECT_TRUE(score.wrong[0].while_healthy);
@@ -104,13 +104,13 @@ TEST(Scorer, AVerdictFromBeforeTheHarmIsFalseEvenIfTheRankIsHitLater) {
 
 TEST(Scorer, AVerdictLongAfterTheEndIsFalse) {
   MadeUpCase made;
-  made.fault(Cause::kSlowCompute, VerdictKind::kSlow, {5}, {Layer::kGpu}, 20, 30);
-  made.saw(59, "a", VerdictState::kConfirmed, {5});
+  made.fault(Cause::kSlowCompute, VerdictKind::kSlow, {5_rank}, {Layer::kGpu}, 20, 30);
+  made.saw(59, "a", VerdictState::kConfirmed, {5_rank});
   EXPECT_TRUE(made.score().faults[0].confirmed());
 
   MadeUpCase late;
-  late.fault(Cause::kSlowCompute, VerdictKind::kSlow, {5}, {Layer::kGpu}, 20, 30);
-  late.saw(61, "a", VerdictState::kConfirmed, {5});
+  late.fault(Cause::kSlowCompute, VerdictKind::kSlow, {5_rank}, {Layer::kGpu}, 20, 30);
+  late.saw(61, "a", VerdictState::kConfirmed, {5_rank});
   EXPECT_FALSE(late.score().faults[0].confirmed());
   ASSERT_EQ(late.score().wrong.size(), 1u);
   EXPECT_TRUE(late.score().wrong[0].while_healthy);
@@ -119,11 +119,11 @@ TEST(Scorer, AVerdictLongAfterTheEndIsFalse) {
 TEST(Scorer, ASecondVerdictForTheSameFaultIsRepeated) {
   MadeUpCase made;
   made.slow_gpu();
-  made.saw(45, "a", VerdictState::kConfirmed, {5});
-  made.saw(50, "a", VerdictState::kCleared, {5});
-  made.saw(55, "b", VerdictState::kSuspected, {5});
-  made.saw(56, "b", VerdictState::kConfirmed, {5});
-  made.saw(57, "c", VerdictState::kConfirmed, {5}, Layer::kSoftware,
+  made.saw(45, "a", VerdictState::kConfirmed, {5_rank});
+  made.saw(50, "a", VerdictState::kCleared, {5_rank});
+  made.saw(55, "b", VerdictState::kSuspected, {5_rank});
+  made.saw(56, "b", VerdictState::kConfirmed, {5_rank});
+  made.saw(57, "c", VerdictState::kConfirmed, {5_rank}, Layer::kSoftware,
            VerdictKind::kHang);  // another kind, the same culprit
   const CaseScore score = made.score();
   EXPECT_EQ(score.faults[0].repeated, 2);
@@ -134,14 +134,14 @@ TEST(Scorer, ASecondVerdictForTheSameFaultIsRepeated) {
 TEST(Scorer, AnotherKindDoesNotNameAFault) {
   MadeUpCase made;
   made.slow_gpu();
-  made.saw(45, "a", VerdictState::kConfirmed, {5}, Layer::kSoftware, VerdictKind::kHang);
+  made.saw(45, "a", VerdictState::kConfirmed, {5_rank}, Layer::kSoftware, VerdictKind::kHang);
   EXPECT_FALSE(made.score().faults[0].detected());
 }
 
 TEST(Scorer, WrongSuspicionsAreCountedApart) {
   MadeUpCase made;
-  made.saw(20, "a", VerdictState::kSuspected, {3});
-  made.saw(24, "a", VerdictState::kCleared, {3});
+  made.saw(20, "a", VerdictState::kSuspected, {3_rank});
+  made.saw(24, "a", VerdictState::kCleared, {3_rank});
   const CaseScore score = made.score();
   EXPECT_TRUE(score.wrong.empty());
   EXPECT_EQ(score.wrong_suspicions.size(), 1u);
@@ -150,7 +150,7 @@ TEST(Scorer, WrongSuspicionsAreCountedApart) {
 
 TEST(Scorer, AVerdictThatIsOnlyEverSeenClearedAccusesNobody) {
   MadeUpCase made;
-  made.saw(20, "a", VerdictState::kCleared, {3});
+  made.saw(20, "a", VerdictState::kCleared, {3_rank});
   EXPECT_TRUE(made.score().wrong.empty());
   EXPECT_TRUE(made.score().wrong_suspicions.empty());
 }
@@ -158,36 +158,36 @@ TEST(Scorer, AVerdictThatIsOnlyEverSeenClearedAccusesNobody) {
 TEST(Scorer, AVerdictThatMovesToAnInnocentRankIsWrongToo) {
   MadeUpCase made;
   made.slow_gpu();
-  made.saw(45, "a", VerdictState::kConfirmed, {5});
-  made.saw(60, "a", VerdictState::kConfirmed, {6});
-  made.saw(61, "a", VerdictState::kConfirmed, {7});
+  made.saw(45, "a", VerdictState::kConfirmed, {5_rank});
+  made.saw(60, "a", VerdictState::kConfirmed, {6_rank});
+  made.saw(61, "a", VerdictState::kConfirmed, {7_rank});
   const CaseScore score = made.score();
   EXPECT_TRUE(score.faults[0].rank_first);
   EXPECT_EQ(score.wrong.size(), 1u);  // one verdict, one mistake
 }
 
 TEST(Scorer, AFaultOfNoRankIsNamedByItsLayerOrByAccusingNobody) {
-  const auto leaf = [](std::vector<int32_t> ranks, Layer layer) {
+  const auto leaf = [](std::vector<Rank> ranks, Layer layer) {
     MadeUpCase made;
     made.fault(Cause::kCongestion, VerdictKind::kSlow, {}, {Layer::kSwitch, Layer::kLink}, 40);
     made.saw(45, "a", VerdictState::kConfirmed, std::move(ranks), layer);
     return made.score();
   };
   EXPECT_TRUE(leaf({}, Layer::kSwitch).faults[0].layer);
-  EXPECT_TRUE(leaf({12}, Layer::kLink).faults[0].layer);
+  EXPECT_TRUE(leaf({12_rank}, Layer::kLink).faults[0].layer);
   EXPECT_TRUE(leaf({}, Layer::kSoftware).faults[0].confirmed());
   EXPECT_FALSE(leaf({}, Layer::kSoftware).faults[0].layer);
-  EXPECT_FALSE(leaf({12}, Layer::kGpu).faults[0].confirmed());
-  EXPECT_EQ(leaf({12}, Layer::kGpu).wrong.size(), 1u);
+  EXPECT_FALSE(leaf({12_rank}, Layer::kGpu).faults[0].confirmed());
+  EXPECT_EQ(leaf({12_rank}, Layer::kGpu).wrong.size(), 1u);
   EXPECT_FALSE(leaf({}, Layer::kSwitch).faults[0].has_ranks);
 }
 
 TEST(Scorer, TwoFaultsGetAVerdictEach) {
   MadeUpCase made;
   made.slow_gpu();
-  made.fault(Cause::kDataLoader, VerdictKind::kSlow, {20, 21}, {Layer::kInput}, 50);
-  made.saw(45, "a", VerdictState::kConfirmed, {5});
-  made.saw(58, "b", VerdictState::kConfirmed, {21}, Layer::kInput);
+  made.fault(Cause::kDataLoader, VerdictKind::kSlow, {20_rank, 21_rank}, {Layer::kInput}, 50);
+  made.saw(45, "a", VerdictState::kConfirmed, {5_rank});
+  made.saw(58, "b", VerdictState::kConfirmed, {21_rank}, Layer::kInput);
   const CaseScore score = made.score();
   EXPECT_TRUE(score.faults[0].rank_first && score.faults[0].layer);
   EXPECT_TRUE(score.faults[1].rank_first && score.faults[1].layer);
@@ -199,13 +199,13 @@ TEST(Scorer, TwoFaultsGetAVerdictEach) {
 TEST(Scorer, WhatTheTruthAllowsIsNotWrong) {
   MadeUpCase made;
   made.allow(Layer::kWorkload);
-  made.saw(30, "a", VerdictState::kConfirmed, {3}, Layer::kWorkload);
+  made.saw(30, "a", VerdictState::kConfirmed, {3_rank}, Layer::kWorkload);
   EXPECT_TRUE(made.score().wrong.empty());
   EXPECT_EQ(made.score().allowed, 1);
 
   MadeUpCase hardware;
   hardware.allow(Layer::kWorkload);
-  hardware.saw(30, "a", VerdictState::kConfirmed, {3}, Layer::kGpu);
+  hardware.saw(30, "a", VerdictState::kConfirmed, {3_rank}, Layer::kGpu);
   EXPECT_EQ(hardware.score().wrong.size(), 1u);
 }
 
@@ -213,7 +213,7 @@ TEST(Scorer, ARampThatIsNamedBeforeItDoesHarmIsNamedAtOnce) {
   MadeUpCase made;
   made.slow_gpu();
   made.acted_since(30);
-  made.saw(35, "a", VerdictState::kConfirmed, {5});
+  made.saw(35, "a", VerdictState::kConfirmed, {5_rank});
   const CaseScore score = made.score();
   EXPECT_TRUE(score.faults[0].rank_first);
   EXPECT_DOUBLE_EQ(score.faults[0].detected_s, 0);
@@ -224,7 +224,7 @@ TEST(Scorer, ARampThatIsNamedBeforeItDoesHarmIsNamedAtOnce) {
 
 TEST(Scorer, AFaultThatDidNoHarmIsNotMissed) {
   MadeUpCase made;
-  made.fault(Cause::kSlowCompute, VerdictKind::kSlow, {5}, {Layer::kGpu}, -1000);  // began_unix_ns becomes 0
+  made.fault(Cause::kSlowCompute, VerdictKind::kSlow, {5_rank}, {Layer::kGpu}, -1000);  // began_unix_ns becomes 0
   const CaseScore score = made.score();
   EXPECT_FALSE(score.faults[0].began);
   EXPECT_DOUBLE_EQ(score.healthy_s, 100);

@@ -169,9 +169,9 @@ WarningCase judge_warnings(const Scenario& scenario, const std::vector<ScenarioR
       const JobPlan* plan = find_job(scenario, fault.target.job);
       if (plan == nullptr || onsets[i].began_unix_ns == 0 || !warns_of(warning.cause, fault.cause)) continue;
       const JobShape shape = shape_of(scenario, *plan, 0, plan->dp);
-      const std::vector<int32_t> ranks = ranks_of(fault.target, shape);
+      const std::vector<Rank> ranks = ranks_of(fault.target, shape);
       const bool here = std::any_of(ranks.begin(), ranks.end(),
-                                    [&](int32_t rank) { return is_there(warning, identity_of(shape, rank)); });
+                                    [&](Rank rank) { return is_there(warning, identity_of(shape, rank)); });
       if (!here) continue;
       const double left_s = static_cast<double>(onsets[i].began_unix_ns - warning.raised_unix_ns) / 1e9;
       score.fault = static_cast<int32_t>(i);

@@ -25,7 +25,7 @@ struct MadeUp {
     plan.tp = 8;
     plan.dp = 2;
     scenario.jobs.push_back(plan);
-    for (auto [cause, rank] : {std::pair{Cause::kEcc, 5}, std::pair{Cause::kLinkFlap, 12}}) {
+    for (auto [cause, rank] : {std::pair{Cause::kEcc, 5_rank}, std::pair{Cause::kLinkFlap, 12_rank}}) {
       ScenarioFault fault;
       fault.cause = cause;
       fault.target.job = "job";
@@ -35,7 +35,7 @@ struct MadeUp {
     }
     shape = shape_of(scenario, scenario.jobs[0], 0, 2);
   }
-  SeenWarning gpu(int32_t rank, int64_t at_s, double horizon_s, Cause cause = Cause::kEcc) const {
+  SeenWarning gpu(Rank rank, int64_t at_s, double horizon_s, Cause cause = Cause::kEcc) const {
     SeenWarning warning;
     const Identity identity = identity_of(shape, rank);
     warning.host = identity.host;
@@ -46,7 +46,7 @@ struct MadeUp {
     warning.horizon_s = horizon_s;
     return warning;
   }
-  SeenWarning adapter(int32_t rank, int64_t at_s, double horizon_s) const {
+  SeenWarning adapter(Rank rank, int64_t at_s, double horizon_s) const {
     SeenWarning warning = gpu(rank, at_s, horizon_s, Cause::kNicDegraded);
     warning.gpu_uuid.clear();
     warning.device = format("mlx5_%d", rank % 8);
@@ -61,13 +61,13 @@ struct MadeUp {
 TEST(WarningScore, AWarningComesTrueWithinItsHorizonLaterOrNotAtAll) {
   MadeUp made;
   const WarningCase judged = made.judge({
-      made.gpu(5, 3000, 1500),                           // in time
-      made.gpu(5, 1000, 1500),                           // the fault came after its horizon
-      made.gpu(5, 3500, 9000, Cause::kThrottleThermal),  // another cause
-      made.gpu(6, 3000, 9000),                           // another GPU
-      made.gpu(5, 4100, 9000),                           // it is there already
-      made.adapter(12, 3400, 9000),                      // a flapping link is warned of as a bad one
-      made.adapter(13, 3400, 9000),                      // another adapter
+      made.gpu(5_rank, 3000, 1500),                           // in time
+      made.gpu(5_rank, 1000, 1500),                           // the fault came after its horizon
+      made.gpu(5_rank, 3500, 9000, Cause::kThrottleThermal),  // another cause
+      made.gpu(6_rank, 3000, 9000),                           // another GPU
+      made.gpu(5_rank, 4100, 9000),                           // it is there already
+      made.adapter(12_rank, 3400, 9000),                      // a flapping link is warned of as a bad one
+      made.adapter(13_rank, 3400, 9000),                      // another adapter
   });
   std::vector<Outcome> outcomes;
   for (const WarningScore& score : judged.warnings) outcomes.push_back(score.outcome);
@@ -87,7 +87,7 @@ TEST(WarningScore, AWarningComesTrueWithinItsHorizonLaterOrNotAtAll) {
 TEST(WarningScore, AFaultWithoutAWarningIsNotWarnedOfAndOneThatNeverCameDoesNotCount) {
   MadeUp made;
   made.onsets[1] = {};
-  const WarningCase judged = made.judge({made.adapter(12, 3400, 9000)});
+  const WarningCase judged = made.judge({made.adapter(12_rank, 3400, 9000)});
   EXPECT_EQ(judged.warnings[0].outcome, Outcome::kNothing);
   EXPECT_EQ(judged.faults[0].warned_s, -1);
   EXPECT_FALSE(judged.faults[1].began);
@@ -98,9 +98,10 @@ TEST(WarningScore, SaysWhichCameToNothingWhereSignsDidRise) {
   MadeUp made;
   FalseSign sign;
   sign.of.cause = Cause::kEcc;
-  sign.of.target = {.job = "job", .rank = 7};
+  sign.of.target = {.job = "job", .rank = 7_rank};
   made.scenario.signs.push_back(sign);
-  const WarningCase judged = made.judge({made.gpu(7, 3000, 9000), made.gpu(8, 3000, 9000), made.gpu(5, 3000, 9000)});
+  const WarningCase judged =
+      made.judge({made.gpu(7_rank, 3000, 9000), made.gpu(8_rank, 3000, 9000), made.gpu(5_rank, 3000, 9000)});
   EXPECT_TRUE(judged.warnings[0].false_sign);
   EXPECT_FALSE(judged.warnings[1].false_sign);
   EXPECT_FALSE(judged.warnings[2].false_sign);

@@ -260,7 +260,8 @@ uint64_t EventFusion::key_of(const KernelLine& line, const KernelRecord& record,
     key = mix(key, line.process);
   }
   // Of two lines that tell of one thing, one may name a process or group and the other none.
-  if (owner != nullptr && line.alike_by_text) key = mix(mix(key, owner->job_id), static_cast<uint64_t>(owner->rank));
+  if (owner != nullptr && line.alike_by_text)
+    key = mix(mix(key, owner->job_id), static_cast<uint64_t>(owner->rank.value()));
   return key;
 }
 

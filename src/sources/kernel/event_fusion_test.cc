@@ -19,7 +19,7 @@ using kernel_test::tick_at;
 constexpr const char* kGpu0 = "GPU-00000000-aaaa";
 constexpr const char* kGpu1 = "GPU-11111111-bbbb";
 
-Owner owner(const std::string& job, int32_t rank) {
+Owner owner(const std::string& job, Rank rank) {
   Owner of;
   of.job_id = job;
   of.rank = rank;
@@ -36,9 +36,9 @@ OwnerTable two_gpus() {
   info.uuid = kGpu1;
   info.pci = "0000:5d:00.0";
   owners.gpus.push_back(info);
-  owners.processes[1234] = owner("llama", 3);
-  owners.by_gpu[kGpu0] = owner("llama", 2);
-  owners.by_gpu[kGpu1] = owner("qwen", 7);
+  owners.processes[1234] = owner("llama", 3_rank);
+  owners.by_gpu[kGpu0] = owner("llama", 2_rank);
+  owners.by_gpu[kGpu1] = owner("qwen", 7_rank);
   return owners;
 }
 
@@ -115,7 +115,7 @@ TEST(EventFusion, ALineAndItsNumberAreOneEvent) {
   EXPECT_EQ(events[0].pid, 1234);
   EXPECT_EQ(events[0].process, "python");
   EXPECT_EQ(events[0].job_id, "llama");
-  EXPECT_EQ(events[0].rank, 3);
+  EXPECT_EQ(events[0].rank, 3_rank);
   EXPECT_EQ(events[0].count, 1);
   EXPECT_EQ(events[0].severity, EventSeverity::kApp);
   EXPECT_EQ(events[0].time_unix_ns, kUnix);
@@ -156,7 +156,7 @@ TEST(EventFusion, WhatTheDriverAloneTellsIsToldWithItsMeaning) {
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].source, "driver");
   EXPECT_EQ(events[0].job_id, "qwen");
-  EXPECT_EQ(events[0].rank, 7);
+  EXPECT_EQ(events[0].rank, 7_rank);
   EXPECT_EQ(events[0].severity, EventSeverity::kCritical);
   EXPECT_FALSE(events[0].meaning.empty());
 }
@@ -405,7 +405,7 @@ TEST(EventFusion, TheOtherJobsFaultIsToldAtOnceAndSuspectsTheHardware) {
     EXPECT_EQ(events[0].severity, EventSeverity::kApp);
     node.write(xid("0000:1b:00", code, "pid=1234, name=python, fault"), 5);  // the same job again is no reason
     EXPECT_TRUE(node.at(5).empty());
-    node.owners.processes[5678] = owner("qwen", 0);
+    node.owners.processes[5678] = owner("qwen", 0_rank);
     node.write(xid("0000:1b:00", code, "pid=5678, name=python, fault"), 10);
     events = node.at(10);
     ASSERT_EQ(events.size(), 1u);
@@ -454,7 +454,7 @@ TEST(EventFusion, NvLink5IsToldPerLinkWithItsSubUnit) {
 
 TEST(EventFusion, AnOomKillIsOneEventWithTheJobOfItsVictim) {
   Node node;
-  node.owners.processes[99] = owner("4711", 5);
+  node.owners.processes[99] = owner("4711", 5_rank);
   const auto kill = [&](int pid, const char* name) {
     node.write(
         format("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/slurm/uid_1/job_4711/step_0,"
@@ -469,11 +469,11 @@ TEST(EventFusion, AnOomKillIsOneEventWithTheJobOfItsVictim) {
   const NodeEvent& python = events[0].pid == 99 ? events[0] : events[1];
   const NodeEvent& loader = events[0].pid == 99 ? events[1] : events[0];
   EXPECT_EQ(python.job_id, "4711");
-  EXPECT_EQ(python.rank, 5);
+  EXPECT_EQ(python.rank, 5_rank);
   EXPECT_EQ(python.count, 1);
   EXPECT_EQ(python.text.substr(0, 9), "oom-kill:");
   EXPECT_EQ(loader.job_id, "4711");
-  EXPECT_EQ(loader.rank, -1);
+  EXPECT_EQ(loader.rank, kNoRank);
   EXPECT_EQ(node.reading("lockstep_kernel_events_total", "host.oom_kill"), 2);
 }
 

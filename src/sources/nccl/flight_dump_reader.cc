@@ -6,6 +6,7 @@
 #include "base/pickle_reader.h"
 #include "base/text.h"
 #include "model/events.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -87,11 +88,11 @@ DumpOp op_of(PickleValue entry) {
 }
 
 // "[0, 1]" as PyTorch writes them, or a list.
-std::vector<int32_t> members_of(PickleValue value) {
-  std::vector<int32_t> ranks;
+std::vector<Rank> members_of(PickleValue value) {
+  std::vector<Rank> ranks;
   auto add = [&](std::optional<int64_t> rank) {
     if (rank && *rank >= 0 && *rank <= INT32_MAX && ranks.size() < kGroupRanksMax)
-      ranks.push_back(static_cast<int32_t>(*rank));
+      ranks.push_back(Rank{static_cast<int32_t>(*rank)});
   };
   if (std::optional<std::string_view> text = value.text()) {
     std::string_view list = trim(*text);
@@ -179,7 +180,7 @@ Result<FlightDump> read_flight_dump(std::string bytes_untrusted) {
   }
   for (const auto& [name, collected] : by_name) {
     DumpGroup group{.name = as_one_line(name), .desc = collected.desc};
-    const std::vector<int32_t> members = members_of(collected.config["ranks"]);
+    const std::vector<Rank> members = members_of(collected.config["ranks"]);
     group.size = static_cast<int64_t>(members.size());
     group.ranks = ranks_text(members);
     if (group.ranks.size() > kDumpRanksTextMax) group.ranks.clear();
@@ -210,12 +211,12 @@ Result<FlightDump> read_flight_dump(std::string bytes_untrusted) {
   return dump;
 }
 
-std::optional<int32_t> rank_of_dump(std::string_view file) {
+std::optional<Rank> rank_of_dump(std::string_view file) {
   size_t begin = file.size();
   while (begin > 0 && file[begin - 1] >= '0' && file[begin - 1] <= '9') --begin;
   const std::optional<int64_t> rank = parse_int(file.substr(begin));
   if (!rank || *rank > 10'000'000) return std::nullopt;
-  return static_cast<int32_t>(*rank);
+  return Rank{static_cast<int32_t>(*rank)};
 }
 
 }  // namespace lockstep

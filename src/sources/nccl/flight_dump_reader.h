@@ -22,6 +22,6 @@ inline constexpr size_t kFlightDumpValuesMax = 2'000'000;
 // time_unix_ns and file are the caller's to fill in.
 Result<FlightDump> read_flight_dump(std::string bytes_untrusted);
 // The rank that a dump's name ends with; nullopt: it ends with no number.
-std::optional<int32_t> rank_of_dump(std::string_view file);
+std::optional<Rank> rank_of_dump(std::string_view file);
 
 }  // namespace lockstep

@@ -102,7 +102,7 @@ TEST(FlightDump, AnotherPickleIsNotTakenForOne) {
 }
 
 TEST(FlightDump, TheNameEndsWithTheRank) {
-  EXPECT_EQ(rank_of_dump("/tmp/nccl_trace_rank_12"), 12);
+  EXPECT_EQ(rank_of_dump("/tmp/nccl_trace_rank_12"), 12_rank);
   EXPECT_EQ(rank_of_dump("trace_"), std::nullopt);
   EXPECT_EQ(rank_of_dump("trace_99999999999999999999"), std::nullopt);
 }

@@ -951,8 +951,8 @@ TEST_F(RankAssemblerTest, GroupsAreGivenOnceAndWhatIsNoneIsCounted) {
   assembler.end_drain(0, 0);
   std::vector<CommGroup> groups = assembler.take_groups();
   ASSERT_EQ(groups.size(), 2u);
-  EXPECT_EQ(groups[0], (CommGroup{"tp", {0, 1, 2, 3}}));
-  EXPECT_EQ(groups[1], (CommGroup{"dp", {0, 4, 8, 12}}));
+  EXPECT_EQ(groups[0], (CommGroup{"tp", {0_rank, 1_rank, 2_rank, 3_rank}}));
+  EXPECT_EQ(groups[1], (CommGroup{"dp", {0_rank, 4_rank, 8_rank, 12_rank}}));
   EXPECT_EQ(assembler.malformed(), 6u);
   EXPECT_TRUE(assembler.take_groups().empty());
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "model/rank_text.h"
 #include "sources/nccl/rank_assembler.h"
 
 namespace lockstep {
@@ -139,7 +140,7 @@ void RankAssembler::apply_group(const std::string& text) {
     ++malformed_;
     return;
   }
-  Result<std::vector<int32_t>> ranks = ranks_from_text(std::string_view(text).substr(tab + 1), kGroupRanksMax);
+  Result<std::vector<Rank>> ranks = ranks_from_text(std::string_view(text).substr(tab + 1), kGroupRanksMax);
   if (!ranks.ok() || ranks->empty() || reported_groups_.size() >= kUnreportedMax) {
     ++malformed_;
     return;

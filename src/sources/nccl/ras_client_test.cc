@@ -146,7 +146,7 @@ TEST(RasClient, AsksForJsonAndReadsIt) {
   EXPECT_TRUE(report->counts_reported);
   EXPECT_EQ(report->nccl_version, "2.30.7");
   ASSERT_EQ(report->comms.size(), 1u);
-  EXPECT_EQ(report->comms[0].mismatches[0].groups[0].ranks, std::vector<int32_t>{1});
+  EXPECT_EQ(report->comms[0].mismatches[0].groups[0].ranks_in_comm, std::vector<int32_t>{1});
   EXPECT_EQ(server.heard(), "CLIENT PROTOCOL 2\nTIMEOUT 4\nSET FORMAT json\nVERBOSE STATUS\n");
 }
 

@@ -57,7 +57,7 @@ void add_mismatch(RasComm& comm, size_t function) {
   bool named = function < kRasFunctions.size();
   std::map<uint64_t, std::vector<int32_t>> ranks_by_count;
   for (const RasRank& rank : comm.ranks)
-    ranks_by_count[named ? rank.counts.by_function[function] : rank.counts.other].push_back(rank.rank);
+    ranks_by_count[named ? rank.counts.by_function[function] : rank.counts.other].push_back(rank.rank_in_comm);
   if (ranks_by_count.size() < 2) return;
   RasMismatch mismatch{named ? kRasFunctions[function] : Function::kUnknown, {}};
   for (auto& [count, ranks] : ranks_by_count) {
@@ -131,8 +131,8 @@ class JsonReport {
   }
 
   void read_peer(const JsonValue& value, int64_t comm_size, RasPeer& peer) {
-    integer(value, "rank", peer.rank, 0, comm_size - 1);
-    if (peer.rank < 0) wrong("no rank");
+    integer(value, "rank", peer.rank_in_comm, 0, comm_size - 1);
+    if (peer.rank_in_comm < 0) wrong("no rank");
     string(value, "host", peer.host);
     integer(value, "pid", peer.pid, -1, INT32_MAX);
     integer(value, "cuda_dev", peer.cuda_dev, -1, INT32_MAX);

@@ -38,9 +38,9 @@ struct RasCounts {
 };
 
 struct RasPeer {
-  int32_t rank = -1;  // in the communicator
-  std::string host;   // an IP address; "unknown" or empty where NCCL has no address
-  int32_t pid = -1;   // -1: not told
+  int32_t rank_in_comm = -1;
+  std::string host;  // an IP address; "unknown" or empty where NCCL has no address
+  int32_t pid = -1;  // -1: not told
   int32_t cuda_dev = -1;
   int32_t nvml_dev = -1;
 };
@@ -63,7 +63,7 @@ struct RasMissingRank : RasPeer {
 struct RasCountGroup {
   uint64_t launched = 0;
   int64_t ranks_count = 0;
-  std::vector<int32_t> ranks;  // text leaves the majority unnamed: then fewer than ranks_count
+  std::vector<int32_t> ranks_in_comm;  // text leaves the majority unnamed: then fewer than ranks_count
 };
 
 // Ranks of one communicator that have not launched the same number of operations.

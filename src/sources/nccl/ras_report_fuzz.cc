@@ -13,7 +13,7 @@ void check(bool holds) {
 }
 
 void check_peer(const RasPeer& peer, const RasComm& comm) {
-  check(peer.rank >= 0 && peer.rank < (comm.size > 0 ? comm.size : kRasCommSizeMax));
+  check(peer.rank_in_comm >= 0 && peer.rank_in_comm < (comm.size > 0 ? comm.size : kRasCommSizeMax));
   check(peer.pid >= -1 && peer.host.size() <= kRasStringMax && !has_control_characters(peer.host));
 }
 

@@ -112,7 +112,7 @@ TEST(RasJson, TellsEveryRankAndWhoIsBehind) {
   EXPECT_EQ(comm.size, 4);
   ASSERT_EQ(comm.ranks.size(), 4u);
   const RasRank& third = comm.ranks[2];
-  EXPECT_EQ(third.rank, 2);
+  EXPECT_EQ(third.rank_in_comm, 2);
   EXPECT_EQ(third.host, "10.0.0.2");
   EXPECT_EQ(third.pid, 4002);
   EXPECT_EQ(third.cuda_dev, 0);
@@ -123,10 +123,10 @@ TEST(RasJson, TellsEveryRankAndWhoIsBehind) {
   EXPECT_EQ(comm.mismatches[0].function, Function::kAllReduce);
   ASSERT_EQ(comm.mismatches[0].groups.size(), 2u);
   EXPECT_EQ(comm.mismatches[0].groups[0].launched, 41u);
-  EXPECT_EQ(comm.mismatches[0].groups[0].ranks, std::vector<int32_t>{2});
+  EXPECT_EQ(comm.mismatches[0].groups[0].ranks_in_comm, std::vector<int32_t>{2});
   EXPECT_EQ(comm.mismatches[0].groups[1].launched, 42u);
   EXPECT_EQ(comm.mismatches[0].groups[1].ranks_count, 3);
-  EXPECT_EQ(comm.mismatches[0].groups[1].ranks, (std::vector<int32_t>{0, 1, 3}));
+  EXPECT_EQ(comm.mismatches[0].groups[1].ranks_in_comm, (std::vector<int32_t>{0, 1, 3}));
 }
 
 TEST(RasJson, ReadsWhatAStatusSays) {
@@ -161,7 +161,7 @@ TEST(RasJson, ReadsMissingRanksWithAndWithoutTheComma) {
     const RasComm& comm = report->comms[0];
     EXPECT_EQ(comm.ranks.size(), 2u);
     ASSERT_EQ(comm.missing.size(), 2u);
-    EXPECT_EQ(comm.missing[0].rank, 2);
+    EXPECT_EQ(comm.missing[0].rank_in_comm, 2);
     EXPECT_EQ(comm.missing[0].pid, 4003);
     EXPECT_EQ(comm.missing[0].nvml_dev, 1);
     EXPECT_TRUE(comm.missing[0].unresponsive);
@@ -197,7 +197,7 @@ TEST(RasJson, PassesOverWhatItDoesNotKnow) {
   EXPECT_EQ(report->comms[0].ranks[0].counts.launched(), 63u);
   ASSERT_EQ(report->comms[0].mismatches.size(), 1u) << "a function without a name here can be out of step as well";
   EXPECT_EQ(report->comms[0].mismatches[0].function, Function::kUnknown);
-  EXPECT_EQ(report->comms[0].mismatches[0].groups[0].ranks, std::vector<int32_t>{1});
+  EXPECT_EQ(report->comms[0].mismatches[0].groups[0].ranks_in_comm, std::vector<int32_t>{1});
 }
 
 TEST(RasJson, NeedsLittle) {
@@ -347,21 +347,22 @@ TEST(RasText, NamesTheCommunicatorInTroubleAndItsOutliers) {
   EXPECT_EQ(comm.size, 8);
 
   ASSERT_EQ(comm.missing.size(), 3u);
-  EXPECT_EQ(comm.missing[0].rank, 3);
+  EXPECT_EQ(comm.missing[0].rank_in_comm, 3);
   EXPECT_TRUE(comm.missing[0].unresponsive);
   EXPECT_TRUE(comm.missing[0].considered_dead);
-  EXPECT_EQ(comm.missing[1].rank, 7);
+  EXPECT_EQ(comm.missing[1].rank_in_comm, 7);
   EXPECT_EQ(comm.missing[1].pid, 4009);
   EXPECT_EQ(comm.missing[1].host, "10.0.0.2");
   EXPECT_EQ(comm.missing[1].cuda_dev, 3);
   EXPECT_EQ(comm.missing[1].nvml_dev, 7);
   EXPECT_TRUE(comm.missing[1].unresponsive);
   EXPECT_FALSE(comm.missing[1].considered_dead);
-  EXPECT_EQ(comm.missing[2].rank, 4);
+  EXPECT_EQ(comm.missing[2].rank_in_comm, 4);
   EXPECT_FALSE(comm.missing[2].unresponsive) << "it answered, without this communicator";
 
   std::map<int, const RasRank*> ranks;
-  for (const RasRank& rank : comm.ranks) EXPECT_TRUE(ranks.emplace(rank.rank, &rank).second) << rank.rank;
+  for (const RasRank& rank : comm.ranks)
+    EXPECT_TRUE(ranks.emplace(rank.rank_in_comm, &rank).second) << rank.rank_in_comm;
   ASSERT_EQ(ranks.size(), 5u);
   EXPECT_EQ(ranks.at(1)->async_error, 6);
   EXPECT_EQ(ranks.at(1)->pid, 4001);
@@ -375,14 +376,14 @@ TEST(RasText, NamesTheCommunicatorInTroubleAndItsOutliers) {
   EXPECT_EQ(all_reduce.function, Function::kAllReduce);
   ASSERT_EQ(all_reduce.groups.size(), 3u);
   EXPECT_EQ(all_reduce.groups[0].launched, 0u);
-  EXPECT_EQ(all_reduce.groups[0].ranks, std::vector<int32_t>{5});
+  EXPECT_EQ(all_reduce.groups[0].ranks_in_comm, std::vector<int32_t>{5});
   EXPECT_EQ(all_reduce.groups[1].launched, 41u);
-  EXPECT_EQ(all_reduce.groups[1].ranks, (std::vector<int32_t>{2, 6}));
+  EXPECT_EQ(all_reduce.groups[1].ranks_in_comm, (std::vector<int32_t>{2, 6}));
   EXPECT_EQ(all_reduce.groups[2].launched, 42u);
   EXPECT_EQ(all_reduce.groups[2].ranks_count, 3);
-  EXPECT_TRUE(all_reduce.groups[2].ranks.empty()) << "the majority is not named";
+  EXPECT_TRUE(all_reduce.groups[2].ranks_in_comm.empty()) << "the majority is not named";
   EXPECT_EQ(comm.mismatches[1].function, Function::kBroadcast);
-  EXPECT_EQ(comm.mismatches[1].groups[1].ranks, std::vector<int32_t>{0});
+  EXPECT_EQ(comm.mismatches[1].groups[1].ranks_in_comm, std::vector<int32_t>{0});
 }
 
 TEST(RasText, ReadsTheOldestFormToo) {
@@ -418,11 +419,11 @@ Warnings
   const RasComm& comm = report->comms[0];
   EXPECT_EQ(comm.hash, 0xffu);
   ASSERT_EQ(comm.missing.size(), 2u);
-  EXPECT_EQ(comm.missing[1].rank, 3);
+  EXPECT_EQ(comm.missing[1].rank_in_comm, 3);
   EXPECT_TRUE(comm.missing[1].unresponsive);
   ASSERT_EQ(comm.mismatches.size(), 1u);
   EXPECT_EQ(comm.mismatches[0].function, Function::kUnknown);
-  EXPECT_EQ(comm.mismatches[0].groups[0].ranks, std::vector<int32_t>{1});
+  EXPECT_EQ(comm.mismatches[0].groups[0].ranks_in_comm, std::vector<int32_t>{1});
 }
 
 TEST(RasText, HasNothingToReportOfAHealthyJob) {
@@ -491,7 +492,7 @@ TEST(RasReal, TheRankThatLaunchesNoMoreIsTheOneWithTheFewestLaunches) {
     const RasMismatch& mismatch = report->comms[0].mismatches[0];
     EXPECT_EQ(mismatch.function, Function::kAllReduce);
     EXPECT_EQ(mismatch.groups.front().launched, 532u);
-    EXPECT_EQ(mismatch.groups.front().ranks, std::vector<int32_t>{3});
+    EXPECT_EQ(mismatch.groups.front().ranks_in_comm, std::vector<int32_t>{3});
     EXPECT_EQ(mismatch.groups.back().launched, 541u);
     EXPECT_EQ(mismatch.groups.back().ranks_count, 3);
   }
@@ -504,7 +505,7 @@ TEST(RasReal, AKilledRankIsMissingThoughACommaIsMissingToo) {
     ASSERT_TRUE(report.ok()) << report.error();
     ASSERT_EQ(report->comms.size(), 1u);
     ASSERT_EQ(report->comms[0].missing.size(), 1u);
-    EXPECT_EQ(report->comms[0].missing[0].rank, 3);
+    EXPECT_EQ(report->comms[0].missing[0].rank_in_comm, 3);
     EXPECT_EQ(report->comms[0].missing[0].pid, 952);
   }
 }

@@ -236,7 +236,7 @@ class TextReport {
     } else if (topic_ == Topic::kAsyncError) {
       entry.async_error = error_;
     } else if (!comm().mismatches.back().groups.empty()) {
-      comm().mismatches.back().groups.back().ranks.push_back(entry.rank);
+      comm().mismatches.back().groups.back().ranks_in_comm.push_back(entry.rank_in_comm);
     }
   }
 
@@ -258,7 +258,7 @@ class TextReport {
 
   // "GPU 3 (NVML 5) managed by process 4242 on node 10.0.0.7", or "[process information not found]"
   void fill(RasPeer& peer, int64_t rank, std::string_view reported) {
-    peer.rank = static_cast<int32_t>(rank);
+    peer.rank_in_comm = static_cast<int32_t>(rank);
     auto number = [&](int32_t& into) {
       std::optional<int64_t> value = eat_number(reported);
       if (value && *value <= INT32_MAX) into = static_cast<int32_t>(*value);

@@ -39,7 +39,7 @@ class NicSourceTree : public ::testing::Test {
     owners_.gpus.push_back({.uuid = "GPU-1", .pci = "0000:9a:00.0"});
     owners_.gpus.push_back({.uuid = "MIG-1", .pci = "0000:9a:00.0", .parent_uuid = "GPU-1"});
     owners_.by_gpu["GPU-1"].job_id = "llama";
-    owners_.by_gpu["GPU-1"].rank = 5;
+    owners_.by_gpu["GPU-1"].rank = 5_rank;
     source_ = open_nic_source({.root = tree_.root()});
   }
   NodeReadings read(double seconds, bool slow = false) {
@@ -101,7 +101,7 @@ TEST_F(NicSourceTree, AnEventNamesTheJobAndTheSwitchPort) {
   EXPECT_EQ(out.events[0].device, "eth1");
   EXPECT_EQ(out.events[0].text, "eth1: link lost (connected to leaf-1 port swp7)");
   EXPECT_EQ(out.events[0].job_id, "llama");
-  EXPECT_EQ(out.events[0].rank, 5);
+  EXPECT_EQ(out.events[0].rank, 5_rank);
   EXPECT_FALSE(out.events[0].secondary);
   EXPECT_EQ(out.events[1].device, "mlx5_1/1");
   EXPECT_EQ(out.events[1].job_id, "llama");

@@ -62,8 +62,8 @@ bool is_foreign(const Claimant& process, const Claimant& holder) {
 auto standing(const Claimant& claimant, const std::vector<Owner>* given) {
   const Owner& owner = claimant.who.owner;
   return std::make_tuple(!claimant.recorded, !given_to(claimant, given), owner.job_id.empty(), -owner.attempt,
-                         owner.rank < 0, owner.rank, claimant.start_ticks, claimant.pid, std::string_view(owner.job_id),
-                         std::string_view(owner.pod));
+                         owner.rank == kNoRank, owner.rank, claimant.start_ticks, claimant.pid,
+                         std::string_view(owner.job_id), std::string_view(owner.pod));
 }
 
 std::string own_gpu(const Claimant& claimant, const std::vector<std::pair<std::string, uint64_t>>& uses,
@@ -89,19 +89,19 @@ std::string own_gpu(const Claimant& claimant, const std::vector<std::pair<std::s
 
 // Variables of the launcher are inherited: where two processes on two GPUs say the same rank, they do not tell it.
 void drop_doubtful_ranks(std::vector<Claimant>& claimants, const std::map<const Claimant*, std::string>& own) {
-  std::map<std::tuple<std::string, int64_t, int32_t>, std::set<std::string>> gpus_of_rank;
+  std::map<std::tuple<std::string, int64_t, Rank>, std::set<std::string>> gpus_of_rank;
   auto key = [](const Claimant& claimant) {
     const Owner& owner = claimant.who.owner;
     return std::make_tuple(owner.job_id, owner.attempt, owner.rank);
   };
   for (const Claimant& claimant : claimants) {
     const auto gpu = own.find(&claimant);
-    if (claimant.who.owner.rank >= 0 && gpu != own.end()) gpus_of_rank[key(claimant)].insert(gpu->second);
+    if (claimant.who.owner.rank != kNoRank && gpu != own.end()) gpus_of_rank[key(claimant)].insert(gpu->second);
   }
   for (Claimant& claimant : claimants) {
-    if (claimant.recorded || claimant.who.owner.rank < 0) continue;
+    if (claimant.recorded || claimant.who.owner.rank == kNoRank) continue;
     const auto gpus = gpus_of_rank.find(key(claimant));
-    if (gpus != gpus_of_rank.end() && gpus->second.size() > 1) claimant.who.owner.rank = -1;
+    if (gpus != gpus_of_rank.end() && gpus->second.size() > 1) claimant.who.owner.rank = kNoRank;
   }
 }
 
@@ -129,7 +129,7 @@ GpuHolder settle(std::vector<const Claimant*> holders, const std::vector<Use>& u
     // Those who add neither a rank nor a pod of their own are left out: each row more is one more to join with.
     const bool says_less = std::any_of(kept.begin(), kept.end(), [&](const Claimant* other) {
       const Owner& theirs = holder->who.owner;
-      const bool same_rank = theirs.rank < 0 || theirs.rank == other->who.owner.rank;
+      const bool same_rank = theirs.rank == kNoRank || theirs.rank == other->who.owner.rank;
       const bool other_pod = !theirs.pod.empty() && !same_pod(theirs, other->who.owner);
       return left_over(*holder, *other) || (same_work(*holder, *other) && same_rank && !other_pod);
     });

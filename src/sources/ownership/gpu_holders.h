@@ -41,8 +41,8 @@ struct GpuHolder {
 struct GpuHolders {
   std::map<std::string, GpuHolder> by_gpu;  // by uuid; those with nobody are not there
   std::map<int32_t, std::string> gpu_of;    // a process's own GPU
-  std::map<int32_t, int32_t> rank_of;       // of every claimant with a pid; -1 also where two processes of a job on
-                                            // different GPUs claim the same rank without a recorder
+  std::map<int32_t, Rank> rank_of;  // of every claimant with a pid; kNoRank also where two processes of a job on
+                                    // different GPUs claim the same rank without a recorder
 };
 
 // claimants: one for each process, none of them idle. allocated: by uuid, as the schedulers gave them.

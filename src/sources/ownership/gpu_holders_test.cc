@@ -16,17 +16,17 @@ std::vector<GpuInfo> gpus_of(int count) {
   return gpus;
 }
 
-Claimant claimant_of(int32_t pid, const std::string& job, int32_t rank, const std::string& user = "anna") {
+Claimant claimant_of(int32_t pid, const std::string& job, Rank rank, const std::string& user = "anna") {
   Claimant claimant;
   claimant.pid = pid;
   claimant.start_ticks = static_cast<uint64_t>(pid);
   claimant.who.owner = {job, 0, rank, user, "", "", "", job.empty() ? "" : "slurm"};
-  claimant.who.local_rank = rank;
+  claimant.who.local_rank = rank.value();
   return claimant;
 }
 
-std::vector<int32_t> ranks_on(const GpuHolders& found, const std::string& gpu) {
-  std::vector<int32_t> ranks;
+std::vector<Rank> ranks_on(const GpuHolders& found, const std::string& gpu) {
+  std::vector<Rank> ranks;
   const auto holder = found.by_gpu.find(gpu);
   if (holder == found.by_gpu.end()) return ranks;
   for (const Owner& owner : holder->second.owners) ranks.push_back(owner.rank);
@@ -36,51 +36,51 @@ std::vector<int32_t> ranks_on(const GpuHolders& found, const std::string& gpu) {
 TEST(GpuHolders, ARankHoldsItsOwnGpuAndNotTheOneItLeftAContextOn) {
   std::vector<Claimant> ranks;
   std::vector<GpuProcess> on;
-  for (int32_t rank = 0; rank < 4; ++rank) {
-    ranks.push_back(claimant_of(100 + rank, "77", rank));
-    if (rank > 0) on.push_back({100 + rank, "GPU-0", kGb / 2});
-    on.push_back({100 + rank, "GPU-" + std::to_string(rank), 60 * kGb});
+  for (Rank rank : all_ranks(4)) {
+    ranks.push_back(claimant_of(100 + rank.value(), "77", rank));
+    if (rank > 0_rank) on.push_back({100 + rank.value(), "GPU-0", kGb / 2});
+    on.push_back({100 + rank.value(), "GPU-" + std::to_string(rank.value()), 60 * kGb});
   }
   const GpuHolders found = find_gpu_holders(gpus_of(4), on, ranks, {});
-  for (int32_t rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(ranks_on(found, "GPU-" + std::to_string(rank)), std::vector<int32_t>{rank});
-    EXPECT_EQ(found.gpu_of.at(100 + rank), "GPU-" + std::to_string(rank));
+  for (Rank rank : all_ranks(4)) {
+    EXPECT_EQ(ranks_on(found, "GPU-" + std::to_string(rank.value())), std::vector<Rank>{rank});
+    EXPECT_EQ(found.gpu_of.at(100 + rank.value()), "GPU-" + std::to_string(rank.value()));
   }
   EXPECT_TRUE(found.by_gpu.at("GPU-0").foreign.empty()) << "same job";
 }
 
 TEST(GpuHolders, WithoutMemoryTheLocalRankDecides) {
   const GpuHolders found =
-      find_gpu_holders(gpus_of(4), {{102, "GPU-0", 0}, {102, "GPU-2", 0}}, {claimant_of(102, "77", 2)}, {});
+      find_gpu_holders(gpus_of(4), {{102, "GPU-0", 0}, {102, "GPU-2", 0}}, {claimant_of(102, "77", 2_rank)}, {});
   EXPECT_EQ(found.gpu_of.at(102), "GPU-2");
 }
 
 TEST(GpuHolders, OneProcessMayHoldSeveralGpus) {
   const GpuHolders found = find_gpu_holders(gpus_of(3), {{100, "GPU-0", kGb}, {100, "GPU-1", kGb}, {100, "GPU-2", kGb}},
-                                            {claimant_of(100, "77", 0)}, {});
-  for (const char* gpu : {"GPU-0", "GPU-1", "GPU-2"}) EXPECT_EQ(ranks_on(found, gpu), std::vector<int32_t>{0}) << gpu;
+                                            {claimant_of(100, "77", 0_rank)}, {});
+  for (const char* gpu : {"GPU-0", "GPU-1", "GPU-2"}) EXPECT_EQ(ranks_on(found, gpu), std::vector<Rank>{0_rank}) << gpu;
 }
 
 TEST(GpuHolders, RanksThatShareAGpuAllHoldItAndTheLowestStandsForIt) {
   const GpuHolders found = find_gpu_holders(gpus_of(1), {{100, "GPU-0", kGb}, {101, "GPU-0", 3 * kGb}},
-                                            {claimant_of(101, "77", 0), claimant_of(100, "77", 1)}, {});
-  EXPECT_EQ(ranks_on(found, "GPU-0"), (std::vector<int32_t>{0, 1}));
+                                            {claimant_of(101, "77", 0_rank), claimant_of(100, "77", 1_rank)}, {});
+  EXPECT_EQ(ranks_on(found, "GPU-0"), (std::vector<Rank>{0_rank, 1_rank}));
   EXPECT_TRUE(found.by_gpu.at("GPU-0").foreign.empty());
 }
 
 TEST(GpuHolders, HelpersOfARankAddNoRow) {
-  Claimant rank = claimant_of(100, "llama", 3);  // named by its recorder, in a Slurm job
+  Claimant rank = claimant_of(100, "llama", 3_rank);  // named by its recorder, in a Slurm job
   rank.recorded = true;
   rank.slurm_job = "77";
-  Claimant same_rank = claimant_of(101, "77", 3);  // a child with the same variables
+  Claimant same_rank = claimant_of(101, "77", 3_rank);  // a child with the same variables
   same_rank.slurm_job = "77";
-  Claimant no_rank = claimant_of(102, "77", -1);
+  Claimant no_rank = claimant_of(102, "77", kNoRank);
   no_rank.slurm_job = "77";
-  Claimant no_job = claimant_of(103, "", -1);
+  Claimant no_job = claimant_of(103, "", kNoRank);
   const GpuHolders found =
       find_gpu_holders(gpus_of(1), {{100, "GPU-0", 9}, {101, "GPU-0", 8}, {102, "GPU-0", 7}, {103, "GPU-0", 7}},
                        {same_rank, no_rank, no_job, rank}, {});
-  EXPECT_EQ(ranks_on(found, "GPU-0"), std::vector<int32_t>{3});
+  EXPECT_EQ(ranks_on(found, "GPU-0"), std::vector<Rank>{3_rank});
   EXPECT_EQ(found.by_gpu.at("GPU-0").owners[0].job_id, "llama");
   EXPECT_TRUE(found.by_gpu.at("GPU-0").foreign.empty());
 }
@@ -88,22 +88,24 @@ TEST(GpuHolders, HelpersOfARankAddNoRow) {
 TEST(GpuHolders, AProcessOfAnotherJobOrUserIsForeign) {
   const GpuHolders found = find_gpu_holders(
       gpus_of(2), {{100, "GPU-0", 60 * kGb}, {200, "GPU-0", kGb}, {300, "GPU-0", kGb}, {300, "GPU-1", kGb}},
-      {claimant_of(100, "77", 0), claimant_of(200, "", -1, "bob"), claimant_of(300, "78", 0, "carl")}, {});
+      {claimant_of(100, "77", 0_rank), claimant_of(200, "", kNoRank, "bob"), claimant_of(300, "78", 0_rank, "carl")},
+      {});
   EXPECT_EQ(found.by_gpu.at("GPU-0").foreign, (std::vector<int32_t>{200, 300}));
   EXPECT_EQ(found.by_gpu.at("GPU-0").owners.front().job_id, "77");
   EXPECT_TRUE(found.by_gpu.at("GPU-0").foreign_allowed.empty());
 }
 
 TEST(GpuHolders, NobodyIsForeignWhereNoJobIs) {
-  const GpuHolders found = find_gpu_holders(gpus_of(1), {{100, "GPU-0", 5}, {200, "GPU-0", 4}},
-                                            {claimant_of(100, "", -1, "anna"), claimant_of(200, "", -1, "bob")}, {});
+  const GpuHolders found =
+      find_gpu_holders(gpus_of(1), {{100, "GPU-0", 5}, {200, "GPU-0", 4}},
+                       {claimant_of(100, "", kNoRank, "anna"), claimant_of(200, "", kNoRank, "bob")}, {});
   EXPECT_TRUE(found.by_gpu.at("GPU-0").foreign.empty());
   EXPECT_EQ(found.by_gpu.at("GPU-0").owners.size(), 1u) << "one row, so that a join works";
   EXPECT_EQ(found.by_gpu.at("GPU-0").owners[0].user, "anna");
 }
 
 TEST(GpuHolders, WhatAnEarlierAttemptLeftBehindIsForeign) {
-  Claimant old = claimant_of(100, "77", 0), now = claimant_of(200, "77", 0);
+  Claimant old = claimant_of(100, "77", 0_rank), now = claimant_of(200, "77", 0_rank);
   old.who.attempt_reported = now.who.attempt_reported = true;
   now.who.owner.attempt = 1;
   const GpuHolders found =
@@ -114,10 +116,10 @@ TEST(GpuHolders, WhatAnEarlierAttemptLeftBehindIsForeign) {
 }
 
 TEST(GpuHolders, TheMpsServerHoldsNothingAndDisturbsNobody) {
-  Claimant server = claimant_of(50, "", -1, "root");
+  Claimant server = claimant_of(50, "", kNoRank, "root");
   server.service = true;
   const GpuHolders found = find_gpu_holders(gpus_of(2), {{50, "GPU-0", kGb}, {50, "GPU-1", kGb}, {100, "GPU-0", kGb}},
-                                            {server, claimant_of(100, "77", 0)}, {});
+                                            {server, claimant_of(100, "77", 0_rank)}, {});
   EXPECT_TRUE(found.by_gpu.at("GPU-0").foreign.empty());
   EXPECT_FALSE(found.by_gpu.contains("GPU-1"));
 }
@@ -125,17 +127,17 @@ TEST(GpuHolders, TheMpsServerHoldsNothingAndDisturbsNobody) {
 TEST(GpuHolders, ARankThatTwoGpusClaimIsNotTold) {
   // Started by one launcher task: both inherited its variables.
   const GpuHolders found = find_gpu_holders(gpus_of(2), {{100, "GPU-0", kGb}, {101, "GPU-1", kGb}},
-                                            {claimant_of(100, "77", 0), claimant_of(101, "77", 0)}, {});
-  EXPECT_EQ(ranks_on(found, "GPU-0"), std::vector<int32_t>{-1});
-  EXPECT_EQ(ranks_on(found, "GPU-1"), std::vector<int32_t>{-1});
-  EXPECT_EQ(found.rank_of.at(101), -1);
+                                            {claimant_of(100, "77", 0_rank), claimant_of(101, "77", 0_rank)}, {});
+  EXPECT_EQ(ranks_on(found, "GPU-0"), std::vector<Rank>{kNoRank});
+  EXPECT_EQ(ranks_on(found, "GPU-1"), std::vector<Rank>{kNoRank});
+  EXPECT_EQ(found.rank_of.at(101), kNoRank);
 
-  Claimant sure = claimant_of(100, "77", 0);
+  Claimant sure = claimant_of(100, "77", 0_rank);
   sure.recorded = true;
-  const GpuHolders with_recorder =
-      find_gpu_holders(gpus_of(2), {{100, "GPU-0", kGb}, {101, "GPU-1", kGb}}, {sure, claimant_of(101, "77", 0)}, {});
-  EXPECT_EQ(ranks_on(with_recorder, "GPU-0"), std::vector<int32_t>{0});
-  EXPECT_EQ(ranks_on(with_recorder, "GPU-1"), std::vector<int32_t>{-1});
+  const GpuHolders with_recorder = find_gpu_holders(gpus_of(2), {{100, "GPU-0", kGb}, {101, "GPU-1", kGb}},
+                                                    {sure, claimant_of(101, "77", 0_rank)}, {});
+  EXPECT_EQ(ranks_on(with_recorder, "GPU-0"), std::vector<Rank>{0_rank});
+  EXPECT_EQ(ranks_on(with_recorder, "GPU-1"), std::vector<Rank>{kNoRank});
 }
 
 TEST(GpuHolders, AnIdleGpuBelongsToWhomTheSchedulerGaveIt) {
@@ -144,12 +146,13 @@ TEST(GpuHolders, AnIdleGpuBelongsToWhomTheSchedulerGaveIt) {
   EXPECT_EQ(found.by_gpu.at("GPU-0").owners, std::vector<Owner>{pod});
 
   // A stranger on it is foreign, though the pod itself does nothing there.
-  found = find_gpu_holders(gpus_of(1), {{200, "GPU-0", kGb}}, {claimant_of(200, "", -1, "bob")}, {{"GPU-0", {pod}}});
+  found =
+      find_gpu_holders(gpus_of(1), {{200, "GPU-0", kGb}}, {claimant_of(200, "", kNoRank, "bob")}, {{"GPU-0", {pod}}});
   EXPECT_EQ(found.by_gpu.at("GPU-0").owners, std::vector<Owner>{pod});
   EXPECT_EQ(found.by_gpu.at("GPU-0").foreign, std::vector<int32_t>{200});
 
   // A process in some pod may be that pod's.
-  Claimant nameless = claimant_of(300, "", -1, "1000");
+  Claimant nameless = claimant_of(300, "", kNoRank, "1000");
   nameless.pod_uid = "0a1b";
   found = find_gpu_holders(gpus_of(1), {{300, "GPU-0", kGb}}, {nameless}, {{"GPU-0", {pod}}});
   EXPECT_TRUE(found.by_gpu.at("GPU-0").foreign.empty());
@@ -163,7 +166,7 @@ TEST(GpuHolders, WhoStandsForAnIdleGpuDoesNotHangOnTheOrderOfTheAnswer) {
 
 TEST(GpuHolders, PodsThatShareAGpuByTheSchedulersWillAreForeignButAllowed) {
   const Owner one = owner_from_pod({"ml", "chat-a", "server"}), two = owner_from_pod({"ml", "search-b", "server"});
-  Claimant first = claimant_of(100, "", -1), second = claimant_of(200, "", -1);
+  Claimant first = claimant_of(100, "", kNoRank), second = claimant_of(200, "", kNoRank);
   first.who.owner = one;
   second.who.owner = two;
   const GpuHolders found = find_gpu_holders(gpus_of(1), {{100, "GPU-0", kGb}, {200, "GPU-0", kGb}}, {first, second},

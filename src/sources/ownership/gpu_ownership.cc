@@ -21,7 +21,7 @@ constexpr size_t kSlurmJobsPerGpuMax = 64;
 
 std::string described(const Owner& owner) {
   std::string text = owner.job_id.empty() ? "no job" : "job " + owner.job_id;
-  if (owner.rank >= 0) text += format(" rank %d", owner.rank);
+  if (owner.rank != kNoRank) text += format(" rank %d", owner.rank.value());
   if (!owner.user.empty()) text += ", user " + owner.user;
   if (!owner.pod.empty()) text += ", pod " + owner.pod_namespace + "/" + owner.pod;
   return text;
@@ -34,7 +34,7 @@ LabelSet info_labels(const std::string& uuid, const Owner& owner, bool further) 
   };
   add("job_id", owner.job_id);
   if (!owner.job_id.empty()) add("attempt", std::to_string(owner.attempt));
-  if (owner.rank >= 0) add("rank", std::to_string(owner.rank));
+  if (owner.rank != kNoRank) add("rank", std::to_string(owner.rank.value()));
   add("user", owner.user);
   add("namespace", owner.pod_namespace);
   add("pod", owner.pod);

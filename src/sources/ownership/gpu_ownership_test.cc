@@ -94,8 +94,8 @@ TEST_F(GpuOwnershipTest, ASlurmJobOwnsItsGpusWithoutAnyHelpOfItsOwn) {
               .environment = "SLURM_PROCID=9;SLURM_JOB_GPUS=5;SLURM_RESTART_COUNT=2"});
   GpuOwnership who(options);
   const OwnerTable owners = poll(who);
-  EXPECT_EQ(*owners.of_gpu("GPU-0"), (Owner{"77", 0, 8, "anna", "", "", "", "slurm"}));
-  EXPECT_EQ(*owners.of_process(502), (Owner{"77", 2, 9, "anna", "", "", "", "slurm"}));
+  EXPECT_EQ(*owners.of_gpu("GPU-0"), (Owner{"77", 0, 8_rank, "anna", "", "", "", "slurm"}));
+  EXPECT_EQ(*owners.of_process(502), (Owner{"77", 2, 9_rank, "anna", "", "", "", "slurm"}));
   EXPECT_EQ(owners.of_gpu("GPU-2"), nullptr);
   EXPECT_EQ(rows("GPU-0", {"job_id", "rank", "user", "attempt", "source", "further"}),
             std::vector<std::string>{"job_id=77 attempt=0 rank=8 user=anna source=slurm"});
@@ -115,7 +115,7 @@ TEST_F(GpuOwnershipTest, WithoutPermissionForTheEnvironmentTheCgroupStillNamesTh
   tree.remove("/proc/501/environ");
   options.read_environment = false;
   GpuOwnership who(options);
-  EXPECT_EQ(*poll(who).of_gpu("GPU-0"), (Owner{"77", 0, -1, "anna", "", "", "", "slurm"}));
+  EXPECT_EQ(*poll(who).of_gpu("GPU-0"), (Owner{"77", 0, kNoRank, "anna", "", "", "", "slurm"}));
   EXPECT_EQ(rows("GPU-0", {"rank"}), std::vector<std::string>{""}) << "no label for what is not known";
 }
 
@@ -158,7 +158,7 @@ TEST_F(GpuOwnershipTest, WhenAJobEndsItsRowsVanishAndTheNextOneTakesOver) {
   // Its number is given out again.
   inputs.processes_read = true;
   tree.start({.pid = 501, .start_ticks = 2000, .uid = 1001, .environment = "LOCKSTEP_JOB_ID=next;RANK=1"});
-  EXPECT_EQ(*poll(who).of_gpu("GPU-0"), (Owner{"next", 0, 1, "bob", "", "", "", "environment"}));
+  EXPECT_EQ(*poll(who).of_gpu("GPU-0"), (Owner{"next", 0, 1_rank, "bob", "", "", "", "environment"}));
 }
 
 TEST_F(GpuOwnershipTest, AReusedPidIsNotTheProcessThatWasOnTheGpu) {
@@ -179,7 +179,7 @@ TEST_F(GpuOwnershipTest, AProcessIsReadOnceInItsLifeButMayBeAdoptedLater) {
   EXPECT_EQ(rows("GPU-0", {"user", "source"}), std::vector<std::string>{"user=anna"});
   tree.write("/proc/501/environ", std::string("RANK=9\0", 7));
   tree.write("/proc/501/cgroup", kSlurmJob);
-  EXPECT_EQ(*poll(who).of_gpu("GPU-0"), (Owner{"77", 0, 8, "anna", "", "", "", "slurm"}));
+  EXPECT_EQ(*poll(who).of_gpu("GPU-0"), (Owner{"77", 0, 8_rank, "anna", "", "", "", "slurm"}));
 }
 
 TEST_F(GpuOwnershipTest, APodOwnsItsGpusFromTheMomentItIsGivenThem) {
@@ -187,7 +187,7 @@ TEST_F(GpuOwnershipTest, APodOwnsItsGpusFromTheMomentItIsGivenThem) {
   answer = pod_answer({{"team", "llama-worker-3", "trainer", {"GPU-0", "GPU-1"}}});
   GpuOwnership who(options);
   EXPECT_EQ(*poll(who).of_gpu("GPU-1"),
-            (Owner{"team/llama", 0, -1, "", "team", "llama-worker-3", "trainer", "kubernetes"}));
+            (Owner{"team/llama", 0, kNoRank, "", "team", "llama-worker-3", "trainer", "kubernetes"}));
   EXPECT_EQ(value(GpuOwnershipMetric::kAllocated, "GPU-1"), 1);
   EXPECT_EQ(value(GpuOwnershipMetric::kAllocated, "GPU-2"), 0);
 
@@ -196,7 +196,7 @@ TEST_F(GpuOwnershipTest, APodOwnsItsGpusFromTheMomentItIsGivenThem) {
   inputs.processes = {{501, "GPU-1", kGb}};
   tree.start({.pid = 501, .cgroup = pod_cgroup("0a1b2c3d-4444"), .environment = "RANK=25;WORLD_SIZE=32"});
   EXPECT_EQ(*poll(who).of_gpu("GPU-1"),
-            (Owner{"team/llama", 0, 25, "anna", "team", "llama-worker-3", "trainer", "kubernetes"}));
+            (Owner{"team/llama", 0, 25_rank, "anna", "team", "llama-worker-3", "trainer", "kubernetes"}));
   EXPECT_EQ(rows("GPU-1", {"job_id", "rank", "namespace", "pod", "container"}),
             std::vector<std::string>{"job_id=team/llama rank=25 namespace=team pod=llama-worker-3 container=trainer"});
 }
@@ -266,10 +266,10 @@ TEST_F(GpuOwnershipTest, TheFilesOfAPrologTellWhoHoldsAnIdleGpu) {
   tree.write("/run/gpu-jobs/1", "\n");
   inputs.processes = {{501, "GPU-0", kGb}};
   GpuOwnership who(options);
-  EXPECT_EQ(*poll(who).of_gpu("GPU-0"), (Owner{"77", 0, -1, "", "", "", "", "slurm"}));
+  EXPECT_EQ(*poll(who).of_gpu("GPU-0"), (Owner{"77", 0, kNoRank, "", "", "", "", "slurm"}));
   EXPECT_EQ(value(GpuOwnershipMetric::kAllocated, "GPU-1"), 0);
   tree.start({.pid = 501, .cgroup = kSlurmJob, .environment = "RANK=3"});
-  EXPECT_EQ(poll(who).of_gpu("GPU-0")->rank, 3);
+  EXPECT_EQ(poll(who).of_gpu("GPU-0")->rank, 3_rank);
   EXPECT_EQ(rows("GPU-0", {"job_id", "rank"}), std::vector<std::string>{"job_id=77 rank=3"});
 }
 
@@ -277,16 +277,16 @@ TEST_F(GpuOwnershipTest, ARecorderNamesItsRankAndLearnsItsGpu) {
   const std::string path = tree.root() + "/shm/501-1000.lsfr";
   inputs.processes = {{501, "GPU-0", 1}};  // so far it has touched the first GPU only
   tree.start({.pid = 501, .cgroup = kSlurmJob});
-  inputs.recorders = {{501, path, {"llama", 1, 13, 16, 2, "gpu-017", ""}, true, {}, 1000, {}}};
+  inputs.recorders = {{501, path, {"llama", 1, 13_rank, 16, 2, "gpu-017", ""}, true, {}, 1000, {}}};
   GpuOwnership who(options);
-  EXPECT_EQ(*poll(who).of_gpu("GPU-0"), (Owner{"llama", 1, 13, "anna", "", "", "", "recorder"}));
+  EXPECT_EQ(*poll(who).of_gpu("GPU-0"), (Owner{"llama", 1, 13_rank, "anna", "", "", "", "recorder"}));
   EXPECT_EQ(who.completed(path, inputs.recorders[0].identity).gpu_uuid, "GPU-0");
   EXPECT_EQ(who.pid_of_recorder(path), 501);
 
   // What was filled in comes back with the recorder: it is no word of its own.
   inputs.recorders[0].identity.gpu_uuid = "GPU-0";
   inputs.processes = {{501, "GPU-0", 1}, {501, "GPU-2", 60 * kGb}};
-  EXPECT_EQ(poll(who).of_gpu("GPU-2")->rank, 13);
+  EXPECT_EQ(poll(who).of_gpu("GPU-2")->rank, 13_rank);
   Identity bare = inputs.recorders[0].identity;
   bare.gpu_uuid.clear();
   EXPECT_EQ(who.completed(path, bare).gpu_uuid, "GPU-2");
@@ -306,9 +306,9 @@ TEST_F(GpuOwnershipTest, ARecorderThatSaysItsGpuIsBelieved) {
   const std::string path = tree.root() + "/shm/501-1000.lsfr";
   inputs.processes = {{501, "GPU-0", 60 * kGb}};
   tree.start({.pid = 501});
-  inputs.recorders = {{501, path, {"llama", 0, 3, 8, 3, "gpu-017", "GPU-3"}, true, {}, 1000, {}}};
+  inputs.recorders = {{501, path, {"llama", 0, 3_rank, 8, 3, "gpu-017", "GPU-3"}, true, {}, 1000, {}}};
   GpuOwnership who(options);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(poll(who).of_gpu("GPU-3")->rank, 3);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(poll(who).of_gpu("GPU-3")->rank, 3_rank);
   EXPECT_EQ(who.gpu_of(501), "GPU-3");
 }
 
@@ -317,7 +317,7 @@ TEST_F(GpuOwnershipTest, ARecorderOfAnotherUserNamesNobodysProcessAndNobodysGpu)
   tree.start({.pid = 501, .cgroup = kSlurmJob, .environment = "RANK=5"});
   const std::string theirs = tree.root() + "/shm-1001/501-1000.lsfr";
   // Bob's file: Anna's pid, her start time, and her GPU by name.
-  inputs.recorders = {{501, theirs, {"bobs", 9, 0, 8, 0, "gpu-017", ""}, true, {}, 1001, {}}};
+  inputs.recorders = {{501, theirs, {"bobs", 9, 0_rank, 8, 0, "gpu-017", ""}, true, {}, 1001, {}}};
   GpuOwnership who(options);
   EXPECT_EQ(poll(who).of_gpu("GPU-0")->job_id, "77");
   EXPECT_EQ(who.pid_of_recorder(theirs), -1);
@@ -327,7 +327,8 @@ TEST_F(GpuOwnershipTest, ARecorderOfAnotherUserNamesNobodysProcessAndNobodysGpu)
   EXPECT_EQ(rows("GPU-0", {"job_id", "rank"}), std::vector<std::string>{"job_id=77 rank=5"});
   // A folder whose owner nobody knows is nobody's, and not root's.
   tree.start({.pid = 502, .uid = 0});
-  inputs.recorders = {{502, tree.root() + "/shm/502-1000.lsfr", {"x", 0, 0, 1, 0, "gpu-017", ""}, true, {}, -1, {}}};
+  inputs.recorders = {
+      {502, tree.root() + "/shm/502-1000.lsfr", {"x", 0, 0_rank, 1, 0, "gpu-017", ""}, true, {}, -1, {}}};
   poll(who);
   EXPECT_EQ(who.pid_of_recorder(inputs.recorders[0].path), -1);
 }
@@ -338,12 +339,13 @@ TEST_F(GpuOwnershipTest, ARankInAContainerIsFoundAndAJobThatItCouldNotNameIs) {
   const std::string path = tree.root() + "/shm/7-1000.lsfr";
   inputs.processes = {{9001, "GPU-0", kGb}};
   tree.start({.pid = 9001, .cgroup = pod_cgroup("0a1b2c3d-4444"), .inner_pid = 7});
-  inputs.recorders = {{7, path, {"unknown-llama-worker-3-1", 0, 3, 8, 0, "llama-worker-3", ""}, true, {}, 1000, {}}};
+  inputs.recorders = {
+      {7, path, {"unknown-llama-worker-3-1", 0, 3_rank, 8, 0, "llama-worker-3", ""}, true, {}, 1000, {}}};
   GpuOwnership who(options);
   const OwnerTable owners = poll(who);
   EXPECT_EQ(who.pid_of_recorder(path), 9001);
   EXPECT_EQ(*owners.of_process(9001),
-            (Owner{"team/llama", 0, 3, "anna", "team", "llama-worker-3", "trainer", "kubernetes"}));
+            (Owner{"team/llama", 0, 3_rank, "anna", "team", "llama-worker-3", "trainer", "kubernetes"}));
   const Identity completed = who.completed(path, inputs.recorders[0].identity);
   EXPECT_EQ(completed.job_id, "team/llama");
   EXPECT_EQ(completed.gpu_uuid, "GPU-0");
@@ -351,9 +353,10 @@ TEST_F(GpuOwnershipTest, ARankInAContainerIsFoundAndAJobThatItCouldNotNameIs) {
 
 TEST_F(GpuOwnershipTest, ARecorderOfAProcessThatCannotBeSeenStillSpeaksForItself) {
   inputs.processes_read = false;
-  inputs.recorders = {{7, tree.root() + "/shm/7-1000.lsfr", {"llama", 0, 3, 8, 0, "pod", "GPU-1"}, true, {}, 1000, {}}};
+  inputs.recorders = {
+      {7, tree.root() + "/shm/7-1000.lsfr", {"llama", 0, 3_rank, 8, 0, "pod", "GPU-1"}, true, {}, 1000, {}}};
   GpuOwnership who(options);
-  EXPECT_EQ(poll(who).of_gpu("GPU-1")->rank, 3);
+  EXPECT_EQ(poll(who).of_gpu("GPU-1")->rank, 3_rank);
   EXPECT_EQ(rows("GPU-1", {"job_id", "rank", "source"}),
             std::vector<std::string>{"job_id=llama rank=3 source=recorder"});
   EXPECT_EQ(value(GpuOwnershipMetric::kProcesses, "GPU-1"), -1) << "not known, so not told";
@@ -389,7 +392,7 @@ TEST_F(GpuOwnershipTest, AForeignProcessIsCountedAtOnceAndToldOnceWhenItStays) {
   EXPECT_EQ(event.pid, 600);
   EXPECT_EQ(event.process, "jupyter");
   EXPECT_EQ(event.job_id, "77");
-  EXPECT_EQ(event.rank, 8);
+  EXPECT_EQ(event.rank, 8_rank);
   EXPECT_EQ(event.time_unix_ns, 42);
   EXPECT_EQ(event.text, "process 600 (jupyter; no job, user bob) is on a GPU held by job 77 rank 8, user anna");
   poll(who);

@@ -101,7 +101,7 @@ ProcessOwner owner_from_process(const ProcessFacts& process, const std::optional
   }
   auto rank = number_of(process, names::kRank);
   if (!rank && pod) rank = number_of(process, {kPodJobIndex});
-  owner.rank = small(rank.value_or(-1));
+  owner.rank = Rank{small(rank.value_or(-1))};
   found.local_rank = small(number_of(process, names::kLocalRank).value_or(-1));
   return found;
 }
@@ -112,7 +112,7 @@ ProcessOwner with_recorder(ProcessOwner from_process, const Identity& recorder) 
   const bool named = !recorder.job_id.empty() && !recorder.job_id.starts_with(names::kUnknownJobPrefix);
   if ((named && owner.job_id != recorder.job_id) || owner.job_id.empty())
     set_job(owner, recorder.job_id, recorder.job_id.empty() ? "" : "recorder");
-  if (recorder.rank >= 0) owner.rank = recorder.rank;
+  if (recorder.rank >= 0_rank) owner.rank = recorder.rank;
   owner.attempt = recorder.attempt;
   found.attempt_reported = true;
   found.local_rank = recorder.local_rank;

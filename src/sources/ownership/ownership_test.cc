@@ -41,26 +41,26 @@ TEST(Ownership, TakesRankAndAttemptFromTheFirstLauncherThatTells) {
   const ProcessOwner torchrun = owner_from_process(
       process_with({{"RANK", "13"}, {"LOCAL_RANK", "5"}, {"SLURM_PROCID", "1"}, {"TORCHELASTIC_RESTART_COUNT", "2"}}),
       std::nullopt);
-  EXPECT_EQ(torchrun.owner.rank, 13);
+  EXPECT_EQ(torchrun.owner.rank, 13_rank);
   EXPECT_EQ(torchrun.local_rank, 5);
   EXPECT_EQ(torchrun.owner.attempt, 2);
   EXPECT_TRUE(torchrun.attempt_reported);
-  EXPECT_EQ(owner_from_process(process_with({{"OMPI_COMM_WORLD_RANK", "4"}}), std::nullopt).owner.rank, 4);
-  EXPECT_EQ(owner_from_process(process_with({{"PMI_RANK", "6"}}), std::nullopt).owner.rank, 6);
-  EXPECT_EQ(owner_from_process(process_with({{"JOB_COMPLETION_INDEX", "2"}}), kPod).owner.rank, 2);
-  EXPECT_EQ(owner_from_process(process_with({{"RANK", "all"}}), std::nullopt).owner.rank, -1);
+  EXPECT_EQ(owner_from_process(process_with({{"OMPI_COMM_WORLD_RANK", "4"}}), std::nullopt).owner.rank, 4_rank);
+  EXPECT_EQ(owner_from_process(process_with({{"PMI_RANK", "6"}}), std::nullopt).owner.rank, 6_rank);
+  EXPECT_EQ(owner_from_process(process_with({{"JOB_COMPLETION_INDEX", "2"}}), kPod).owner.rank, 2_rank);
+  EXPECT_EQ(owner_from_process(process_with({{"RANK", "all"}}), std::nullopt).owner.rank, kNoRank);
   EXPECT_FALSE(owner_from_process(process_with({}), std::nullopt).attempt_reported);
 }
 
 TEST(Ownership, ARecordersOwnWordGoesFirstUnlessItKnewNoName) {
   const ProcessOwner process = owner_from_process(process_with({{"RANK", "0"}}, {"78", "0", "", ""}), std::nullopt);
-  Identity recorder{"llama", 3, 5, 8, 5, "gpu-017", ""};
+  Identity recorder{"llama", 3, 5_rank, 8, 5, "gpu-017", ""};
   ProcessOwner both = with_recorder(process, recorder);
-  EXPECT_EQ(both.owner, (Owner{"llama", 3, 5, "anna", "", "", "", "recorder"}));
+  EXPECT_EQ(both.owner, (Owner{"llama", 3, 5_rank, "anna", "", "", "", "recorder"}));
   recorder.job_id = "unknown-gpu-017-4242";
-  recorder.rank = -1;
+  recorder.rank = kNoRank;
   both = with_recorder(process, recorder);
-  EXPECT_EQ(both.owner, (Owner{"78", 3, 0, "anna", "", "", "", "slurm"}));
+  EXPECT_EQ(both.owner, (Owner{"78", 3, 0_rank, "anna", "", "", "", "slurm"}));
   EXPECT_EQ(with_recorder({}, recorder).owner.job_id, "unknown-gpu-017-4242") << "still better than none";
 }
 

@@ -43,10 +43,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check_text(name, 64);
   }
   const Owner owner = owner_from_process(facts, PodRef{"team", facts.variable("POD_NAME"), ""}).owner;
-  check(owner.rank >= -1 && owner.attempt >= 0);
+  check(owner.rank >= kNoRank && owner.attempt >= 0);
   check_text(owner.job_id, 127);
   std::vector<GpuInfo> gpus(1);
   gpus[0].uuid = "GPU-a";
-  gpu_from_environment(facts, owner.rank, gpus);
+  gpu_from_environment(facts, owner.rank.value(), gpus);
   return 0;
 }

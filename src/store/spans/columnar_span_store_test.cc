@@ -320,7 +320,7 @@ TEST(SpanBlockSize, AnOperationTakesLessThanThirtyBytes) {
     return static_cast<int64_t>((noise >> 20) % most);
   };
   size_t ops = 0;
-  for (int32_t rank = 0; rank < 16; ++rank) {
+  for (Rank rank : all_ranks(16)) {
     Identity identity{.job_id = "job",
                       .attempt = 0,
                       .rank = rank,
@@ -339,7 +339,7 @@ TEST(SpanBlockSize, AnOperationTakesLessThanThirtyBytes) {
         OpSpan op;
         op.comm_id = CommId{0x1234'5678'9abc'0000 + static_cast<uint64_t>(i % 3)};
         op.comm_size = 16;
-        op.rank_in_comm = rank;
+        op.rank_in_comm = rank.value();
         op.function = "AllReduce";
         op.datatype = "ncclBfloat16";
         op.seq = static_cast<uint64_t>(step.value() * 100 + i);

@@ -88,7 +88,7 @@ std::vector<RowRef> disk_order(std::span<const SpanColumns* const> parts) {
   struct Run {
     uint32_t job;
     StepNumber step;
-    int32_t rank;
+    Rank rank;
     size_t begin;
     size_t end;
   };
@@ -96,17 +96,17 @@ std::vector<RowRef> disk_order(std::span<const SpanColumns* const> parts) {
   std::vector<Run> runs;
   for (uint32_t at = 0; at < parts.size(); ++at) {
     const SpanColumns& part = *parts[at];
-    std::vector<std::pair<uint32_t, int32_t>> job_and_rank;
+    std::vector<std::pair<uint32_t, Rank>> job_and_rank;
     for (const auto& source : part.sources) {
       if (source->identity) {
         job_and_rank.emplace_back(jobs[{source->job_id, source->attempt}], source->identity->rank);
       } else {
-        job_and_rank.emplace_back(kNoJob, 0);
+        job_and_rank.emplace_back(kNoJob, 0_rank);
       }
     }
     for (uint32_t i = 0; i < part.rows.size(); ++i) {
       const SpanRow& row = part.rows[i];
-      Run run{kNoJob, 0_step, 0, arrived.size(), arrived.size() + 1};
+      Run run{kNoJob, 0_step, 0_rank, arrived.size(), arrived.size() + 1};
       if (is_step_span(part, row)) {
         run.job = job_and_rank[row.source].first;
         run.rank = job_and_rank[row.source].second;
@@ -175,7 +175,7 @@ RowGroupMeta describe(const SpanColumns& columns) {
       last_job_source = row.source;
       last_job->job_id = source.job_id;
       last_job->attempt = source.attempt;
-      last_job->ranks.add(source.identity->rank);
+      last_job->ranks.add(source.identity->rank.value());
     }
     last_job->steps.add(*columns.own(row, OwnKey::kStep));
   }

@@ -313,7 +313,7 @@ class RowGroupReader {
     each_group(columns_.rows, [&](const Group& group) {
       const SpanSource& source = *columns_.sources[columns_.rows[group.begin].source];
       const StepSpanIds ids(columns_.traces[columns_.rows[group.begin].trace],
-                            source.identity ? source.identity->rank : 0);
+                            source.identity ? source.identity->rank : 0_rank);
       const SpanId step_id = ids.step();
       for (size_t i = group.begin; i < group.end; ++i) {
         SpanRow& row = columns_.rows[i];

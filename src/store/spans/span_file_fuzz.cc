@@ -71,7 +71,7 @@ void read_all(const SectionSource& source, const RowGroupMeta& meta) {
 SpanColumns some_spans() {
   SpanColumnsBuilder builder;
   Identity identity{
-      .job_id = "j", .attempt = 0, .rank = 1, .world_size = 2, .local_rank = 0, .host = "h", .gpu_uuid = ""};
+      .job_id = "j", .attempt = 0, .rank = 1_rank, .world_size = 2, .local_rank = 0, .host = "h", .gpu_uuid = ""};
   StepDetail detail;
   detail.step = 3_step;
   detail.start_unix_ns = 1000;

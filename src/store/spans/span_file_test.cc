@@ -10,7 +10,7 @@ namespace {
 
 TEST(SpanFile, WritesTheBytesOfTheFormatPage) {
   Identity identity{
-      .job_id = "j", .attempt = 0, .rank = 0, .world_size = 1, .local_rank = 0, .host = "h", .gpu_uuid = ""};
+      .job_id = "j", .attempt = 0, .rank = 0_rank, .world_size = 1, .local_rank = 0, .host = "h", .gpu_uuid = ""};
   StepDetail detail;
   detail.step = 7_step;
   detail.start_unix_ns = 1'000'000;

@@ -598,7 +598,7 @@ std::vector<std::string> ColumnarSpanStore::attribute_values(std::string_view ke
 }
 
 std::vector<RankDetail> ColumnarSpanStore::step(std::string_view job_id, int64_t attempt, StepNumber step,
-                                                const std::vector<int32_t>& ranks) const {
+                                                const std::vector<Rank>& ranks) const {
   const TraceId trace_id = step_trace_id(job_id, attempt, step);
   std::vector<Unit> units;
   std::set<size_t> homes;
@@ -608,7 +608,7 @@ std::vector<RankDetail> ColumnarSpanStore::step(std::string_view job_id, int64_t
       const bool may_have = std::any_of(meta->jobs.begin(), meta->jobs.end(), [&](const spans::JobSteps& job) {
         return job.job_id == job_id && job.attempt == attempt && job.steps.has(step.value()) &&
                (ranks.empty() ||
-                std::any_of(ranks.begin(), ranks.end(), [&](int32_t rank) { return job.ranks.has(rank); }));
+                std::any_of(ranks.begin(), ranks.end(), [&](Rank rank) { return job.ranks.has(rank.value()); }));
       });
       if (!may_have) continue;
     } else if (std::find(unit.columns->traces.begin(), unit.columns->traces.end(), trace_id) ==
@@ -620,7 +620,7 @@ std::vector<RankDetail> ColumnarSpanStore::step(std::string_view job_id, int64_t
   }
   const bool compare_keys = homes.size() > 1;
   KeySet seen;
-  std::map<int32_t, RankDetail> details;
+  std::map<Rank, RankDetail> details;
   for (const Unit& unit : units) {
     Columns columns = load(unit, {.ids = compare_keys, .attributes = true});
     if (!columns) continue;

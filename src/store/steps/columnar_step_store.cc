@@ -336,7 +336,7 @@ size_t ColumnarStepStore::write_steps(const std::vector<Taken>& taken, size_t fr
       missing[job ? "new_attempt" : "job_dropped"] += step.rows.ranks.size();
       continue;
     }
-    std::span<const int32_t> ranks(step.rows.ranks);
+    std::span<const Rank> ranks(step.rows.ranks);
     while (!ranks.empty()) {
       const MemoryStepStore::Visited visited = memory_.visit_rows(
           step.job_id, step.attempt, step.step, ranks,
@@ -359,7 +359,7 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
   std::vector<Taken>& taken = all.steps;
   if (taken.empty()) return false;
   for (Taken& step : taken) {
-    std::vector<int32_t>& ranks = step.rows.ranks;
+    std::vector<Rank>& ranks = step.rows.ranks;
     std::sort(ranks.begin(), ranks.end());
     const size_t before = ranks.size();
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());

@@ -120,7 +120,7 @@ class ColumnarStepStore final : public StepStore {
   using File = std::shared_ptr<const steps::StepFile>;
   using Files = std::vector<File>;
   struct PendingStep {  // rows of a step that are in no file
-    std::vector<int32_t> ranks;
+    std::vector<Rank> ranks;
     uint64_t appends = 0;
     int64_t first_ns = 0;
     int64_t last_ns = 0;

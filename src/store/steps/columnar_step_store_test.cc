@@ -28,14 +28,14 @@ constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kDay = 24ll * 3600 * kSecond;
 constexpr const char* kTable = "table=\"steps\"";
 
-Identity identity_of(int32_t rank, std::string job_id = "job", int64_t attempt = 0) {
+Identity identity_of(Rank rank, std::string job_id = "job", int64_t attempt = 0) {
   return {.job_id = std::move(job_id),
           .attempt = attempt,
           .rank = rank,
           .world_size = 8,
           .local_rank = rank % 4,
-          .host = format("node-%d", rank / 4),
-          .gpu_uuid = format("GPU-%d", rank)};
+          .host = format("node-%d", rank.value() / 4),
+          .gpu_uuid = format("GPU-%d", rank.value())};
 }
 
 class Noise {
@@ -183,7 +183,7 @@ class ColumnarSteps : public ::testing::Test {
   void append(StepNumber step, uint64_t sequence = 0, int64_t self_ns = 1000, const std::string& job = "job",
               int64_t attempt = 0) {
     if (sequence != 0) store_->begin_record(sequence, clock_.unix_ns());
-    for (int32_t rank = 0; rank < 8; ++rank)
+    for (Rank rank : all_ranks(8))
       store_->append_step(identity_of(rank, job, attempt), plain(step, self_ns), clock_.unix_ns());
     if (sequence != 0) store_->end_record();
   }
@@ -219,10 +219,10 @@ class ColumnarSteps : public ::testing::Test {
 
 TEST_F(ColumnarSteps, EveryFieldComesBackFromDiskExactlyAsItWas) {
   open();
-  std::map<std::pair<StepNumber, int32_t>, StepSummary> sent;
+  std::map<std::pair<StepNumber, Rank>, StepSummary> sent;
   Noise noise(1);
   for (StepNumber step : {StepNumber{INT64_MIN}, StepNumber{-5}, 0_step, 1_step, 2_step, 900_step, kLastStep}) {
-    for (int32_t rank = 0; rank < 60; ++rank) {
+    for (Rank rank : all_ranks(60)) {
       StepSummary summary = any_summary(step, noise);
       store_->append_step(identity_of(rank), summary, kTime);
       sent[{step, rank}] = summary;
@@ -236,8 +236,9 @@ TEST_F(ColumnarSteps, EveryFieldComesBackFromDiskExactlyAsItWas) {
   for (const StepRow& row : rows) {
     EXPECT_EQ(row.identity, identity_of(expected->first.second));
     EXPECT_EQ(row.summary.step, expected->first.first);
-    expect_same(row.summary, expected->second,
-                format("step %lld rank %d", static_cast<long long>(row.summary.step.value()), row.identity.rank));
+    expect_same(
+        row.summary, expected->second,
+        format("step %lld rank %d", static_cast<long long>(row.summary.step.value()), row.identity.rank.value()));
     ++expected;
   }
 }
@@ -247,7 +248,7 @@ TEST_F(ColumnarSteps, JobsThatAreOnDiskAloneAreListedAfterARestartWithRanksIdent
   append(3_step, 0, 1000, "a", 2);
   append(4_step, 0, 1000, "a", 2);
   append(9_step, 0, 1000, "b");
-  store_->rank_ended(identity_of(1, "b"), false, kTime + 5);
+  store_->rank_ended(identity_of(1_rank, "b"), false, kTime + 5);
   open();
   std::vector<JobInfo> jobs = store_->jobs();
   ASSERT_EQ(jobs.size(), 2u);
@@ -258,17 +259,17 @@ TEST_F(ColumnarSteps, JobsThatAreOnDiskAloneAreListedAfterARestartWithRanksIdent
   EXPECT_EQ(jobs[0].last_seen_unix_ns, kTime);
   EXPECT_EQ(jobs[0].last_step, 4_step);
   ASSERT_EQ(jobs[0].ranks.size(), 8u);
-  EXPECT_EQ(jobs[0].ranks[5].identity, identity_of(5, "a", 2));
+  EXPECT_EQ(jobs[0].ranks[5].identity, identity_of(5_rank, "a", 2));
   EXPECT_EQ(jobs[0].ranks[5].last_step, 4_step);
   EXPECT_TRUE(jobs[1].ranks[1].ended);
   EXPECT_FALSE(jobs[1].ranks[1].ended_cleanly);
   EXPECT_FALSE(jobs[1].ranks[2].ended);
   std::vector<StepRow> rows = store_->steps("a", 0_step, 100_step);
   ASSERT_EQ(rows.size(), 16u);
-  EXPECT_EQ(rows[9].identity, identity_of(1, "a", 2));
+  EXPECT_EQ(rows[9].identity, identity_of(1_rank, "a", 2));
   EXPECT_EQ(rows[9].summary, plain(4_step));
   // An attempt that was over before the restart is over.
-  store_->append_step(identity_of(0, "a", 1), plain(5_step), kTime);
+  store_->append_step(identity_of(0_rank, "a", 1), plain(5_step), kTime);
   EXPECT_EQ(store_->steps("a", 5_step, 5_step).size(), 0u);
   expect_all_accounted_for();
 }
@@ -277,13 +278,13 @@ TEST_F(ColumnarSteps, OfARowInMemoryAndOnDiskTheLastOneWinsAndIsShownOnce) {
   open();
   append_and_seal(1_step);
   append_and_seal(2_step);
-  store_->append_step(identity_of(3), plain(1_step, 77), kTime);  // late, in memory
+  store_->append_step(identity_of(3_rank), plain(1_step, 77), kTime);  // late, in memory
   std::vector<StepRow> rows = store_->steps("job", 1_step, 2_step);
   ASSERT_EQ(rows.size(), 16u);
   EXPECT_EQ(rows[3].summary.self_ns, 77);
   EXPECT_EQ(rows[4].summary.self_ns, 1000);
   ASSERT_TRUE(store_->seal().ok());  // both on disk
-  store_->append_step(identity_of(4), plain(1_step, 78), kTime);
+  store_->append_step(identity_of(4_rank), plain(1_step, 78), kTime);
   ASSERT_TRUE(store_->seal().ok());
   rows = store_->steps("job", 1_step, 2_step);
   ASSERT_EQ(rows.size(), 16u);
@@ -309,9 +310,9 @@ TEST_F(ColumnarSteps, AStepThatIsPartlyInMemoryIsShownWholeAndLaterReadFromMemor
   open();
   // Replayed: memory gets some ranks again, then all.
   store_->begin_record(5, kTime);
-  for (int32_t rank = 0; rank < 4; ++rank) store_->append_step(identity_of(rank), plain(1_step), kTime);
+  for (Rank rank : all_ranks(4)) store_->append_step(identity_of(rank), plain(1_step), kTime);
   EXPECT_EQ(rows_of(1_step), 8u);
-  for (int32_t rank = 4; rank < 8; ++rank) store_->append_step(identity_of(rank), plain(1_step), kTime);
+  for (Rank rank = 4_rank; rank < 8_rank; ++rank) store_->append_step(identity_of(rank), plain(1_step), kTime);
   store_->end_record();
   EXPECT_EQ(rows_of(1_step), 8u);
   EXPECT_EQ(count("lockstep_step_rows_unsealed"), 0) << "it was on disk already";
@@ -348,7 +349,7 @@ TEST_F(ColumnarSteps, OnlySaysItHasARecordWhenAllBeforeItAreOnDisk) {
   clock_.advance(20 * kSecond);
   append(2_step, 6);
   store_->begin_record(7, clock_.unix_ns());
-  store_->append_step(identity_of(0), plain(1_step, 5),
+  store_->append_step(identity_of(0_rank), plain(1_step, 5),
                       clock_.unix_ns());  // a late row for the old step: in the middle of its record
   ASSERT_TRUE(store_->seal().ok());
   crash_and_open();
@@ -374,12 +375,12 @@ TEST_F(ColumnarSteps, WhatRanksLostIsCountedOnceWhetherReadFromDiskOrReplayed) {
   StepSummary lossy = plain(1_step);
   lossy.records_lost = 5;
   store_->begin_record(3, kTime);
-  store_->append_step(identity_of(2), lossy, kTime);
+  store_->append_step(identity_of(2_rank), lossy, kTime);
   store_->end_record();
   open();
   EXPECT_EQ(store_->job("job")->ranks.at(0).records_lost, 5);
   store_->begin_record(3, kTime);
-  store_->append_step(identity_of(2), lossy, kTime);
+  store_->append_step(identity_of(2_rank), lossy, kTime);
   store_->end_record();
   EXPECT_EQ(store_->job("job")->ranks.at(0).records_lost, 5);
 }
@@ -508,7 +509,7 @@ TEST_F(ColumnarSteps, WhileTheDiskIsFullRowsStayInMemoryUpToItsLimitAndAreSealed
   for (StepNumber step = 0_step; step < 8_step; ++step) append(step);
   EXPECT_FALSE(store_->seal().ok());
   EXPECT_EQ(store_->steps("job", 0_step, 100_step).size(), 64u);
-  store_->append_step(identity_of(3), plain(7_step, 55), kTime);  // again, after it could not be written
+  store_->append_step(identity_of(3_rank), plain(7_step, 55), kTime);  // again, after it could not be written
   for (StepNumber step = 8_step; step < 12_step; ++step) append(step);
   EXPECT_FALSE(store_->seal().ok());
   setrlimit(RLIMIT_FSIZE, &before);
@@ -566,7 +567,7 @@ TEST_F(ColumnarSteps, StepsWithHolesAndManyJobsInOneFileAreFoundAgain) {
     for (int64_t i = 0; i < 50; ++i) {
       const StepNumber step = StepNumber{i * (job + 1) * (i % 7 == 0 ? 3 : 1) + i};
       sent[id].push_back(step);
-      store_->append_step(identity_of(job % 3, id), plain(step, job + 1), kTime);
+      store_->append_step(identity_of(Rank{job % 3}, id), plain(step, job + 1), kTime);
     }
   }
   ASSERT_TRUE(store_->seal().ok());
@@ -604,9 +605,9 @@ TEST_F(ColumnarSteps, ManyThreadsAppendAndAskWhileItSealsAndPutsFilesTogether) {
       const StepNumber newest = done;
       if (newest == kNoStep) continue;
       int64_t rows = 0;
-      std::pair<StepNumber, int32_t> last{kNoStep, -1};
+      std::pair<StepNumber, Rank> last{kNoStep, kNoRank};
       store_->visit_steps("job", newest - 300, newest, [&](const Identity& identity, const StepSummary& summary) {
-        std::pair<StepNumber, int32_t> key{summary.step, identity.rank};
+        std::pair<StepNumber, Rank> key{summary.step, identity.rank};
         if (key <= last) ADD_FAILURE() << "out of order at step " << summary.step;
         last = key;
         ++rows;
@@ -630,7 +631,7 @@ TEST_F(ColumnarSteps, AWalkOverVeryManyRowsHoldsFewOfThemAtATime) {
   options_.cache_bytes_max = 8u << 20;
   open();
   for (StepNumber step = 0_step; step < StepNumber{kSteps}; ++step) {
-    for (int32_t rank = 0; rank < kRanks; ++rank) store_->append_step(identity_of(rank), plain(step, rank), kTime);
+    for (Rank rank : all_ranks(kRanks)) store_->append_step(identity_of(rank), plain(step, rank.value()), kTime);
     if (step % 50 == 49) {
       ASSERT_TRUE(store_->seal().ok());
     }

@@ -20,7 +20,7 @@ using RankType = decltype(Identity::rank);
 using StepType = decltype(StepSummary::step);
 constexpr int64_t kTime = 1'700'000'000'000'000'000;
 
-Identity identity_of(int rank, std::string job_id = "job", int64_t attempt = 0) {
+Identity identity_of(Rank rank, std::string job_id = "job", int64_t attempt = 0) {
   Identity identity;
   identity.job_id = std::move(job_id);
   identity.attempt = attempt;
@@ -30,7 +30,7 @@ Identity identity_of(int rank, std::string job_id = "job", int64_t attempt = 0) 
   return identity;
 }
 
-RankSeen seen_at(int rank, int64_t last_seen_unix_ns = kTime, const char* host = "h") {
+RankSeen seen_at(Rank rank, int64_t last_seen_unix_ns = kTime, const char* host = "h") {
   RankSeen seen;
   seen.identity = identity_of(rank);
   seen.identity.host = host;
@@ -51,12 +51,12 @@ StepSummary summary_of(int64_t step, size_t comms = 0, size_t flows = 0, size_t 
 TEST(StepWriter, ARowGroupTakesAsManyRowsAsItMayAndNotOneMore) {
   StepWriter writer = StepFile::start();
   writer.begin_job({.job_id = "job"});
-  for (size_t i = 0; i < kGroupRows; ++i) ASSERT_TRUE(writer.add(seen_at(0), summary_of(static_cast<int64_t>(i))));
-  EXPECT_FALSE(writer.add(seen_at(0), summary_of(9'000)));
+  for (size_t i = 0; i < kGroupRows; ++i) ASSERT_TRUE(writer.add(seen_at(0_rank), summary_of(static_cast<int64_t>(i))));
+  EXPECT_FALSE(writer.add(seen_at(0_rank), summary_of(9'000)));
   EXPECT_EQ(writer.rows(), kGroupRows);
   writer.write_group();
   writer.write_group();  // nothing to write
-  EXPECT_TRUE(writer.add(seen_at(0), summary_of(9'000)));
+  EXPECT_TRUE(writer.add(seen_at(0_rank), summary_of(9'000)));
   EXPECT_FALSE(writer.is_full());
   const StepWriter::Written written = writer.finish();
   ASSERT_EQ(written.groups.size(), 2u);
@@ -82,7 +82,7 @@ TEST(StepWriter, ARowGroupOfManyCellsEndsWithTheRowThatReachesTheLimit) {
   size_t rows = 0;
   for (; rows < 10'000; ++rows) {
     row.step = StepType(static_cast<int64_t>(rows));
-    if (!writer.add(seen_at(0), row)) break;
+    if (!writer.add(seen_at(0_rank), row)) break;
   }
   EXPECT_EQ(rows, kGroupCellsMax / kFlowsPerStepMax);
 }
@@ -132,8 +132,8 @@ TEST(StepWriter, KnowsRunsOfStepsUpToAsManyAsMayBeAndThenOneWithHoles) {
   std::vector<std::pair<int64_t, int64_t>> expected;
   for (int64_t run = 0; run < 34; ++run) {
     for (int64_t step : {run * 10, run * 10 + 1}) {
-      ASSERT_TRUE(writer.add(seen_at(0), summary_of(step)));
-      ASSERT_TRUE(writer.add(seen_at(1), summary_of(step)));
+      ASSERT_TRUE(writer.add(seen_at(0_rank), summary_of(step)));
+      ASSERT_TRUE(writer.add(seen_at(1_rank), summary_of(step)));
     }
     if (run < 32) {
       expected.emplace_back(run * 10, run * 10 + 1);
@@ -152,7 +152,7 @@ TEST(StepWriter, KnowsRunsOfStepsUpToAsManyAsMayBeAndThenOneWithHoles) {
 TEST(StepWriter, ARankIsKnownAsItWasSeenLastAndTwiceWhereItMoved) {
   StepWriter writer = StepFile::start();
   writer.begin_job({.job_id = "job"});
-  RankSeen rank = seen_at(3, 100);
+  RankSeen rank = seen_at(3_rank, 100);
   StepSummary row = summary_of(4);
   row.records_lost = 2;
   ASSERT_TRUE(writer.add(rank, row));
@@ -164,7 +164,7 @@ TEST(StepWriter, ARankIsKnownAsItWasSeenLastAndTwiceWhereItMoved) {
   rank.ended_cleanly = true;
   row.step = StepType(6);
   ASSERT_TRUE(writer.add(rank, row));
-  ASSERT_TRUE(writer.add(seen_at(3, 50, "other"), summary_of(5)));
+  ASSERT_TRUE(writer.add(seen_at(3_rank, 50, "other"), summary_of(5)));
   const StepWriter::Written written = writer.finish();
   const auto tables = StepTables::decode(written.content.substr(written.tables.offset, written.tables.bytes)).value();
   ASSERT_EQ(tables->ranks.size(), 2u);
@@ -186,7 +186,7 @@ TEST(GroupCache, KeepsWhatWasUsedLastWithinItsBytes) {
   StepWriter writer = StepFile::start();
   writer.begin_job({.job_id = "job"});
   for (int64_t step = 0; step < 4; ++step) {
-    ASSERT_TRUE(writer.add(seen_at(0), summary_of(step)));
+    ASSERT_TRUE(writer.add(seen_at(0_rank), summary_of(step)));
     writer.write_group();
   }
   StepFileInfo info;
@@ -229,7 +229,7 @@ TEST(GroupCache, KeepsWhatWasUsedLastWithinItsBytes) {
 class MemorySteps : public ::testing::Test {
  protected:
   void open(MemoryStepStoreOptions options) { store_ = std::make_unique<MemoryStepStore>(options, counters_); }
-  void append(int64_t step, int rank, const std::string& job = "job", int64_t time = kTime) {
+  void append(int64_t step, Rank rank, const std::string& job = "job", int64_t time = kTime) {
     store_->append_step(identity_of(rank, job), summary_of(step, 1), time);
   }
   int64_t bytes() const { return counters_.value("lockstep_store_bytes", "table=\"steps\""); }
@@ -243,7 +243,7 @@ class MemorySteps : public ::testing::Test {
 
 TEST_F(MemorySteps, ARangeOfStepsHasItsFirstAndItsLast) {
   open({});
-  for (int64_t step : {1, 3, 5}) append(step, 0);
+  for (int64_t step : {1, 3, 5}) append(step, 0_rank);
   EXPECT_EQ(found(1, 5), 3u);
   EXPECT_EQ(found(1, 3), 2u);
   EXPECT_EQ(found(2, 4), 1u);
@@ -268,29 +268,29 @@ TEST_F(MemorySteps, ARangeOfStepsHasItsFirstAndItsLast) {
 
 TEST_F(MemorySteps, HoldsAsManyRowsAndBytesAsItMayAndGivesBackWhatGoes) {
   open({.step_rows_max = 3});
-  append(1, 0);
+  append(1, 0_rank);
   const int64_t row_bytes = bytes();
   EXPECT_EQ(row_bytes, static_cast<int64_t>(48 + sizeof(StepSummary) + sizeof(CommStep)));
-  append(2, 0);
-  append(3, 0);
+  append(2, 0_rank);
+  append(3, 0_rank);
   EXPECT_EQ(rows(), 3);
   EXPECT_EQ(bytes(), 3 * row_bytes);
-  append(3, 0);
+  append(3, 0_rank);
   EXPECT_EQ(bytes(), 3 * row_bytes) << "the same row again";
-  append(4, 0);
+  append(4, 0_rank);
   EXPECT_EQ(rows(), 3);
   EXPECT_EQ(bytes(), 3 * row_bytes);
   EXPECT_EQ(found(1, 1), 0u);
   store_ = nullptr;
 
   open({.step_bytes_max = static_cast<size_t>(2 * row_bytes)});
-  append(1, 0);
-  append(2, 0);
+  append(1, 0_rank);
+  append(2, 0_rank);
   EXPECT_EQ(rows(), 2);
-  append(3, 0);
+  append(3, 0_rank);
   EXPECT_EQ(rows(), 2);
   EXPECT_EQ(found(2, 3), 2u);
-  store_->append_step(identity_of(0), summary_of(3, 1, 2, 3), kTime);
+  store_->append_step(identity_of(0_rank), summary_of(3, 1, 2, 3), kTime);
   EXPECT_EQ(rows(), 1) << "it has grown";
   EXPECT_EQ(bytes(), row_bytes + static_cast<int64_t>(2 * sizeof(FlowStep) + 3 * sizeof(StepScalar)));
   EXPECT_EQ(found(3, 3), 1u);
@@ -299,8 +299,8 @@ TEST_F(MemorySteps, HoldsAsManyRowsAndBytesAsItMayAndGivesBackWhatGoes) {
 TEST_F(MemorySteps, TrimsToItsLimitsAndNoFurtherAndNeverWhatIsOnNoDisk) {
   open({});
   for (int64_t step = 1; step <= 4; ++step) {
-    append(step, 0);
-    append(step, 1);
+    append(step, 0_rank);
+    append(step, 1_rank);
   }
   const auto all = static_cast<size_t>(bytes());
   store_->trim(7, all);
@@ -327,7 +327,7 @@ TEST_F(MemorySteps, TrimsToItsLimitsAndNoFurtherAndNeverWhatIsOnNoDisk) {
 
 TEST_F(MemorySteps, RowsOfChosenRanksAreVisitedUntilOneIsNotTaken) {
   open({});
-  for (int rank : {1, 2, 5, 7}) append(9, rank);
+  for (Rank rank : {1_rank, 2_rank, 5_rank, 7_rank}) append(9, rank);
   const RankType wanted[] = {RankType(2), RankType(3), RankType(5), RankType(7)};
   std::string seen;
   size_t takes = 10;
@@ -354,14 +354,14 @@ TEST_F(MemorySteps, RowsOfChosenRanksAreVisitedUntilOneIsNotTaken) {
 
 TEST_F(MemorySteps, AsManyJobsRanksCommunicatorsAndGroupsAsMayBe) {
   open({.jobs_max = 2, .ranks_max = 3, .comms_per_rank_max = 2, .groups_per_rank_max = 2});
-  append(1, 0, "a", kTime + 2);
-  append(1, 0, "b", kTime + 1);
-  append(1, 1, "b", kTime + 1);
+  append(1, 0_rank, "a", kTime + 2);
+  append(1, 0_rank, "b", kTime + 1);
+  append(1, 1_rank, "b", kTime + 1);
   EXPECT_EQ(store_->jobs().size(), 2u);
-  append(1, 2, "b", kTime + 3);  // a fourth rank: the longest silent other job goes
+  append(1, 2_rank, "b", kTime + 3);  // a fourth rank: the longest silent other job goes
   ASSERT_EQ(store_->jobs().size(), 1u);
   EXPECT_EQ(store_->job("b")->ranks.size(), 3u);
-  append(1, 3, "b", kTime + 4);
+  append(1, 3_rank, "b", kTime + 4);
   EXPECT_EQ(store_->job("b")->ranks.size(), 3u) << "there is no other to go";
   EXPECT_EQ(counters_.value("lockstep_store_rows_refused_total", "table=\"steps\",reason=\"rank_limit\""), 1);
   EXPECT_EQ(counters_.value("lockstep_store_jobs_dropped_total"), 1);
@@ -372,10 +372,10 @@ TEST_F(MemorySteps, AsManyJobsRanksCommunicatorsAndGroupsAsMayBe) {
   for (int i : {1, 2, 1, 3}) {
     CommInit comm;
     comm.comm_id = decltype(comm.comm_id)(static_cast<uint64_t>(i));
-    store_->append_comm(identity_of(0, "b"), comm, kTime);
+    store_->append_comm(identity_of(0_rank, "b"), comm, kTime);
     CommGroup group;
     group.name = format("g%d", 9 - i);
-    store_->append_group(identity_of(0, "b"), group, kTime);
+    store_->append_group(identity_of(0_rank, "b"), group, kTime);
   }
   const RankInfo rank = store_->job("b")->ranks[0];
   ASSERT_EQ(rank.comms.size(), 2u);
@@ -434,7 +434,7 @@ class StepBorders : public ::testing::Test {
     ASSERT_TRUE(opened.ok()) << opened.error();
     store_ = std::move(*opened);
   }
-  void append(int64_t step, int rank, uint64_t sequence = 0) {
+  void append(int64_t step, Rank rank, uint64_t sequence = 0) {
     if (sequence != 0) store_->begin_record(sequence, clock_.unix_ns());
     store_->append_step(identity_of(rank), summary_of(step), clock_.unix_ns());
     if (sequence != 0) store_->end_record();
@@ -454,7 +454,7 @@ TEST_F(StepBorders, ARowWithAsMuchAsItMayHaveIsTakenAndOneWithMoreIsNot) {
   auto refused = [&](const StepSummary& summary) {
     const char* labels = "table=\"steps\",reason=\"too_large\"";
     const int64_t before = counters_.value("lockstep_store_rows_refused_total", labels);
-    store_->append_step(identity_of(0), summary, kTime);
+    store_->append_step(identity_of(0_rank), summary, kTime);
     return counters_.value("lockstep_store_rows_refused_total", labels) > before;
   };
   EXPECT_FALSE(refused(summary_of(1, kCommsPerStepMax, kFlowsPerStepMax, kScalarsPerStepMax)));
@@ -465,9 +465,9 @@ TEST_F(StepBorders, ARowWithAsMuchAsItMayHaveIsTakenAndOneWithMoreIsNot) {
 
 TEST_F(StepBorders, OnDiskARangeOfStepsHasItsFirstAndItsLast) {
   open();
-  for (int64_t step : {1, 2, 5}) append(step, 0);
+  for (int64_t step : {1, 2, 5}) append(step, 0_rank);
   ASSERT_TRUE(store_->seal().ok());
-  for (int64_t step : {4, 5, 9}) append(step, 1);
+  for (int64_t step : {4, 5, 9}) append(step, 1_rank);
   for (const bool sealed : {false, true}) {
     if (sealed) {
       ASSERT_TRUE(store_->seal().ok());
@@ -486,15 +486,15 @@ TEST_F(StepBorders, OnDiskARangeOfStepsHasItsFirstAndItsLast) {
 TEST_F(StepBorders, TheFirstRecordThatIsInNoFileIsTheOneOfTheOldestRow) {
   open();
   EXPECT_EQ(store_->first_unsealed(), UINT64_MAX);
-  append(1, 0);  // of no log
+  append(1, 0_rank);  // of no log
   EXPECT_EQ(store_->first_unsealed(), UINT64_MAX);
-  append(5, 0, 12);
-  append(3, 0, 13);
-  append(5, 1, 14);
+  append(5, 0_rank, 12);
+  append(3, 0_rank, 13);
+  append(5, 1_rank, 14);
   EXPECT_EQ(store_->first_unsealed(), 12u);
   ASSERT_TRUE(store_->seal().ok());
   EXPECT_EQ(store_->first_unsealed(), UINT64_MAX);
-  append(6, 1, 15);
+  append(6, 1_rank, 15);
   EXPECT_EQ(store_->first_unsealed(), 15u);
   EXPECT_FALSE(store_->holds(12, kTime)) << "asked of what was found at the start alone";
   open();
@@ -507,12 +507,12 @@ TEST_F(StepBorders, TheFirstRecordThatIsInNoFileIsTheOneOfTheOldestRow) {
 TEST_F(StepBorders, EightSmallFilesInARowBecomeOne) {
   open();
   for (int64_t step = 1; step <= 7; ++step) {
-    append(step, 0, static_cast<uint64_t>(step));
+    append(step, 0_rank, static_cast<uint64_t>(step));
     ASSERT_TRUE(store_->seal().ok());
   }
   store_->maintain();
   EXPECT_EQ(files(), 7);
-  append(8, 0, 8);
+  append(8, 0_rank, 8);
   ASSERT_TRUE(store_->seal().ok());
   store_->maintain();
   EXPECT_EQ(files(), 1);
@@ -528,10 +528,10 @@ TEST_F(StepBorders, EightSmallFilesInARowBecomeOne) {
 TEST_F(StepBorders, AFileGoesTheMomentAfterItsLastRowIsAsOldAsItMayBe) {
   options_.days = 1;
   open();
-  append(1, 0);
+  append(1, 0_rank);
   ASSERT_TRUE(store_->seal().ok());
   clock_.advance(12ll * 3600 * 1'000'000'000);
-  append(2, 0);
+  append(2, 0_rank);
   ASSERT_TRUE(store_->seal().ok());
   clock_.advance(12ll * 3600 * 1'000'000'000);
   store_->maintain();
@@ -547,12 +547,12 @@ TEST_F(StepBorders, AsManyRowsAndBytesOnDiskAsMayBe) {
   options_.rows_max = 3;
   open();
   for (int64_t step = 1; step <= 3; ++step) {
-    append(step, 0);
+    append(step, 0_rank);
     ASSERT_TRUE(store_->seal().ok());
   }
   store_->maintain();
   EXPECT_EQ(files(), 3);
-  append(4, 0);
+  append(4, 0_rank);
   ASSERT_TRUE(store_->seal().ok());
   store_->maintain();
   EXPECT_EQ(files(), 3);

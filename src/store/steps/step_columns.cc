@@ -159,7 +159,7 @@ std::string StepTables::encode() const {
   put_varint(body, ranks.size());
   put_column(body, ranks, [&](const RankSeen& r) { return texts.intern(r.identity.job_id); });
   put_column(body, ranks, [](const RankSeen& r) { return r.identity.attempt; });
-  put_column(body, ranks, [](const RankSeen& r) { return r.identity.rank; });
+  put_column(body, ranks, [](const RankSeen& r) { return r.identity.rank.value(); });
   put_column(body, ranks, [](const RankSeen& r) { return r.identity.world_size; });
   put_column(body, ranks, [](const RankSeen& r) { return r.identity.local_rank; });
   put_column(body, ranks, [&](const RankSeen& r) { return texts.intern(r.identity.host); });
@@ -209,7 +209,7 @@ Result<std::shared_ptr<const StepTables>> StepTables::decode(std::string_view by
     auto text = [&](int64_t id) { return std::string(texts[static_cast<uint32_t>(id)]); };
     for (size_t i = 0; i < rank_count; ++i) ranks[i].identity.job_id = text(column[i]);
     fill(kLeast, kMost, [](RankSeen& r, int64_t v) { r.identity.attempt = v; });
-    fill(INT32_MIN, INT32_MAX, [](RankSeen& r, int64_t v) { r.identity.rank = static_cast<int32_t>(v); });
+    fill(INT32_MIN, INT32_MAX, [](RankSeen& r, int64_t v) { r.identity.rank = Rank{static_cast<int32_t>(v)}; });
     fill(INT32_MIN, INT32_MAX, [](RankSeen& r, int64_t v) { r.identity.world_size = static_cast<int32_t>(v); });
     fill(INT32_MIN, INT32_MAX, [](RankSeen& r, int64_t v) { r.identity.local_rank = static_cast<int32_t>(v); });
     fill(0, text_last, [&](RankSeen& r, int64_t v) { r.identity.host = text(v); });

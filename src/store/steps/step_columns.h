@@ -202,7 +202,7 @@ class StepWriter {
 
   StepTables tables_;
   std::vector<Usual> usual_;                               // by number of the rank
-  std::unordered_map<int32_t, uint32_t> rank_numbers_;     // of the job at hand
+  std::unordered_map<Rank, uint32_t> rank_numbers_;        // of the job at hand
   std::unordered_map<std::string, uint32_t> comm_shapes_;  // by content
   std::unordered_map<std::string, uint32_t> flow_shapes_;
   std::unordered_map<std::string, uint32_t> scalar_shapes_;

@@ -64,17 +64,22 @@ Whole some_steps() {
   StepWriter writer = StepFile::start();
   writer.begin_job({.job_id = "j", .world_size = 3});
   for (StepNumber step = 0_step; step < 20_step; ++step) {
-    for (int32_t rank = 0; rank < 3; ++rank) {
+    for (Rank rank : all_ranks(3)) {
       RankSeen seen;
-      seen.identity = {
-          .job_id = "j", .attempt = 0, .rank = rank, .world_size = 3, .local_rank = rank, .host = "h", .gpu_uuid = "g"};
+      seen.identity = {.job_id = "j",
+                       .attempt = 0,
+                       .rank = rank,
+                       .world_size = 3,
+                       .local_rank = rank.value(),
+                       .host = "h",
+                       .gpu_uuid = "g"};
       StepSummary summary;
       summary.step = step;
-      summary.start_unix_ns = 1000 + step.value() * 100 + rank * 7;
-      summary.duration_ns = 90 + step.value() * rank % 11;
-      summary.self_ns = 40 + rank;
+      summary.start_unix_ns = 1000 + step.value() * 100 + rank.value() * 7;
+      summary.duration_ns = 90 + step.value() * rank.value() % 11;
+      summary.self_ns = 40 + rank.value();
       summary.scalars = {{"loss", 0.5 * static_cast<double>(step.value())}};
-      summary.comms.resize(static_cast<size_t>(rank) + 1);
+      summary.comms.resize(index_of(rank) + 1);
       for (CommStep& comm : summary.comms) comm.gpu_ns = step.value() * 31 % 17;
       summary.flows.resize(step % 3 == 0 ? 2 : 0);
       writer.add(seen, summary);

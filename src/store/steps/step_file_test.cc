@@ -8,15 +8,15 @@
 namespace lockstep::steps {
 namespace {
 
-RankSeen rank_of(int32_t rank) {
+RankSeen rank_of(Rank rank) {
   RankSeen seen;
   seen.identity = {.job_id = "j",
                    .attempt = 0,
                    .rank = rank,
                    .world_size = 2,
-                   .local_rank = rank,
+                   .local_rank = rank.value(),
                    .host = "h",
-                   .gpu_uuid = format("G%d", rank)};
+                   .gpu_uuid = format("G%d", rank.value())};
   seen.last_seen_unix_ns = 2'000'000;
   return seen;
 }
@@ -24,23 +24,23 @@ RankSeen rank_of(int32_t rank) {
 TEST(StepFile, WritesTheBytesOfTheFormatPage) {
   StepWriter writer = StepFile::start();
   writer.begin_job({.job_id = "j", .attempt = 0, .world_size = 2, .first_seen_unix_ns = 1, .last_seen_unix_ns = 2});
-  for (int32_t rank = 0; rank < 2; ++rank) {
+  for (Rank rank : all_ranks(2)) {
     StepSummary summary;
     summary.step = 7_step;
-    summary.start_unix_ns = 1'000'000 + rank * 3;
+    summary.start_unix_ns = 1'000'000 + rank.value() * 3;
     summary.duration_ns = 500;
-    summary.self_ns = 450 - rank * 50;
-    summary.comm_ns = 50 + rank * 50;
+    summary.self_ns = 450 - rank.value() * 50;
+    summary.comm_ns = 50 + rank.value() * 50;
     summary.split_known = true;
-    summary.split_ns = {400, summary.comm_ns, 0, 0, 0, 50 - rank * 50};
+    summary.split_ns = {400, summary.comm_ns, 0, 0, 0, 50 - rank.value() * 50};
     summary.scalars = {{"loss", 2.0}};
     CommStep comm;
     comm.comm_id = CommId{0x1f};
     comm.size = 2;
-    comm.rank_in_comm = rank;
+    comm.rank_in_comm = rank.value();
     comm.count = 1;
     comm.bytes = 4096;
-    comm.gpu_ns = comm.shortest_ns = comm.longest_ns = 50 + rank * 50;
+    comm.gpu_ns = comm.shortest_ns = comm.longest_ns = 50 + rank.value() * 50;
     comm.first_start_unix_ns = 1'000'400;
     comm.last_end_unix_ns = comm.first_start_unix_ns + comm.gpu_ns;
     summary.comms = {comm};
@@ -101,7 +101,7 @@ TEST(StepBlockSize, ARowOfFiveCommunicatorsTakesLessThanAQuarterOfItsNumbers) {
   };
   size_t rows = 0;
   for (StepNumber step = 0_step; step < 16_step; ++step) {
-    for (int32_t rank = 0; rank < 512; ++rank, ++rows) {
+    for (Rank rank = 0_rank; rank < 512_rank; ++rank, ++rows) {
       StepSummary summary;
       summary.step = step;
       summary.start_unix_ns = 1'700'000'000'000'000'000 + step.value() * 1'000'000'000 + noise(400'000);
@@ -110,7 +110,7 @@ TEST(StepBlockSize, ARowOfFiveCommunicatorsTakesLessThanAQuarterOfItsNumbers) {
       summary.comm_ns = summary.duration_ns - summary.self_ns;
       for (uint64_t i = 0; i < 5; ++i) {
         CommStep comm;
-        comm.comm_id = CommId{0x1234'5678'9abc'0000 + i * 1000 + static_cast<uint64_t>(rank / 8)};
+        comm.comm_id = CommId{0x1234'5678'9abc'0000 + i * 1000 + static_cast<uint64_t>(rank.value() / 8)};
         comm.size = 8;
         comm.rank_in_comm = rank % 8;
         comm.count = 16;

@@ -64,7 +64,7 @@ class StepMerge {
   struct Row {
     const StepColumns* columns;
     uint32_t row;
-    int32_t rank;
+    Rank rank;
   };
   // By rank; good until the next call. Steps never fall. May be empty after all.
   const std::vector<Row>& rows_of(StepNumber step);

@@ -72,7 +72,7 @@ std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::v
   if (alone) {
     finding.ranks = {newest.checkpoint_rank};
     finding.layer = emits<Emitter::kCheckpoint, Layer::kHost>;
-    finding.component = format("checkpoints of rank %d", newest.checkpoint_rank);
+    finding.component = format("checkpoints of rank %d", newest.checkpoint_rank.value());
   } else {
     finding.layer = emits<Emitter::kCheckpoint, Layer::kInput>;
     finding.component = "storage that checkpoints are written to";
@@ -86,7 +86,7 @@ std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::v
   finding.step_ns = static_cast<int64_t>(step_ns + length);
   finding.step_without_ns = static_cast<int64_t>(step_ns + usual);
   finding.lost_ns_per_step = static_cast<int64_t>(excess * finding.steps_hit);
-  finding.victims = alone ? victims_of(window, finding.ranks) : std::vector<int32_t>{};
+  finding.victims = alone ? victims_of(window, finding.ranks) : std::vector<Rank>{};
   finding.coverage =
       window.step(newest.number) == nullptr ? 1 : coverage_of(window, window.step(newest.number)->size());
   finding.confidence = std::min(0.9, 0.5 + 0.1 * static_cast<double>(long_ones));
@@ -109,7 +109,7 @@ std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::v
   finding.next.push_back({"look at what checkpoints are written to: free space, bandwidth, other writers", ""});
   finding.sentence =
       format("Checkpoints take %s instead of %s%s since step {since}: %s of the job.", human_duration(length).c_str(),
-             human_duration(usual).c_str(), alone ? format(" on rank %d", newest.checkpoint_rank).c_str() : "",
+             human_duration(usual).c_str(), alone ? format(" on rank %d", newest.checkpoint_rank.value()).c_str() : "",
              percent(excess * finding.steps_hit / (step_ns + length * finding.steps_hit)).c_str());
   return {finding};
 }

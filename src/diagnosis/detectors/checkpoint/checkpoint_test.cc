@@ -45,7 +45,7 @@ TEST(Checkpoint, WhereOneRankAloneTakesLongerItIsNamed) {
   std::vector<Finding> findings =
       after(80, [](StepNumber step, size_t rank) { return step > 50_step && rank == 3 ? 120.0 : 60.0; });
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
   EXPECT_EQ(findings[0].layer, Layer::kHost);
 }
 

@@ -8,11 +8,12 @@
 
 #include "base/median.h"
 #include "base/text.h"
-#include "diagnosis/evidence.h"
 #include "diagnosis/detectors/slow_link/starved_proxy.h"
+#include "diagnosis/evidence.h"
 #include "diagnosis/flow_steps.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -43,9 +44,9 @@ constexpr double kSlowShareMax = 0.5;
 
 struct Flow {
   uint32_t from = 0;  // slot
-  int32_t to = -1;    // rank
+  Rank to = kNoRank;
   CommId comm_id;
-  int32_t peer = 0;
+  int32_t peer = 0;               // rank in the communicator
   double bytes = 0, wire_ns = 0;  // sums over the steps
   size_t steps = 0;
   double like_rate = 0;
@@ -143,7 +144,7 @@ void common(const JobWindow& window, const std::vector<StepNumber>& steps, doubl
                                 steps_query(steps.front(), steps.back())));
 }
 
-std::string host_of(const JobWindow& window, int32_t rank) {
+std::string host_of(const JobWindow& window, Rank rank) {
   auto found = window.ranks().find(rank);
   return found == window.ranks().end() ? "" : found->second.host;
 }
@@ -183,19 +184,19 @@ bool slow_in_most(const JobWindow& window, const std::vector<StepNumber>& steps,
 }
 
 // Who has the most slow flows, most of its own among them; sending counts a little more than receiving.
-int32_t most_accused(const JobWindow& window, const std::vector<const Flow*>& slow,
-                     const std::unordered_map<int32_t, size_t>& out, const std::unordered_map<int32_t, size_t>& in) {
-  std::map<int32_t, std::pair<size_t, size_t>> touched;  // sending, receiving
+Rank most_accused(const JobWindow& window, const std::vector<const Flow*>& slow,
+                  const std::unordered_map<Rank, size_t>& out, const std::unordered_map<Rank, size_t>& in) {
+  std::map<Rank, std::pair<size_t, size_t>> touched;  // sending, receiving
   for (const Flow* flow : slow) {
     ++touched[window.rank_of(flow->from)].first;
-    if (flow->to >= 0) ++touched[flow->to].second;
+    if (flow->to != kNoRank) ++touched[flow->to].second;
   }
-  int32_t most = -1;
+  Rank most = kNoRank;
   double best = 0;
   for (const auto& entry : touched) {
-    const int32_t rank = entry.first;
+    const Rank rank = entry.first;
     const auto& counts = entry.second;
-    auto share = [&](size_t few, const std::unordered_map<int32_t, size_t>& all) {
+    auto share = [&](size_t few, const std::unordered_map<Rank, size_t>& all) {
       auto found = all.find(rank);
       return found == all.end() || found->second == 0 ? 0.0
                                                       : static_cast<double>(few) / static_cast<double>(found->second);
@@ -211,23 +212,23 @@ int32_t most_accused(const JobWindow& window, const std::vector<const Flow*>& sl
 }
 
 void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps, double step_ns,
-                  std::vector<int32_t> ranks, const std::vector<const Flow*>& slow, std::vector<Finding>& findings) {
+                  std::vector<Rank> ranks, const std::vector<const Flow*>& slow, std::vector<Finding>& findings) {
   const Flow& worst = **std::max_element(slow.begin(), slow.end(),
                                          [](const Flow* a, const Flow* b) { return a->saved_ns() < b->saved_ns(); });
   const double saved = std::min(worst.saved_ns(), step_ns);
   std::set<std::string> hosts;
-  for (int32_t rank : ranks) hosts.insert(host_of(window, rank));
+  for (Rank rank : ranks) hosts.insert(host_of(window, rank));
   Finding finding;
   std::sort(ranks.begin(), ranks.end());
   if (ranks.size() > kRanksNamedMax) ranks.resize(kRanksNamedMax);
   finding.ranks = ranks;
-  const int32_t first = window.rank_of(worst.from);
+  const Rank first = window.rank_of(worst.from);
   const StepNumber from = steps.front(), to = steps.back();
   std::string who;
   if (ranks.size() == 1) {
     finding.layer = emits<Emitter::kFabric, Layer::kLink>;
     finding.cause = emits<Emitter::kFabric, Cause::kNicDegraded>;
-    finding.component = format("link of rank %d", ranks.front());
+    finding.component = format("link of rank %d", ranks.front().value());
     who = "The link of " + name_of(window, ranks.front());
     who[who.find("Rank")] = 'r';
   } else if (hosts.size() == 1) {
@@ -246,7 +247,7 @@ void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
   finding.chain.push_back(
       claim(ClaimKind::kPath, finding.component,
             format("%zu flows move slower than their like: rank %d to rank %d at %.2f GB/s, flows alike at %.2f.",
-                   slow.size(), first, worst.to, worst.rate(), worst.like_rate),
+                   slow.size(), first.value(), worst.to.value(), worst.rate(), worst.like_rate),
             worst.rate(), "GB/s", 0, worst.like_rate, from, to, rank_query(first, from, to)));
   finding.chain.push_back(claim(ClaimKind::kWaitsFor, finding.component,
                                 format("Nobody arrives late; the collectives of %s wait %s for these transfers.",
@@ -254,7 +255,7 @@ void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
                                 saved / 1e6, "ms", 0, 0, from, to, steps_query(from, to)));
   finding.victim_groups.push_back(group_name(window, worst.comm_id));
   const double late = typical_lateness(window, steps, worst.from);
-  finding.chain.push_back(claim(ClaimKind::kExclusion, format("rank %d", first),
+  finding.chain.push_back(claim(ClaimKind::kExclusion, format("rank %d", first.value()),
                                 format("Not its GPU and not its input: its own time differs from its peers' by %s.",
                                        human_duration(std::fabs(late)).c_str()),
                                 late / 1e6, "ms", 0, 0, from, to, rank_query(first, from, to)));
@@ -284,7 +285,7 @@ void find_slow_flows(const JobWindow& window, const Look& look, std::vector<Find
   std::map<int, Usual> usual;
   for (auto& [size, logs] : rates) usual[size] = usual_of(std::move(logs));
   std::vector<const Flow*> slow;
-  std::unordered_map<int32_t, size_t> out, in;
+  std::unordered_map<Rank, size_t> out, in;
   for (Flow& flow : flows) {
     const Usual& like = usual[bytes_class(flow.bytes / static_cast<double>(flow.steps))];
     flow.like_rate = std::exp(like.middle);
@@ -295,7 +296,7 @@ void find_slow_flows(const JobWindow& window, const Look& look, std::vector<Find
     // link.
     if (typical_lateness(window, steps, flow.from) > 0.5 * flow.saved_ns()) continue;
     flow.to = window.world_rank(flow.comm_id, flow.peer);
-    const int32_t to = flow.to >= 0 ? window.slot_of(flow.to) : -1;
+    const int32_t to = flow.to != kNoRank ? window.slot_of(flow.to) : -1;
     if (to >= 0 && typical_lateness(window, steps, static_cast<size_t>(to)) > 0.5 * flow.saved_ns()) continue;
     // A transfer that stood still once makes a mean slow, not a link.
     if (!slow_in_most(window, steps, flow)) continue;
@@ -307,15 +308,15 @@ void find_slow_flows(const JobWindow& window, const Look& look, std::vector<Find
   for (Flow& flow : flows) {
     flow.to = window.world_rank(flow.comm_id, flow.peer);
     ++out[window.rank_of(flow.from)];
-    if (flow.to >= 0) ++in[flow.to];
+    if (flow.to != kNoRank) ++in[flow.to];
   }
 
   // Take the most accused until every slow flow has somebody.
-  std::vector<std::pair<int32_t, std::vector<const Flow*>>> accused;
+  std::vector<std::pair<Rank, std::vector<const Flow*>>> accused;
   std::vector<const Flow*> rest = slow;
   while (!rest.empty() && accused.size() < kRanksNamedMax) {
-    const int32_t rank = most_accused(window, rest, out, in);
-    if (rank < 0) break;
+    const Rank rank = most_accused(window, rest, out, in);
+    if (rank == kNoRank) break;
     std::vector<const Flow*> own, others;
     for (const Flow* flow : rest)
       (window.rank_of(flow->from) == rank || flow->to == rank ? own : others).push_back(flow);
@@ -334,7 +335,7 @@ void find_slow_flows(const JobWindow& window, const Look& look, std::vector<Find
     }
     return;
   }
-  std::vector<int32_t> ranks;
+  std::vector<Rank> ranks;
   for (const auto& [rank, own] : accused) ranks.push_back(rank);
   report_flows(window, steps, step_ns, std::move(ranks), slow, findings);
 }
@@ -424,7 +425,7 @@ void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Fin
     const double saved = std::min(worst->second, step_ns);
     Finding finding;
     // Who is in the most of the slow groups.
-    std::map<int32_t, size_t> votes;
+    std::map<Rank, size_t> votes;
     size_t most = 0;
     for (const auto& [id, cost] : slow) {
       for (const auto& [in_comm, rank] : window.comms().at(id).world_rank) most = std::max(most, ++votes[rank]);
@@ -454,10 +455,9 @@ void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Fin
     finding.victim_groups.push_back(group_name(window, worst->first));
     finding.next.push_back({"look at the host's NVLinks: state, replay and recovery counters, fabric manager",
                             "nvidia-smi nvlink --status; nvidia-smi nvlink -e"});
-    finding.sentence =
-        format("The NVLinks of host %s (ranks %s) are slow: everybody waits %s since step {since}: %s of the job.",
-               host.c_str(), human_ranks({finding.ranks.begin(), finding.ranks.end()}, 4).c_str(),
-               per_step(saved).c_str(), percent(saved / step_ns).c_str());
+    finding.sentence = format(
+        "The NVLinks of host %s (ranks %s) are slow: everybody waits %s since step {since}: %s of the job.",
+        host.c_str(), human_ranks(finding.ranks, 4).c_str(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
     common(window, steps, step_ns, saved, finding);
     finding.sure = steps.size() >= kStepsSure;
     findings.push_back(std::move(finding));

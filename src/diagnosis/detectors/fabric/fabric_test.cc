@@ -21,7 +21,7 @@ TEST(Fabric, OneSlowLinkOfManyIsNamedThoughItIsOnlyAQuarterSlower) {
   });
   std::vector<Finding> findings = find_slow_fabric(window, {});
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{9});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{9_rank});
   EXPECT_EQ(findings[0].layer, Layer::kLink);
   EXPECT_EQ(findings[0].since_step, 15_step);
 }
@@ -45,7 +45,7 @@ TEST(Fabric, AGroupInsideAHostThatTransfersSlowerThanItsLikeIsItsNvlinks) {
   MadeUpJob job(128);
   for (int32_t host = 0; host < 16; ++host) {
     PlannedGroup group{.comm_id = CommId{0x200 + static_cast<uint64_t>(host)}, .transfer_ms = host == 5 ? 14.0 : 10.0};
-    for (int32_t rank = 0; rank < 8; ++rank) group.ranks.push_back(host * 8 + rank);
+    for (Rank rank : all_ranks(8)) group.ranks.push_back(rank + host * 8);
     job.groups.insert(job.groups.begin(), group);
   }
   JobWindow window;
@@ -53,7 +53,7 @@ TEST(Fabric, AGroupInsideAHostThatTransfersSlowerThanItsLikeIsItsNvlinks) {
   std::vector<Finding> findings = find_slow_fabric(window, {});
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].layer, Layer::kNvlink);
-  EXPECT_EQ(findings[0].ranks.front(), 40);
+  EXPECT_EQ(findings[0].ranks.front(), 40_rank);
   EXPECT_EQ(findings[0].ranks.size(), 8u);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "diagnosis/phrasing.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -16,13 +17,13 @@ constexpr int64_t kTogetherNs = 2'000'000'000;
 enum class Sort { kFault, kAbort, kAsked, kNone };
 
 struct Death {
-  int32_t rank = -1;
+  Rank rank = kNoRank;
   RankEnd end;
   Sort sort = Sort::kNone;
 };
 
 // It had something to do still.
-bool was_at_work(const JobWindow& window, int32_t rank, const std::map<int32_t, RankStatus>& status) {
+bool was_at_work(const JobWindow& window, Rank rank, const std::map<Rank, RankStatus>& status) {
   const auto found = status.find(rank);
   if (found == status.end()) return false;
   for (const CommStatus& comm : found->second.comms)
@@ -30,7 +31,7 @@ bool was_at_work(const JobWindow& window, int32_t rank, const std::map<int32_t, 
   return found->second.step >= 0_step && !window.has_step(rank, found->second.step);
 }
 
-Sort sort_of(const JobWindow& window, int32_t rank, const FailInput& input) {
+Sort sort_of(const JobWindow& window, Rank rank, const FailInput& input) {
   const RankEnd& end = input.ended.at(rank);
   if (end.clean) return Sort::kNone;
   if (!end.exit) return was_at_work(window, rank, input.status) ? Sort::kAbort : Sort::kNone;
@@ -98,7 +99,7 @@ void word(const JobWindow& window, const FailInput& input, const std::vector<Dea
         format("%zu ranks died%s%s within %s of each other; none stands out.", first.size(), how(one.end).c_str(),
                where.c_str(), human_duration(static_cast<double>(kTogetherNs)).c_str());
   } else {
-    std::vector<int> ranks(finding.ranks.begin(), finding.ranks.end());
+    const std::vector<Rank>& ranks = finding.ranks;
     finding.component = format("process of rank %s", human_ranks(ranks).c_str());
     finding.sentence = (first.size() == 1 ? name_of(window, one.rank) : "Ranks " + human_ranks(ranks)) + " died" +
                        how(one.end) + where + rest;
@@ -106,11 +107,11 @@ void word(const JobWindow& window, const FailInput& input, const std::vector<Dea
   constexpr size_t kClaimsMax = 4;
   for (const Death& death : first) {
     if (finding.chain.size() >= kClaimsMax) break;
-    finding.chain.push_back(claim(emits<Emitter::kFail, ClaimKind::kEvent>, format("rank %d", death.rank),
+    finding.chain.push_back(claim(emits<Emitter::kFail, ClaimKind::kEvent>, format("rank %d", death.rank.value()),
                                   death.end.exit ? "Its process ended" + how(death.end) + "."
                                                  : "Its process is gone, in the middle of its work; nobody saw how.",
                                   death.end.exit ? death.end.exit->signal : 0, "", 0, 0, finding.since_step,
-                                  finding.since_step, format("/api/jobs/{job}/ranks/%d", death.rank)));
+                                  finding.since_step, format("/api/jobs/{job}/ranks/%d", death.rank.value())));
   }
   finding.next.push_back(next_of(one.end));
 }

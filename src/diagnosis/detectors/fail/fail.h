@@ -19,8 +19,8 @@
 namespace lockstep {
 
 struct FailInput {
-  const std::map<int32_t, RankEnd>& ended;
-  const std::map<int32_t, RankStatus>& status;  // newest of each rank, also of those that died
+  const std::map<Rank, RankEnd>& ended;
+  const std::map<Rank, RankStatus>& status;  // newest of each rank, also of those that died
   int64_t now_unix_ns = 0;
 };
 

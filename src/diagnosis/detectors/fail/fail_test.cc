@@ -16,8 +16,8 @@ using testing::kSecondNs;
 class DyingJob {
  public:
   DyingJob() {
-    for (int32_t rank = 0; rank < 8; ++rank) {
-      const Identity identity{"job", 0, rank, 8, rank % 4, rank < 4 ? "node-0" : "node-1", "GPU"};
+    for (Rank rank : all_ranks(8)) {
+      const Identity identity{"job", 0, rank, 8, rank % 4, rank < 4_rank ? "node-0" : "node-1", "GPU"};
       StepSummary summary;
       summary.step = 39_step;
       summary.start_unix_ns = kEpochNs;
@@ -26,15 +26,15 @@ class DyingJob {
       status[rank] = {.time_unix_ns = kEpochNs, .step = 40_step};
     }
   }
-  void die(int32_t rank, double after_s, std::optional<ExitStatus> exit) {
+  void die(Rank rank, double after_s, std::optional<ExitStatus> exit) {
     ended[rank] = {.time_unix_ns = kEpochNs + static_cast<int64_t>(after_s * 1e9), .clean = false, .exit = exit};
     status[rank].process_alive = false;
   }
   std::optional<Finding> find() const { return find_failure(window, {ended, status, kEpochNs + 5 * kSecondNs}); }
 
   JobWindow window;
-  std::map<int32_t, RankEnd> ended;
-  std::map<int32_t, RankStatus> status;
+  std::map<Rank, RankEnd> ended;
+  std::map<Rank, RankStatus> status;
 };
 
 constexpr ExitStatus of_signal(int number) {
@@ -46,12 +46,12 @@ constexpr ExitStatus of_code(int number) {
 
 TEST(FailDetector, NamesWhoWasKilledThoughTheOthersAbortedBeforeAnAgentLooked) {
   DyingJob job;
-  for (int32_t rank = 0; rank < 8; ++rank) job.die(rank, 1.0 + 0.01 * rank, of_signal(SIGABRT));
-  job.die(5, 1.2, of_signal(SIGKILL));
+  for (Rank rank : all_ranks(8)) job.die(rank, 1.0 + 0.01 * rank.value(), of_signal(SIGABRT));
+  job.die(5_rank, 1.2, of_signal(SIGKILL));
   const std::optional<Finding> found = job.find();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->kind, VerdictKind::kFail);
-  EXPECT_EQ(found->ranks, (std::vector<int32_t>{5}));
+  EXPECT_EQ(found->ranks, (std::vector<Rank>{5_rank}));
   EXPECT_EQ(found->cause, Cause::kRankDead);
   EXPECT_EQ(found->layer, Layer::kHost);
   EXPECT_TRUE(found->sure);
@@ -62,11 +62,11 @@ TEST(FailDetector, NamesWhoWasKilledThoughTheOthersAbortedBeforeAnAgentLooked) {
 
 TEST(FailDetector, TheFirstByTimeWhereAllCouldBeConsequences) {
   DyingJob job;
-  for (int32_t rank = 0; rank < 8; ++rank) job.die(rank, 4.5, of_code(1));
-  job.die(2, 1, of_code(3));
+  for (Rank rank : all_ranks(8)) job.die(rank, 4.5, of_code(1));
+  job.die(2_rank, 1, of_code(3));
   const std::optional<Finding> found = job.find();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->ranks, (std::vector<int32_t>{2}));
+  EXPECT_EQ(found->ranks, (std::vector<Rank>{2_rank}));
   EXPECT_EQ(found->layer, Layer::kSoftware);
   EXPECT_EQ(found->sentence,
             "Rank 2 (node-0, GPU 2) died with exit status 3 in step 40; 7 other ranks ended after it.");
@@ -74,7 +74,7 @@ TEST(FailDetector, TheFirstByTimeWhereAllCouldBeConsequences) {
 
 TEST(FailDetector, WhereMostDieTogetherOfTheSameNobodyIsNamed) {
   DyingJob job;
-  for (int32_t rank = 0; rank < 8; ++rank) job.die(rank, 1, of_code(1));
+  for (Rank rank : all_ranks(8)) job.die(rank, 1, of_code(1));
   const std::optional<Finding> found = job.find();
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->ranks.empty());
@@ -83,38 +83,38 @@ TEST(FailDetector, WhereMostDieTogetherOfTheSameNobodyIsNamed) {
 
 TEST(FailDetector, AJobThatIsAskedToEndHasNotFailed) {
   DyingJob terminated;
-  for (int32_t rank = 0; rank < 8; ++rank) terminated.die(rank, 1, of_signal(SIGTERM));
+  for (Rank rank : all_ranks(8)) terminated.die(rank, 1, of_signal(SIGTERM));
   EXPECT_FALSE(terminated.find());
   DyingJob killed;
-  for (int32_t rank = 0; rank < 8; ++rank) killed.die(rank, 1, of_signal(SIGKILL));
+  for (Rank rank : all_ranks(8)) killed.die(rank, 1, of_signal(SIGKILL));
   EXPECT_FALSE(killed.find()) << "by its scheduler";
   DyingJob ended;
-  for (int32_t rank = 0; rank < 8; ++rank) ended.die(rank, 1, of_code(0));
+  for (Rank rank : all_ranks(8)) ended.die(rank, 1, of_code(0));
   EXPECT_FALSE(ended.find()) << "without a word, but with status 0";
   DyingJob clean;
-  for (int32_t rank = 0; rank < 8; ++rank) clean.ended[rank] = {.time_unix_ns = kEpochNs, .clean = true, .exit = {}};
+  for (Rank rank : all_ranks(8)) clean.ended[rank] = {.time_unix_ns = kEpochNs, .clean = true, .exit = {}};
   EXPECT_FALSE(clean.find());
   EXPECT_FALSE(DyingJob().find());
 }
 
 TEST(FailDetector, ASegfaultBeforeTheLauncherEndsTheRest) {
   DyingJob job;
-  for (int32_t rank = 0; rank < 8; ++rank) job.die(rank, 1, of_signal(SIGTERM));
-  job.die(7, 1.9, of_signal(SIGSEGV));
+  for (Rank rank : all_ranks(8)) job.die(rank, 1, of_signal(SIGTERM));
+  job.die(7_rank, 1.9, of_signal(SIGSEGV));
   const std::optional<Finding> found = job.find();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->ranks, (std::vector<int32_t>{7}));
+  EXPECT_EQ(found->ranks, (std::vector<Rank>{7_rank}));
   EXPECT_EQ(found->layer, Layer::kSoftware);
 }
 
 TEST(FailDetector, WhereNobodySawHowOnlyWhoWasAtWorkDied) {
   DyingJob job;
-  job.die(3, 1, std::nullopt);
+  job.die(3_rank, 1, std::nullopt);
   std::optional<Finding> found = job.find();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->ranks, (std::vector<int32_t>{3}));
+  EXPECT_EQ(found->ranks, (std::vector<Rank>{3_rank}));
   EXPECT_EQ(found->sentence, "Rank 3 (node-0, GPU 3) died in step 40.");
-  job.status[3].step = 39_step;  // it had ended its last step
+  job.status[3_rank].step = 39_step;  // it had ended its last step
   EXPECT_FALSE(job.find());
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "diagnosis/phrasing.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -47,13 +48,9 @@ std::string key_of(const DumpGroup& group) {
   return group.name + "|" + group.ranks;
 }
 
-std::vector<int> ints(const std::vector<int32_t>& ranks) {
-  return {ranks.begin(), ranks.end()};
-}
-
-Claim evidence_claim(int32_t rank, std::string text, double value, const char* unit, const Finding& finding) {
-  return claim(ClaimKind::kEvent, format("rank %d", rank), std::move(text), value, unit, 0, 0, finding.since_step,
-               finding.since_step, format("/api/jobs/{job}/stacks?ranks=%d", rank));
+Claim evidence_claim(Rank rank, std::string text, double value, const char* unit, const Finding& finding) {
+  return claim(ClaimKind::kEvent, format("rank %d", rank.value()), std::move(text), value, unit, 0, 0,
+               finding.since_step, finding.since_step, format("/api/jobs/{job}/stacks?ranks=%d", rank.value()));
 }
 
 bool is_fresh(int64_t time_unix_ns, int64_t since_unix_ns) {
@@ -67,11 +64,11 @@ void become_mismatch(Finding& finding, const DumpMismatch& mismatch) {
   finding.sure = true;
   finding.confidence = mismatch.even ? 0.8 : 0.95;
   finding.ranks = mismatch.odd;
-  finding.component = format("program of rank %s", human_ranks(ints(mismatch.odd)).c_str());
-  finding.sentence = format("Rank %s called %s as operation %lld of %s where rank %s called %s.",
-                            human_ranks(ints(mismatch.odd)).c_str(), op_words(mismatch.odd_op).c_str(),
-                            static_cast<long long>(mismatch.seq), mismatch.group.c_str(),
-                            human_ranks(ints(mismatch.usual)).c_str(), op_words(mismatch.usual_op).c_str());
+  finding.component = format("program of rank %s", human_ranks(mismatch.odd).c_str());
+  finding.sentence =
+      format("Rank %s called %s as operation %lld of %s where rank %s called %s.", human_ranks(mismatch.odd).c_str(),
+             op_words(mismatch.odd_op).c_str(), static_cast<long long>(mismatch.seq), mismatch.group.c_str(),
+             human_ranks(mismatch.usual).c_str(), op_words(mismatch.usual_op).c_str());
   // What spoke for another reason speaks no more.
   std::erase_if(finding.chain, [](const Claim& entry) { return entry.kind != ClaimKind::kWaitsFor; });
   finding.chain.push_back(claim(ClaimKind::kExclusion, "network",
@@ -79,12 +76,12 @@ void become_mismatch(Finding& finding, const DumpMismatch& mismatch) {
                                 finding.since_step, finding.since_step, "/api/jobs/{job}/stacks"));
   finding.alternatives.clear();
   if (mismatch.even) {
-    finding.alternatives.push_back({format("rank %s", human_ranks(ints(mismatch.usual)).c_str()), 0.8,
+    finding.alternatives.push_back({format("rank %s", human_ranks(mismatch.usual).c_str()), 0.8,
                                     "as many ranks called the one as the other",
                                     "which of the two calls the program should make there"});
   }
   finding.next = {
-      {format("compare the code path of rank %d with its peers' at this call", static_cast<int>(mismatch.odd.front())),
+      {format("compare the code path of rank %d with its peers' at this call", mismatch.odd.front().value()),
        mismatch.odd_op.caller.file.empty()
            ? ""
            : format("%s:%d", mismatch.odd_op.caller.file.c_str(), mismatch.odd_op.caller.line)}};
@@ -94,7 +91,7 @@ void become_mismatch(Finding& finding, const DumpMismatch& mismatch) {
 
 std::optional<DumpMismatch> find_mismatch(const FlightDumps& dumps, int64_t since_unix_ns) {
   struct At {
-    int32_t rank;
+    Rank rank;
     const DumpOp* op;
     const DumpGroup* group;
   };
@@ -153,13 +150,13 @@ void add_evidence(Finding& finding, const RankStacks& stacks, const FlightDumps&
     claims.push_back(
         evidence_claim(mismatch->odd.front(),
                        format("PyTorch's Flight Recorder: rank %s called %s%s, rank %s called %s%s.",
-                              human_ranks(ints(mismatch->odd)).c_str(), op_words(mismatch->odd_op).c_str(),
-                              called_from(mismatch->odd_op).c_str(), human_ranks(ints(mismatch->usual)).c_str(),
+                              human_ranks(mismatch->odd).c_str(), op_words(mismatch->odd_op).c_str(),
+                              called_from(mismatch->odd_op).c_str(), human_ranks(mismatch->usual).c_str(),
                               op_words(mismatch->usual_op).c_str(), called_from(mismatch->usual_op).c_str()),
                        static_cast<double>(mismatch->odd.size()), "ranks", finding));
   }
   size_t reported = 0;
-  for (int32_t rank : finding.ranks) {
+  for (Rank rank : finding.ranks) {
     auto dump = dumps.find(rank);
     if (mismatch || dump == dumps.end() || dump->second.last.seq < 0 || reported == kDumpsReported ||
         !is_fresh(dump->second.time_unix_ns, since_unix_ns))
@@ -172,15 +169,15 @@ void add_evidence(Finding& finding, const RankStacks& stacks, const FlightDumps&
     }
     claims.push_back(evidence_claim(
         rank,
-        format("Rank %d last called %s %lld of %s%s (%s).", rank, last.name.c_str(), static_cast<long long>(last.seq),
-               group_words(dump->second.last_group, desc).c_str(), called_from(last).c_str(),
-               last.state == OpState::kCompleted ? "completed" : "not complete"),
+        format("Rank %d last called %s %lld of %s%s (%s).", rank.value(), last.name.c_str(),
+               static_cast<long long>(last.seq), group_words(dump->second.last_group, desc).c_str(),
+               called_from(last).c_str(), last.state == OpState::kCompleted ? "completed" : "not complete"),
         static_cast<double>(dump->second.entries), "operations", finding));
   }
   // The culprits, and one who waits, to compare with.
-  std::vector<int32_t> whose = finding.ranks;
+  std::vector<Rank> whose = finding.ranks;
   if (whose.size() > kStacksReported - 1) whose.resize(kStacksReported - 1);
-  for (int32_t victim : finding.victims) {
+  for (Rank victim : finding.victims) {
     auto stack = stacks.find(victim);
     if (stack == stacks.end() || !is_fresh(stack->second.time_unix_ns, since_unix_ns) ||
         std::find(whose.begin(), whose.end(), victim) != whose.end())
@@ -189,10 +186,10 @@ void add_evidence(Finding& finding, const RankStacks& stacks, const FlightDumps&
     break;
   }
   bool seen = false;  // the stack of who is to blame
-  for (int32_t rank : whose) {
+  for (Rank rank : whose) {
     auto stack = stacks.find(rank);
     if (stack == stacks.end() || !is_fresh(stack->second.time_unix_ns, since_unix_ns)) continue;
-    std::string text = format("Rank %d: %s", rank, where_text(stack->second).c_str());
+    std::string text = format("Rank %d: %s", rank.value(), where_text(stack->second).c_str());
     if (stack->second.python.empty() && !stack->second.note.empty()) text += "; " + stack->second.note;
     claims.push_back(
         evidence_claim(rank, text + ".", static_cast<double>(stack->second.threads_count), "threads", finding));
@@ -204,22 +201,22 @@ void add_evidence(Finding& finding, const RankStacks& stacks, const FlightDumps&
     if (seen)
       action = {"read the whole stacks, of the odd rank and of one who waits", "lockstep hang {job}"};
     else
-      action.command = format("lockstep hang {job} --stacks %d", finding.ranks.front());
+      action.command = format("lockstep hang {job} --stacks %d", finding.ranks.front().value());
   }
 }
 
-std::vector<int32_t> ranks_without_dump(const FlightDumps& dumps) {
-  std::set<int32_t> members;
+std::vector<Rank> ranks_without_dump(const FlightDumps& dumps) {
+  std::set<Rank> members;
   for (const auto& [rank, dump] : dumps) {
     for (const DumpGroup& group : dump.groups) {
       if (group.ranks.empty()) continue;
-      Result<std::vector<int32_t>> ranks = ranks_from_text(group.ranks, kGroupRanksMax);
+      Result<std::vector<Rank>> ranks = ranks_from_text(group.ranks, kGroupRanksMax);
       if (ranks.ok()) members.insert(ranks->begin(), ranks->end());
     }
     members.erase(rank);
   }
-  std::vector<int32_t> missing;
-  for (int32_t rank : members) {
+  std::vector<Rank> missing;
+  for (Rank rank : members) {
     if (!dumps.contains(rank)) missing.push_back(rank);
   }
   return missing;
@@ -229,17 +226,17 @@ std::optional<Finding> find_hang_in_dumps(const FlightDumps& dumps, JobWindow& w
   HangInput input;
   int32_t world = 0;
   for (const auto& [rank, dump] : dumps) {
-    world = std::max(world, rank + 1);
+    world = std::max(world, rank.value() + 1);
     for (const DumpGroup& group : dump.groups) world = std::max(world, static_cast<int32_t>(group.size));
   }
-  for (int32_t rank : ranks_without_dump(dumps)) world = std::max(world, rank + 1);
+  for (Rank rank : ranks_without_dump(dumps)) world = std::max(world, rank.value() + 1);
   for (const auto& [rank, dump] : dumps) {
     const Identity identity{.job_id = "dumps", .rank = rank, .world_size = world};
     window.add_rank(identity);
     RankStatus& status = input.status[rank];
     status.time_unix_ns = dump.time_unix_ns;
     for (const DumpGroup& group : dump.groups) {
-      Result<std::vector<int32_t>> members = ranks_from_text(group.ranks, kGroupRanksMax);
+      Result<std::vector<Rank>> members = ranks_from_text(group.ranks, kGroupRanksMax);
       if (group.ranks.empty() || !members.ok()) continue;  // who else is in it is not known
       const auto place = std::find(members->begin(), members->end(), rank);
       if (place == members->end()) continue;

@@ -20,14 +20,14 @@
 
 namespace lockstep {
 
-using RankStacks = std::map<int32_t, RankStack>;    // newest of each rank
-using FlightDumps = std::map<int32_t, FlightDump>;  // likewise
+using RankStacks = std::map<Rank, RankStack>;    // newest of each rank
+using FlightDumps = std::map<Rank, FlightDump>;  // likewise
 
 struct DumpMismatch {
   std::string group;  // as people call it
   int64_t seq = -1;
-  std::vector<int32_t> odd;    // the fewest
-  std::vector<int32_t> usual;  // the most
+  std::vector<Rank> odd;    // the fewest
+  std::vector<Rank> usual;  // the most
   DumpOp odd_op, usual_op;
   bool even = false;  // as many did the one as the other: nobody knows who is odd
 };
@@ -40,6 +40,6 @@ void add_evidence(Finding& finding, const RankStacks& stacks, const FlightDumps&
 // The hang detector over dumps alone, with nothing running: every rank's dump as where it stands. Waiting times are not
 // known. `window` is filled in. Ranks that left no dump are nobody's culprits: see ranks_without_dump().
 std::optional<Finding> find_hang_in_dumps(const FlightDumps& dumps, JobWindow& window);
-std::vector<int32_t> ranks_without_dump(const FlightDumps& dumps);
+std::vector<Rank> ranks_without_dump(const FlightDumps& dumps);
 
 }  // namespace lockstep

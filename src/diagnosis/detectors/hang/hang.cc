@@ -35,16 +35,16 @@ constexpr int64_t kQuietBusyPhase = 600 * kSecond;
 
 // The ranks that everybody waits for, or none: an end of the walk that still moves is busy, not hung.
 struct Culprits {
-  std::vector<int32_t> ranks;
+  std::vector<Rank> ranks;
   bool dead = false;
 };
 
 std::optional<Culprits> culprits_of(const JobWindow& window, const HangInput& input, const WaitGraph& graph,
-                                    const std::set<int32_t>& ends, int64_t limit_ns) {
+                                    const std::set<Rank>& ends, int64_t limit_ns) {
   int64_t newest_word = 0;
   for (const auto& [rank, status] : input.status) newest_word = std::max(newest_word, status.time_unix_ns);
   Culprits found;
-  for (int32_t rank : ends) {
+  for (Rank rank : ends) {
     auto status = input.status.find(rank);
     if (status != input.status.end() && newest_word - status->second.time_unix_ns <= kWordLasts) {
       const RankStatus& at = status->second;
@@ -57,7 +57,7 @@ std::optional<Culprits> culprits_of(const JobWindow& window, const HangInput& in
     found.ranks.push_back(rank);
   }
   if (found.dead) {
-    std::erase_if(found.ranks, [&](int32_t rank) {
+    std::erase_if(found.ranks, [&](Rank rank) {
       auto status = input.status.find(rank);
       return status != input.status.end() && status->second.process_alive;
     });
@@ -69,7 +69,7 @@ std::optional<Culprits> culprits_of(const JobWindow& window, const HangInput& in
 
 // The operation to name is one that waits for the culprit itself, not one further up the chain; of several, the first
 // that was entered. Where none does, the one that most ranks are in.
-WaitingOp operation_without(const JobWindow& window, const WaitGraph& graph, int32_t culprit) {
+WaitingOp operation_without(const JobWindow& window, const WaitGraph& graph, Rank culprit) {
   WaitingOp found = graph.most_common_operation();
   bool named = false;
   std::map<CommId, bool> has_culprit;  // communicators, and whether it is a member
@@ -91,8 +91,8 @@ WaitingOp operation_without(const JobWindow& window, const WaitGraph& graph, int
 // Everybody is in the same, matching operation: it is stuck inside. A process that does not run holds up all others;
 // without one, whoever fell silent first is the best guess there is.
 Finding find_stall_inside(const HangInput& input, const WaitGraph& graph, const HangPhrasing& phrasing) {
-  std::vector<int32_t> stopped;
-  std::vector<std::pair<int64_t, int32_t>> silent_since;
+  std::vector<Rank> stopped;
+  std::vector<std::pair<int64_t, Rank>> silent_since;
   for (const auto& [rank, op] : graph.waiting()) {
     const RankStatus& status = input.status.at(rank);
     if (status.process_stopped) stopped.push_back(rank);

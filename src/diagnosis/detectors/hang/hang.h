@@ -20,9 +20,9 @@
 namespace lockstep {
 
 struct HangInput {
-  std::map<int32_t, RankStatus> status;  // newest of each rank; ranks that move have quiet_ns 0
-  int64_t typical_step_ns = 0;           // 0: no step has ended yet
-  std::set<int32_t> left = {};           // ranks that ended by themselves
+  std::map<Rank, RankStatus> status;  // newest of each rank; ranks that move have quiet_ns 0
+  int64_t typical_step_ns = 0;        // 0: no step has ended yet
+  std::set<Rank> left = {};           // ranks that ended by themselves
 };
 
 // For HangInput: the median over ranks and the last steps.

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "diagnosis/phrasing.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -18,12 +19,8 @@ std::string op_text(const OpStatus& op) {
   return format("%s %llu", op.function.c_str(), static_cast<unsigned long long>(op.seq));
 }
 
-std::string ranks_text(const std::vector<int32_t>& ranks) {
-  return human_ranks({ranks.begin(), ranks.end()});
-}
-
-std::string rank_path(int32_t rank) {
-  return format("/api/jobs/{job}/ranks/%d", rank);
+std::string rank_path(Rank rank) {
+  return format("/api/jobs/{job}/ranks/%d", rank.value());
 }
 
 }  // namespace
@@ -56,15 +53,15 @@ void HangPhrasing::add(Finding& finding, ClaimKind kind, std::string subject, st
                                 finding.since_step, std::move(query)));
 }
 
-Finding HangPhrasing::missing(const std::vector<int32_t>& culprits, bool dead, const WaitingOp& operation) const {
+Finding HangPhrasing::missing(const std::vector<Rank>& culprits, bool dead, const WaitingOp& operation) const {
   Finding finding = begin();
   const size_t waiting = graph_.waiting().size();
-  const int32_t first = culprits.front();
+  const Rank first = culprits.front();
   finding.ranks = culprits;
   finding.layer = dead ? emits<Emitter::kHang, Layer::kHost> : emits<Emitter::kHang, Layer::kSoftware>;
   finding.cause = dead ? emits<Emitter::kHang, Cause::kRankDead> : emits<Emitter::kHang, Cause::kRankMissing>;
-  finding.component = format("process of rank %s", ranks_text(culprits).c_str());
-  const std::string who = culprits.size() == 1 ? name_of(window_, first) : "Ranks " + ranks_text(culprits);
+  finding.component = format("process of rank %s", human_ranks(culprits).c_str());
+  const std::string who = culprits.size() == 1 ? name_of(window_, first) : "Ranks " + human_ranks(culprits);
   finding.sentence =
       format("%s %s %s of %s; %zu rank%s waited for it for %s.", who.c_str(), dead ? "died before" : "never entered",
              op_text(operation.op).c_str(), group_name(window_, operation.comm_id).c_str(), waiting,
@@ -75,7 +72,7 @@ Finding HangPhrasing::missing(const std::vector<int32_t>& culprits, bool dead, c
       dead ? "Not the network: the process does not exist any more."
            : "Not the network: the operation has not begun on the missing rank, so no transfer of it can be stuck.",
       0, "", rank_path(first));
-  add(finding, ClaimKind::kCounterfactual, format("rank %d", first),
+  add(finding, ClaimKind::kCounterfactual, format("rank %d", first.value()),
       "As soon as it enters, the operation can complete; until then every rank is lost time.", longest_quiet_s(), "s",
       "/api/jobs/{job}/why");
   finding.next.push_back(dead ? after_death()
@@ -90,7 +87,7 @@ Finding HangPhrasing::missing(const std::vector<int32_t>& culprits, bool dead, c
 void HangPhrasing::add_who_waits(Finding& finding) const {
   for (const auto& [name, entry] : graph_.operations()) {
     const WaitingOp& operation = entry.second;
-    std::vector<int> members;
+    std::vector<Rank> members;
     for (const auto& [rank, op] : graph_.waiting()) {
       if (op.comm_id == operation.comm_id && op.op.ordinal == operation.op.ordinal &&
           op.op.function == operation.op.function)
@@ -105,8 +102,8 @@ void HangPhrasing::add_who_waits(Finding& finding) const {
   }
 }
 
-void HangPhrasing::add_where_it_stands(Finding& finding, int32_t rank, bool dead, const WaitingOp& operation) const {
-  const std::string subject = format("rank %d", rank);
+void HangPhrasing::add_where_it_stands(Finding& finding, Rank rank, bool dead, const WaitingOp& operation) const {
+  const std::string subject = format("rank %d", rank.value());
   const auto found = input_.status.find(rank);
   if (found == input_.status.end()) {
     add(finding, ClaimKind::kEvent, subject,
@@ -147,7 +144,7 @@ void HangPhrasing::add_where_it_stands(Finding& finding, int32_t rank, bool dead
 
 Finding HangPhrasing::mismatch(CommId comm_id) const {
   Finding finding = begin();
-  std::map<std::string, std::vector<int32_t>> kinds;
+  std::map<std::string, std::vector<Rank>> kinds;
   for (const auto& [rank, op] : graph_.waiting()) {
     if (op.comm_id == comm_id)
       kinds[format("%s of %lld bytes %s", op.op.function.c_str(), static_cast<long long>(op.op.bytes),
@@ -160,7 +157,7 @@ Finding HangPhrasing::mismatch(CommId comm_id) const {
   finding.ranks = fewest->second;
   finding.layer = emits<Emitter::kHang, Layer::kSoftware>;
   finding.cause = emits<Emitter::kHang, Cause::kOpMismatch>;
-  finding.component = format("program of rank %s", ranks_text(finding.ranks).c_str());
+  finding.component = format("program of rank %s", human_ranks(finding.ranks).c_str());
   finding.sentence = format("%s called %s where the others of %s called %s; all have waited for %s.",
                             name_of(window_, finding.ranks.front()).c_str(), fewest->first.c_str(),
                             group_name(window_, comm_id).c_str(), most->first.c_str(), waits_text_.c_str());
@@ -174,21 +171,21 @@ Finding HangPhrasing::mismatch(CommId comm_id) const {
   return finding;
 }
 
-Finding HangPhrasing::deadlock(std::vector<int32_t> circle) const {
+Finding HangPhrasing::deadlock(std::vector<Rank> circle) const {
   Finding finding = begin();
   std::sort(circle.begin(), circle.end());
   finding.ranks = circle;
   finding.layer = emits<Emitter::kHang, Layer::kSoftware>;
   finding.cause = emits<Emitter::kHang, Cause::kDeadlock>;
-  finding.component = format("order of operations on ranks %s", ranks_text(circle).c_str());
+  finding.component = format("order of operations on ranks %s", human_ranks(circle).c_str());
   finding.sentence =
       format("Ranks %s wait for each other in different groups: a deadlock, %zu ranks have stood still for %s.",
-             ranks_text(circle).c_str(), graph_.waiting().size(), waits_text_.c_str());
-  for (int32_t rank : circle) {
+             human_ranks(circle).c_str(), graph_.waiting().size(), waits_text_.c_str());
+  for (Rank rank : circle) {
     const auto op = graph_.waiting().find(rank);
     if (op == graph_.waiting().end() || finding.chain.size() >= kCircleClaimsMax) continue;
-    add(finding, ClaimKind::kWaitsFor, format("rank %d", rank),
-        format("Rank %d is in %s of %s.", rank, op_text(op->second.op).c_str(),
+    add(finding, ClaimKind::kWaitsFor, format("rank %d", rank.value()),
+        format("Rank %d is in %s of %s.", rank.value(), op_text(op->second.op).c_str(),
                group_name(window_, op->second.comm_id).c_str()),
         longest_quiet_s(), "s", rank_path(rank));
   }
@@ -215,38 +212,38 @@ Finding& HangPhrasing::end_inside(Finding& finding) const {
   return finding;
 }
 
-Finding HangPhrasing::stopped_inside(const std::vector<int32_t>& stopped) const {
+Finding HangPhrasing::stopped_inside(const std::vector<Rank>& stopped) const {
   Finding finding = begin_inside();
   const WaitingOp& operation = graph_.most_common_operation();
-  const int32_t first = stopped.front();
+  const Rank first = stopped.front();
   finding.ranks = stopped;
   finding.sure = true;
   finding.layer = emits<Emitter::kHang, Layer::kHost>;
   finding.cause = emits<Emitter::kHang, Cause::kProcessPaused>;
   finding.confidence = 0.95;
-  finding.component = format("process of rank %s", ranks_text(stopped).c_str());
+  finding.component = format("process of rank %s", human_ranks(stopped).c_str());
   finding.sentence =
       format("%s is stopped inside %s of %s; %zu ranks have waited for it for %s.", name_of(window_, first).c_str(),
              op_text(operation.op).c_str(), group_name(window_, operation.comm_id).c_str(),
              graph_.waiting().size() - stopped.size(), waits_text_.c_str());
-  add(finding, ClaimKind::kEvent, format("rank %d", first), "Its process is stopped by a signal or a debugger.", 1, "",
-      rank_path(first));
+  add(finding, ClaimKind::kEvent, format("rank %d", first.value()), "Its process is stopped by a signal or a debugger.",
+      1, "", rank_path(first));
   finding.next.push_back(after_stop());
   return end_inside(finding);
 }
 
-Finding HangPhrasing::silent_first(int32_t rank, int64_t margin_ns) const {
+Finding HangPhrasing::silent_first(Rank rank, int64_t margin_ns) const {
   Finding finding = begin_inside();
   const WaitingOp& operation = graph_.most_common_operation();
   const double margin = static_cast<double>(margin_ns);
   finding.ranks = {rank};
   finding.layer = emits<Emitter::kHang, Layer::kHost>;
   finding.confidence = 0.5;
-  finding.component = format("rank %d", rank);
+  finding.component = format("rank %d", rank.value());
   finding.sentence =
       format("%s fell silent first inside %s of %s; nothing has moved for %s.", name_of(window_, rank).c_str(),
              op_text(operation.op).c_str(), group_name(window_, operation.comm_id).c_str(), waits_text_.c_str());
-  add(finding, ClaimKind::kSelfTime, format("rank %d", rank),
+  add(finding, ClaimKind::kSelfTime, format("rank %d", rank.value()),
       format("Its last call was %s before anybody else's last call, if the hosts' clocks agree that well.",
              human_duration(margin).c_str()),
       margin / 1e6, "ms", rank_path(rank));

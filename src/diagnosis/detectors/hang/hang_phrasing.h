@@ -16,14 +16,14 @@ class HangPhrasing {
   HangPhrasing(const JobWindow& window, const HangInput& input, const WaitGraph& graph, int64_t limit_ns);
 
   // Ranks that never entered the operation, or died before.
-  Finding missing(const std::vector<int32_t>& culprits, bool dead, const WaitingOp& operation) const;
+  Finding missing(const std::vector<Rank>& culprits, bool dead, const WaitingOp& operation) const;
   // Members of a communicator called different operations.
   Finding mismatch(CommId comm_id) const;
   // Ranks that wait for each other.
-  Finding deadlock(std::vector<int32_t> circle) const;
+  Finding deadlock(std::vector<Rank> circle) const;
   // Everybody is inside the same operation: a process does not run, one fell silent first, or nothing tells them apart.
-  Finding stopped_inside(const std::vector<int32_t>& stopped) const;
-  Finding silent_first(int32_t rank, int64_t margin_ns) const;
+  Finding stopped_inside(const std::vector<Rank>& stopped) const;
+  Finding silent_first(Rank rank, int64_t margin_ns) const;
   Finding stuck_inside() const;
 
  private:
@@ -33,7 +33,7 @@ class HangPhrasing {
   void add(Finding& finding, ClaimKind kind, std::string subject, std::string text, double value, const char* unit,
            std::string query, double baseline = 0) const;
   void add_who_waits(Finding& finding) const;
-  void add_where_it_stands(Finding& finding, int32_t rank, bool dead, const WaitingOp& operation) const;
+  void add_where_it_stands(Finding& finding, Rank rank, bool dead, const WaitingOp& operation) const;
   double longest_quiet_s() const { return static_cast<double>(graph_.longest_quiet_ns()) / 1e9; }
 
   const JobWindow& window_;

@@ -16,17 +16,17 @@ constexpr CommId kWorld{0xC0};
 class StandingJob {
  public:
   explicit StandingJob(int32_t ranks) : ranks_(ranks) {
-    std::vector<int32_t> all;
-    for (int32_t rank = 0; rank < ranks; ++rank) all.push_back(rank);
+    std::vector<Rank> all;
+    for (Rank rank : all_ranks(ranks)) all.push_back(rank);
     input.typical_step_ns = kSecondNs / 10;
-    for (int32_t rank : all) {
+    for (Rank rank : all) {
       window.add_rank(identity(rank));
       input.status[rank] = {.time_unix_ns = kEpochNs, .quiet_ns = 5 * kSecondNs};
     }
     add_group(kWorld, all);
   }
 
-  void add_group(CommId comm_id, const std::vector<int32_t>& members) {
+  void add_group(CommId comm_id, const std::vector<Rank>& members) {
     for (size_t in_comm = 0; in_comm < members.size(); ++in_comm) {
       int32_t size = static_cast<int32_t>(members.size());
       window.add_comm(identity(members[in_comm]),
@@ -38,7 +38,7 @@ class StandingJob {
     }
   }
 
-  CommStatus& at(int32_t rank, CommId comm_id) {
+  CommStatus& at(Rank rank, CommId comm_id) {
     for (CommStatus& comm : input.status.at(rank).comms) {
       if (comm.comm_id == comm_id) return comm;
     }
@@ -46,23 +46,23 @@ class StandingJob {
   }
 
   // The rank is in the group's next collective.
-  OpStatus& enter(int32_t rank, CommId comm_id = kWorld) {
+  OpStatus& enter(Rank rank, CommId comm_id = kWorld) {
     CommStatus& comm = at(rank, comm_id);
     comm.collectives_enqueued = 101;
     comm.collective = {OpState::kStarted, 101, 100, "AllReduce", "float32", 4096, -1, kEpochNs - 5 * kSecondNs};
     return comm.collective;
   }
-  void all_enter_but(std::set<int32_t> missing, CommId comm_id = kWorld) {
-    for (int32_t rank = 0; rank < ranks_; ++rank) {
+  void all_enter_but(std::set<Rank> missing, CommId comm_id = kWorld) {
+    for (Rank rank : all_ranks(ranks_)) {
       if (!missing.contains(rank)) enter(rank, comm_id);
     }
   }
-  void receive(int32_t rank, int32_t from, CommId comm_id = kWorld) {
+  void receive(Rank rank, Rank from, CommId comm_id = kWorld) {
     CommStatus& comm = at(rank, comm_id);
     comm.p2p_enqueued = 1;
-    comm.p2p = {OpState::kStarted, 1, 0, "Recv", "float32", 4096, from, kEpochNs - 5 * kSecondNs};
+    comm.p2p = {OpState::kStarted, 1, 0, "Recv", "float32", 4096, from.value(), kEpochNs - 5 * kSecondNs};
   }
-  void send(int32_t rank, int32_t to, CommId comm_id = kWorld) {
+  void send(Rank rank, Rank to, CommId comm_id = kWorld) {
     receive(rank, to, comm_id);
     at(rank, comm_id).p2p.function = "Send";
   }
@@ -73,20 +73,20 @@ class StandingJob {
   HangInput input;
 
  private:
-  Identity identity(int32_t rank) const { return {"job", 0, rank, ranks_, rank, "node-0", ""}; }
+  Identity identity(Rank rank) const { return {"job", 0, rank, ranks_, rank.value(), "node-0", ""}; }
   int32_t ranks_;
 };
 
 TEST(HangDetector, NamesTheRankThatNeverEntered) {
   StandingJob job(8);
-  job.all_enter_but({6});
+  job.all_enter_but({6_rank});
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->kind, VerdictKind::kHang);
-  EXPECT_EQ(hang->ranks, std::vector<int32_t>{6});
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{6_rank});
   EXPECT_EQ(hang->cause, Cause::kRankMissing);
   EXPECT_TRUE(hang->sure);
-  EXPECT_EQ(hang->victims, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 7}));
+  EXPECT_EQ(hang->victims, (std::vector<Rank>{0_rank, 1_rank, 2_rank, 3_rank, 4_rank, 5_rank, 7_rank}));
   EXPECT_EQ(hang->coverage, 1);
   EXPECT_TRUE(hang->sentence.starts_with("Rank 6 (node-0, GPU 6) never entered AllReduce 100 of all 8 ranks"))
       << hang->sentence;
@@ -97,35 +97,35 @@ TEST(HangDetector, NamesTheRankThatNeverEntered) {
 TEST(HangDetector, WalksOverTwoGroupsToTheCulpritNotToTheMiddle) {
   // 0 and 1 wait in a group for 2; 2 and 3 wait in another for 4, which waits for nobody.
   StandingJob job(5);
-  job.add_group(CommId{1}, {0, 1, 2});
-  job.add_group(CommId{2}, {2, 3, 4});
-  job.enter(0, CommId{1});
-  job.enter(1, CommId{1});
-  job.enter(2, CommId{2});
-  job.enter(3, CommId{2});
+  job.add_group(CommId{1}, {0_rank, 1_rank, 2_rank});
+  job.add_group(CommId{2}, {2_rank, 3_rank, 4_rank});
+  job.enter(0_rank, CommId{1});
+  job.enter(1_rank, CommId{1});
+  job.enter(2_rank, CommId{2});
+  job.enter(3_rank, CommId{2});
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
-  EXPECT_EQ(hang->ranks, std::vector<int32_t>{4});
-  EXPECT_EQ(hang->victims, (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{4_rank});
+  EXPECT_EQ(hang->victims, (std::vector<Rank>{0_rank, 1_rank, 2_rank, 3_rank}));
   EXPECT_NE(hang->sentence.find("group of 3 (2-4)"), std::string::npos) << hang->sentence;
 }
 
 TEST(HangDetector, AReceiveWaitsForItsSender) {
   StandingJob job(4);
-  job.receive(3, 2);
-  job.receive(2, 1);
+  job.receive(3_rank, 2_rank);
+  job.receive(2_rank, 1_rank);
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
-  EXPECT_EQ(hang->ranks, std::vector<int32_t>{1});
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{1_rank});
 }
 
 TEST(HangDetector, ADeadProcessIsNamedAsDead) {
   StandingJob job(8);
-  job.all_enter_but({6});
-  job.input.status[6].process_alive = false;
+  job.all_enter_but({6_rank});
+  job.input.status[6_rank].process_alive = false;
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
-  EXPECT_EQ(hang->ranks, std::vector<int32_t>{6});
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{6_rank});
   EXPECT_EQ(hang->cause, Cause::kRankDead);
   EXPECT_EQ(hang->layer, Layer::kHost);
 }
@@ -133,18 +133,18 @@ TEST(HangDetector, ADeadProcessIsNamedAsDead) {
 TEST(HangDetector, AProcessThatDiedInsideTheOperationIsNamed) {
   StandingJob job(8);
   job.all_enter_but({});
-  job.input.status[6].process_alive = false;
+  job.input.status[6_rank].process_alive = false;
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
-  EXPECT_EQ(hang->ranks, std::vector<int32_t>{6});
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{6_rank});
   EXPECT_EQ(hang->cause, Cause::kRankDead);
 }
 
 TEST(HangDetector, ARankThatSavesOrEvaluatesIsBusyNotHung) {
   for (Phase phase : {Phase::kCheckpoint, Phase::kEval}) {
     StandingJob job(8);
-    job.all_enter_but({0});
-    job.input.status[0].phase = phase;
+    job.all_enter_but({0_rank});
+    job.input.status[0_rank].phase = phase;
     for (auto& [rank, status] : job.input.status) status.quiet_ns = 120 * kSecondNs;
     EXPECT_FALSE(job.find());
   }
@@ -152,21 +152,21 @@ TEST(HangDetector, ARankThatSavesOrEvaluatesIsBusyNotHung) {
 
 TEST(HangDetector, ARankThatSavesForEverIsHung) {
   StandingJob job(8);
-  job.all_enter_but({0});
-  job.input.status[0].phase = Phase::kCheckpoint;
+  job.all_enter_but({0_rank});
+  job.input.status[0_rank].phase = Phase::kCheckpoint;
   for (auto& [rank, status] : job.input.status) status.quiet_ns = 3600 * kSecondNs;
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
-  EXPECT_EQ(hang->ranks, std::vector<int32_t>{0});
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{0_rank});
 }
 
 TEST(HangDetector, DifferentOperationsInTheSamePlaceAreAMismatch) {
   StandingJob job(8);
   job.all_enter_but({});
-  job.at(5, kWorld).collective.function = "AllGather";
+  job.at(5_rank, kWorld).collective.function = "AllGather";
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
-  EXPECT_EQ(hang->ranks, std::vector<int32_t>{5});
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{5_rank});
   EXPECT_EQ(hang->cause, Cause::kOpMismatch);
   EXPECT_EQ(hang->layer, Layer::kSoftware);
 }
@@ -176,27 +176,27 @@ TEST(HangDetector, DifferentSizesOrTypesOfOneAllReduceAreAMismatch) {
     StandingJob job(8);
     job.all_enter_but({});
     if (size) {
-      job.at(5, kWorld).collective.bytes = 8192;
+      job.at(5_rank, kWorld).collective.bytes = 8192;
     } else {
-      job.at(5, kWorld).collective.datatype = "bfloat16";
+      job.at(5_rank, kWorld).collective.datatype = "bfloat16";
     }
     std::optional<Finding> hang = job.find();
     ASSERT_TRUE(hang);
-    EXPECT_EQ(hang->ranks, std::vector<int32_t>{5});
+    EXPECT_EQ(hang->ranks, std::vector<Rank>{5_rank});
     EXPECT_EQ(hang->cause, Cause::kOpMismatch);
   }
 }
 
 TEST(HangDetector, ACircleIsADeadlock) {
   StandingJob job(4);
-  job.add_group(CommId{1}, {0, 1});
-  job.add_group(CommId{2}, {0, 1});
-  job.enter(0, CommId{1});
-  job.enter(1, CommId{2});
-  job.receive(2, 0);
+  job.add_group(CommId{1}, {0_rank, 1_rank});
+  job.add_group(CommId{2}, {0_rank, 1_rank});
+  job.enter(0_rank, CommId{1});
+  job.enter(1_rank, CommId{2});
+  job.receive(2_rank, 0_rank);
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
-  EXPECT_EQ(hang->ranks, (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(hang->ranks, (std::vector<Rank>{0_rank, 1_rank}));
   EXPECT_EQ(hang->cause, Cause::kDeadlock);
 }
 
@@ -208,24 +208,24 @@ TEST(HangDetector, EverybodyIdleIsNoHang) {
 
 TEST(HangDetector, ARankThatStillMovesIsNotHung) {
   StandingJob job(8);
-  job.all_enter_but({6});
+  job.all_enter_but({6_rank});
   for (auto& [rank, status] : job.input.status) status.quiet_ns = 30 * kSecondNs;
-  job.input.status[6].quiet_ns = 0;
+  job.input.status[6_rank].quiet_ns = 0;
   EXPECT_FALSE(job.find());
 }
 
 TEST(HangDetector, ARankWhoseWordMayStillBeUnderWayIsNotAccused) {
   StandingJob job(8);
-  job.all_enter_but({6});
+  job.all_enter_but({6_rank});
   for (auto& [rank, status] : job.input.status) status.quiet_ns = 3 * kSecondNs;
-  job.input.status.erase(6);
+  job.input.status.erase(6_rank);
   EXPECT_FALSE(job.find());
 }
 
 TEST(HangDetector, QuietShorterThanTheLimitIsNoHang) {
   StandingJob job(8);
   job.input.typical_step_ns = 2 * kSecondNs;
-  job.all_enter_but({6});
+  job.all_enter_but({6_rank});
   for (auto& [rank, status] : job.input.status) status.quiet_ns = 6 * kSecondNs;
   EXPECT_FALSE(job.find());
   for (auto& [rank, status] : job.input.status) status.quiet_ns = 8 * kSecondNs;
@@ -235,14 +235,14 @@ TEST(HangDetector, QuietShorterThanTheLimitIsNoHang) {
 TEST(HangDetector, AFewQuietRanksAmongMovingOnesAreNoHang) {
   // Rank 6 does something long, the others have only just come.
   StandingJob job(8);
-  job.all_enter_but({6});
-  for (auto& [rank, status] : job.input.status) status.quiet_ns = rank == 0 ? 5 * kSecondNs : kSecondNs;
+  job.all_enter_but({6_rank});
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = rank == 0_rank ? 5 * kSecondNs : kSecondNs;
   EXPECT_FALSE(job.find());
 }
 
 TEST(HangDetector, IsOnlySuspectedAtFirst) {
   StandingJob job(8);
-  job.all_enter_but({6});
+  job.all_enter_but({6_rank});
   for (auto& [rank, status] : job.input.status) status.quiet_ns = hang_after_ns(job.input) + kSecondNs / 10;
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
@@ -251,17 +251,17 @@ TEST(HangDetector, IsOnlySuspectedAtFirst) {
 
 TEST(HangDetector, ARankThatEndedInsteadOfEnteringIsNamed) {
   StandingJob job(8);
-  job.all_enter_but({6});
-  job.input.status[6].finished = true;
+  job.all_enter_but({6_rank});
+  job.input.status[6_rank].finished = true;
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
-  EXPECT_EQ(hang->ranks, std::vector<int32_t>{6});
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{6_rank});
 }
 
 TEST(HangDetector, RanksThatHaveEndedAreNotWaitedFor) {
   StandingJob job(4);
   for (auto& [rank, status] : job.input.status) status.finished = true;
-  job.enter(0);
+  job.enter(0_rank);
   EXPECT_FALSE(job.find());
 }
 
@@ -281,10 +281,10 @@ TEST(HangDetector, AProcessThatIsStoppedInsideTheOperationIsTheCulprit) {
   StandingJob job(8);
   job.all_enter_but({});
   for (auto& [rank, status] : job.input.status) status.quiet_ns = 60 * kSecondNs;
-  job.input.status[3].process_stopped = true;
+  job.input.status[3_rank].process_stopped = true;
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
-  EXPECT_EQ(hang->ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{3_rank});
   EXPECT_EQ(hang->cause, Cause::kProcessPaused);
   EXPECT_TRUE(hang->sure);
 }
@@ -294,22 +294,22 @@ TEST(HangDetector, TheRankThatFellSilentFirstInsideTheOperationIsOnlySuspected) 
   job.all_enter_but({});
   for (auto& [rank, status] : job.input.status) {
     status.quiet_ns = 60 * kSecondNs;
-    status.last_call_unix_ns = kEpochNs - (rank == 5 ? 3'000'000 : 1'000'000 - rank);
+    status.last_call_unix_ns = kEpochNs - (rank == 5_rank ? 3'000'000 : 1'000'000 - rank.value());
   }
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
-  EXPECT_EQ(hang->ranks, std::vector<int32_t>{5});
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{5_rank});
   EXPECT_FALSE(hang->sure);
 }
 
 TEST(HangDetector, NamesARankOfWhichNothingWasEverHeardAndReportsTheCoverage) {
   StandingJob job(8);
-  job.all_enter_but({6});
-  job.input.status.erase(6);
+  job.all_enter_but({6_rank});
+  job.input.status.erase(6_rank);
   for (auto& [rank, status] : job.input.status) status.quiet_ns = 30 * kSecondNs;
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
-  EXPECT_EQ(hang->ranks, std::vector<int32_t>{6});
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{6_rank});
   EXPECT_DOUBLE_EQ(hang->coverage, 7.0 / 8);
 }
 
@@ -318,7 +318,7 @@ TEST(HangAfter, FollowsTheJobsPace) {
   EXPECT_EQ(hang_after_ns(input), 120 * kSecondNs);  // nothing known yet: compilation takes its time
   CommStatus comm;
   comm.collectives_completed = 20;
-  input.status[0].comms = {comm};
+  input.status[0_rank].comms = {comm};
   EXPECT_EQ(hang_after_ns(input), 3 * kSecondNs);
   input.typical_step_ns = kSecondNs / 100;
   EXPECT_EQ(hang_after_ns(input), 2 * kSecondNs);
@@ -335,22 +335,22 @@ TEST(HangAfter, FollowsTheJobsPace) {
 TEST(HangDetector, AnOperationWhoseEndIsNotSeenIsNoHangWhenAllHaveEnteredIt) {
   StandingJob job(4);
   job.all_enter_but({});
-  for (int32_t rank = 0; rank < 4; ++rank) {
+  for (Rank rank : all_ranks(4)) {
     job.enter(rank).end_not_seen = true;
     job.input.status.at(rank).quiet_ns = 60 * kSecondNs;
   }
   EXPECT_FALSE(job.find());
-  job.at(1, kWorld).collective.end_not_seen = false;  // this one is known to be inside
+  job.at(1_rank, kWorld).collective.end_not_seen = false;  // this one is known to be inside
   EXPECT_TRUE(job.find());
 }
 
 TEST(HangDetector, AnOperationWhoseEndIsNotSeenWaitsForTheRankThatHasNotEntered) {
   StandingJob job(4);
-  job.all_enter_but({2});
-  for (int32_t rank : {0, 1, 3}) job.at(rank, kWorld).collective.end_not_seen = true;
+  job.all_enter_but({2_rank});
+  for (Rank rank : {0_rank, 1_rank, 3_rank}) job.at(rank, kWorld).collective.end_not_seen = true;
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
-  EXPECT_EQ(hang->ranks, std::vector<int32_t>{2});
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{2_rank});
 }
 
 TEST(HangAfter, KnowsThePaceOfStepsWhoseGpuTimesAreUnknown) {
@@ -364,20 +364,21 @@ TEST(HangAfter, KnowsThePaceOfStepsWhoseGpuTimesAreUnknown) {
 
 // Quadratic work would not end before the test's limit in time.
 TEST(HangDetector, NamesTheMissingRankOfAVeryLargeJob) {
-  constexpr int32_t kRanks = 30'000, kGroup = 500, kMissing = 12'345;
+  constexpr int32_t kRanks = 30'000, kGroup = 500;
+  constexpr Rank kMissing{12'345};
   StandingJob job(kRanks);
-  std::vector<int32_t> group;
-  for (int32_t rank = kMissing % kGroup; rank < kRanks; rank += kRanks / kGroup) group.push_back(rank);
+  std::vector<Rank> group;
+  for (Rank rank{kMissing % kGroup}; rank < Rank{kRanks}; rank += kRanks / kGroup) group.push_back(rank);
   ASSERT_TRUE(std::binary_search(group.begin(), group.end(), kMissing));
   job.add_group(CommId{0xD9}, group);
   // Its group waits for it, and so is missing where everybody else is.
   job.all_enter_but({group.begin(), group.end()});
-  for (int32_t rank : group) {
+  for (Rank rank : group) {
     if (rank != kMissing) job.enter(rank, CommId{0xD9});
   }
   std::optional<Finding> finding = job.find();
   ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->ranks, std::vector<int32_t>{kMissing});
+  EXPECT_EQ(finding->ranks, std::vector<Rank>{kMissing});
   EXPECT_EQ(finding->cause, Cause::kRankMissing);
   EXPECT_EQ(finding->victims.size(), static_cast<size_t>(kRanks - 1));
 }

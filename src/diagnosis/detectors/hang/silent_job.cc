@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "diagnosis/phrasing.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -13,7 +14,7 @@ constexpr int64_t kSecond = 1'000'000'000;
 
 // Where the ranks stand that have not ended. None: somebody moves, or it cannot be told.
 struct Silence {
-  std::vector<int32_t> dead, stopped, inside, all;  // inside: alive, in a step that they have begun
+  std::vector<Rank> dead, stopped, inside, all;     // inside: alive, in a step that they have begun
   int64_t shortest_ns = INT64_MAX, longest_ns = 0;  // of those who live
 };
 
@@ -40,9 +41,9 @@ std::optional<Silence> silence_of(const JobWindow& window, const HangInput& inpu
 }
 
 // Those who are not where most ranks are: in an earlier step, or in another phase of it. Empty: nobody stands apart.
-std::vector<int32_t> stand_apart(const HangInput& input, const std::vector<int32_t>& ranks) {
-  std::map<std::pair<StepNumber, Phase>, std::vector<int32_t>> places;
-  for (int32_t rank : ranks) {
+std::vector<Rank> stand_apart(const HangInput& input, const std::vector<Rank>& ranks) {
+  std::map<std::pair<StepNumber, Phase>, std::vector<Rank>> places;
+  for (Rank rank : ranks) {
     const RankStatus& at = input.status.at(rank);
     places[{at.step, at.phase}].push_back(rank);
   }
@@ -51,7 +52,7 @@ std::vector<int32_t> stand_apart(const HangInput& input, const std::vector<int32
   if (places.size() != 2 || most->second.size() * 2 <= ranks.size()) return {};
   const auto other = most == places.begin() ? std::next(most) : places.begin();
   // Whoever is a step ahead of most waits for them, not they for it.
-  return other->first.first > most->first.first ? std::vector<int32_t>() : other->second;
+  return other->first.first > most->first.first ? std::vector<Rank>() : other->second;
 }
 
 std::string place_text(const RankStatus& at) {
@@ -60,7 +61,7 @@ std::string place_text(const RankStatus& at) {
 }
 
 struct Culprits {
-  std::vector<int32_t> ranks;
+  std::vector<Rank> ranks;
   Cause cause = Cause::kNone;
   Layer layer = emits<Emitter::kHang, Layer::kUnknown>;
   bool sure = false;
@@ -72,7 +73,7 @@ Culprits culprits_of(const HangInput& input, const Silence& silence, int64_t lim
   if (!silence.stopped.empty())
     return {silence.stopped, emits<Emitter::kHang, Cause::kProcessPaused>, emits<Emitter::kHang, Layer::kHost>, true};
   const bool is_long = silence.shortest_ns >= 3 * limit_ns;
-  std::vector<int32_t> apart = stand_apart(input, silence.all);
+  std::vector<Rank> apart = stand_apart(input, silence.all);
   if (apart.empty()) return {.sure = is_long};
   return {std::move(apart), emits<Emitter::kHang, Cause::kRankMissing>, emits<Emitter::kHang, Layer::kSoftware>,
           is_long};
@@ -99,7 +100,7 @@ class SilentJobPhrasing {
     finding.coverage = coverage_of(window_, silence_.all.size());
     finding.lost_ns_per_step = silence_.longest_ns;
     finding.clear_after_steps = 0;
-    for (int32_t rank : silence_.all) {
+    for (Rank rank : silence_.all) {
       if (std::find(culprits.ranks.begin(), culprits.ranks.end(), rank) == culprits.ranks.end())
         finding.victims.push_back(rank);
     }
@@ -110,8 +111,8 @@ class SilentJobPhrasing {
   }
 
  private:
-  static std::string who(const std::vector<int32_t>& ranks) { return human_ranks({ranks.begin(), ranks.end()}); }
-  const RankStatus& at(int32_t rank) const { return input_.status.at(rank); }
+  static std::string who(const std::vector<Rank>& ranks) { return human_ranks(ranks); }
+  const RankStatus& at(Rank rank) const { return input_.status.at(rank); }
 
   std::string sentence(const Culprits& culprits, size_t waiting) const {
     if (culprits.ranks.empty())
@@ -144,15 +145,15 @@ class SilentJobPhrasing {
             human_duration(static_cast<double>(silence_.shortest_ns == INT64_MAX ? 0 : silence_.shortest_ns)).c_str(),
             human_duration(static_cast<double>(input_.typical_step_ns)).c_str()),
         quiet_s, "s", "/api/jobs/{job}/ranks", static_cast<double>(input_.typical_step_ns) / 1e9);
-    for (int32_t rank : culprits.ranks) {
+    for (Rank rank : culprits.ranks) {
       const char* text = culprits.cause == Cause::kRankDead        ? "Its process is gone."
                          : culprits.cause == Cause::kProcessPaused ? "Its process is stopped by a signal or a debugger."
                                                                    : nullptr;
-      add(finding, ClaimKind::kEvent, format("rank %d", rank),
+      add(finding, ClaimKind::kEvent, format("rank %d", rank.value()),
           text != nullptr ? text
                           : format("It stands %s; the others %s.", place_text(at(rank)).c_str(),
                                    place_text(at(finding.victims.front())).c_str()),
-          static_cast<double>(at(rank).quiet_ns) / 1e9, "s", format("/api/jobs/{job}/ranks/%d", rank));
+          static_cast<double>(at(rank).quiet_ns) / 1e9, "s", format("/api/jobs/{job}/ranks/%d", rank.value()));
       if (finding.chain.size() >= kClaimsMax) break;
     }
     add(finding, ClaimKind::kExclusion, "communication",
@@ -163,9 +164,10 @@ class SilentJobPhrasing {
     } else if (culprits.cause == Cause::kProcessPaused) {
       finding.next.push_back(after_stop());
     } else {
-      finding.next.push_back({"ask for the stacks of its threads",
-                              format("lockstep hang {job} --stacks %d",
-                                     culprits.ranks.empty() ? silence_.all.front() : culprits.ranks.front())});
+      finding.next.push_back(
+          {"ask for the stacks of its threads",
+           format("lockstep hang {job} --stacks %d",
+                  (culprits.ranks.empty() ? silence_.all.front() : culprits.ranks.front()).value())});
     }
   }
 

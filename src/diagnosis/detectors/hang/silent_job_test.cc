@@ -17,17 +17,17 @@ class SilentJob {
  public:
   explicit SilentJob(int64_t quiet_ns = 20 * kSecondNs) {
     for (int64_t step = 0; step < 10; ++step) {
-      for (int32_t rank = 0; rank < 4; ++rank) {
+      for (Rank rank : all_ranks(4)) {
         StepSummary summary;
         summary.step = StepNumber{step};
         summary.start_unix_ns = kEpochNs + step * kStepNs;
         summary.duration_ns = kStepNs;
-        window.add_step({"job", 0, rank, 4, rank, "node-0", ""}, summary);
+        window.add_step({"job", 0, rank, 4, rank.value(), "node-0", ""}, summary);
       }
     }
     window.remember(0);
     input.typical_step_ns = kStepNs;
-    for (int32_t rank = 0; rank < 4; ++rank)
+    for (Rank rank : all_ranks(4))
       input.status[rank] = {.time_unix_ns = kEpochNs, .quiet_ns = quiet_ns, .step = 10_step, .phase = Phase::kForward};
   }
   std::optional<Finding> find() const { return find_hang(window, input); }
@@ -38,46 +38,47 @@ class SilentJob {
 
 TEST(SilentJob, AStoppedProcessIsNamedAfterAFewSteps) {
   SilentJob job(3 * kSecondNs);
-  job.input.status[1].process_stopped = true;
+  job.input.status[1_rank].process_stopped = true;
   const std::optional<Finding> found = job.find();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->kind, VerdictKind::kHang);
-  EXPECT_EQ(found->ranks, (std::vector<int32_t>{1}));
+  EXPECT_EQ(found->ranks, (std::vector<Rank>{1_rank}));
   EXPECT_EQ(found->cause, Cause::kProcessPaused);
   EXPECT_EQ(found->layer, Layer::kHost);
   EXPECT_TRUE(found->sure);
-  EXPECT_EQ(found->victims, (std::vector<int32_t>{0, 2, 3}));
+  EXPECT_EQ(found->victims, (std::vector<Rank>{0_rank, 2_rank, 3_rank}));
   EXPECT_EQ(found->sentence, "Rank 1 (node-0) is stopped; 3 ranks have not moved for 3.0 s.");
 }
 
 TEST(SilentJob, ADeadProcessIsNamedWhileTheOthersWait) {
   SilentJob job(3 * kSecondNs);
-  job.input.status[3].process_alive = false;
+  job.input.status[3_rank].process_alive = false;
   const std::optional<Finding> found = job.find();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->ranks, (std::vector<int32_t>{3}));
+  EXPECT_EQ(found->ranks, (std::vector<Rank>{3_rank}));
   EXPECT_EQ(found->cause, Cause::kRankDead);
   EXPECT_EQ(found->sentence, "Rank 3 (node-0) died; 3 ranks have not moved for 3.0 s.");
 }
 
 TEST(SilentJob, WhoStandsApartIsNamedAndTimeMakesItSure) {
   SilentJob job(11 * kSecondNs);
-  job.input.status[2].phase = Phase::kInput;
+  job.input.status[2_rank].phase = Phase::kInput;
   std::optional<Finding> found = job.find();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->ranks, (std::vector<int32_t>{2}));
+  EXPECT_EQ(found->ranks, (std::vector<Rank>{2_rank}));
   EXPECT_EQ(found->cause, Cause::kRankMissing);
   EXPECT_EQ(found->sentence, "Rank 2 (node-0) stands in step 10, phase input; 3 ranks have not moved for 11 s.");
   EXPECT_EQ(found->next.front().command, "lockstep hang {job} --stacks 2");
 
-  job.input.status[2] = {.time_unix_ns = kEpochNs, .quiet_ns = 11 * kSecondNs, .step = 9_step, .phase = Phase::kOther};
+  job.input.status[2_rank] = {
+      .time_unix_ns = kEpochNs, .quiet_ns = 11 * kSecondNs, .step = 9_step, .phase = Phase::kOther};
   found = job.find();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->ranks, (std::vector<int32_t>{2}));
+  EXPECT_EQ(found->ranks, (std::vector<Rank>{2_rank}));
   EXPECT_EQ(found->sentence, "Rank 2 (node-0) stands in step 9; 3 ranks have not moved for 11 s.");
 
   // One that is ahead waits for the rest.
-  job.input.status[2].step = 11_step;
+  job.input.status[2_rank].step = 11_step;
   found = job.find();
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->ranks.empty());
@@ -97,15 +98,15 @@ TEST(SilentJob, WhereNobodyStandsApartItSaysThatItDoesNotSeeWhy) {
 
 TEST(SilentJob, WhoMovesOrIsBusyOrHasEndedIsNoHang) {
   SilentJob moves;
-  moves.input.status[0].quiet_ns = 0;
+  moves.input.status[0_rank].quiet_ns = 0;
   EXPECT_FALSE(moves.find());
   SilentJob saves;
-  saves.input.status[0].phase = Phase::kCheckpoint;
+  saves.input.status[0_rank].phase = Phase::kCheckpoint;
   EXPECT_FALSE(saves.find());
   SilentJob unheard;
-  unheard.input.status.erase(2);
+  unheard.input.status.erase(2_rank);
   EXPECT_FALSE(unheard.find());
-  unheard.input.left.insert(2);  // it ended by itself
+  unheard.input.left.insert(2_rank);  // it ended by itself
   EXPECT_TRUE(unheard.find());
   SilentJob between;  // after its last step a job may do what it likes
   for (auto& [rank, status] : between.input.status) status.step = 9_step;

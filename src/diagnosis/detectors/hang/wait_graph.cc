@@ -67,8 +67,8 @@ bool WaitGraph::anybody_waits() const {
 }
 
 // It left or died before, or nothing is known of it in this communicator: silent, or never came.
-bool WaitGraph::has_not_entered(int32_t rank, CommId comm_id, uint64_t ordinal) const {
-  const std::map<int32_t, const CommStatus*>& entered = standing_.at(comm_id);
+bool WaitGraph::has_not_entered(Rank rank, CommId comm_id, uint64_t ordinal) const {
+  const std::map<Rank, const CommStatus*>& entered = standing_.at(comm_id);
   const auto where = entered.find(rank);
   const auto status = input_.status.find(rank);
   const bool reported = status != input_.status.end();
@@ -98,7 +98,7 @@ WaitGraph::Missing& WaitGraph::missing_in(const CommMembers& members, const Comm
   return found;
 }
 
-void WaitGraph::add_collective(int32_t rank, const CommStatus& comm) {
+void WaitGraph::add_collective(Rank rank, const CommStatus& comm) {
   if (!waiting_.contains(rank) || comm.collective.since_unix_ns < waiting_[rank].op.since_unix_ns)
     waiting_[rank] = {comm.comm_id, comm.collective};
   const auto members = window_.comms().find(comm.comm_id);
@@ -108,18 +108,18 @@ void WaitGraph::add_collective(int32_t rank, const CommStatus& comm) {
   if (!group.ranks.empty()) edges_[rank].groups.push_back(&group);
 }
 
-void WaitGraph::add_p2p(int32_t rank, const CommStatus& comm) {
-  const int32_t peer = window_.world_rank(comm.comm_id, comm.p2p.peer);
+void WaitGraph::add_p2p(Rank rank, const CommStatus& comm) {
+  const Rank peer = window_.world_rank(comm.comm_id, comm.p2p.peer);
   if (!waiting_.contains(rank)) waiting_[rank] = {comm.comm_id, comm.p2p};
-  if (peer < 0 || peer == rank) return;
-  const std::map<int32_t, const CommStatus*>& members = standing_.at(comm.comm_id);
+  if (peer == kNoRank || peer == rank) return;
+  const std::map<Rank, const CommStatus*>& members = standing_.at(comm.comm_id);
   const auto where = members.find(peer);
   const bool meets =
       where != members.end() && where->second->p2p.is_open() && where->second->p2p.peer == comm.rank_in_comm;
   if (!meets) edges_[rank].peers.insert(peer);
 }
 
-bool WaitGraph::waits_for(int32_t rank, int32_t other) const {
+bool WaitGraph::waits_for(Rank rank, Rank other) const {
   const auto edges = edges_.find(rank);
   if (edges == edges_.end()) return false;
   const std::vector<Missing*>& groups = edges->second.groups;
@@ -146,13 +146,13 @@ const WaitingOp& WaitGraph::most_common_operation() const {
 WaitGraph::Ends WaitGraph::walk() {
   Ends found;
   for (const auto& [rank, op] : waiting_) {
-    std::vector<int32_t> path;
+    std::vector<Rank> path;
     walk_from(rank, path, found);
   }
   return found;
 }
 
-void WaitGraph::walk_from(int32_t rank, std::vector<int32_t>& path, Ends& found) {
+void WaitGraph::walk_from(Rank rank, std::vector<Rank>& path, Ends& found) {
   const auto again = std::find(path.begin(), path.end(), rank);
   if (again != path.end()) {
     if (found.circle.empty()) found.circle.assign(again, path.end());
@@ -166,15 +166,15 @@ void WaitGraph::walk_from(int32_t rank, std::vector<int32_t>& path, Ends& found)
   }
   path.push_back(rank);
   for (Missing* group : edges->second.groups) walk_group(*group, path, found);
-  for (int32_t next : edges->second.peers) walk_from(next, path, found);
+  for (Rank next : edges->second.peers) walk_from(next, path, found);
   path.pop_back();
 }
 
 // Whoever else waits for the same ranks has been there, or is on the way: then only a circle is news.
-void WaitGraph::walk_group(Missing& group, std::vector<int32_t>& path, Ends& found) {
+void WaitGraph::walk_group(Missing& group, std::vector<Rank>& path, Ends& found) {
   if (group.walk == Missing::kNew) {
     group.walk = Missing::kOnTheWay;
-    for (int32_t next : group.ranks) walk_from(next, path, found);
+    for (Rank next : group.ranks) walk_from(next, path, found);
     group.walk = Missing::kDone;
     return;
   }

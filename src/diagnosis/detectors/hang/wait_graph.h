@@ -29,10 +29,10 @@ class WaitGraph {
   WaitGraph(const JobWindow& window, const HangInput& input, int64_t limit_ns);
 
   // Ranks that wait, each with the operation it has been in the longest.
-  const std::map<int32_t, WaitingOp>& waiting() const { return waiting_; }
+  const std::map<Rank, WaitingOp>& waiting() const { return waiting_; }
   // Communicators whose members are in the same place of the sequence with different operations.
   const std::set<CommId>& mismatched() const { return mismatched_; }
-  bool waits_for(int32_t rank, int32_t other) const;
+  bool waits_for(Rank rank, Rank other) const;
   int64_t shortest_quiet_ns() const { return shortest_quiet_ns_; }
   int64_t longest_quiet_ns() const { return longest_quiet_ns_; }
 
@@ -42,8 +42,8 @@ class WaitGraph {
   const WaitingOp& most_common_operation() const;
 
   struct Ends {
-    std::set<int32_t> ranks;      // who wait for nobody
-    std::vector<int32_t> circle;  // the first one found; empty: none
+    std::set<Rank> ranks;      // who wait for nobody
+    std::vector<Rank> circle;  // the first one found; empty: none
   };
   // From everybody who waits along the edges to their ends. Once.
   Ends walk();
@@ -51,13 +51,13 @@ class WaitGraph {
  private:
   // Whom everybody waits for who is in the same collective.
   struct Missing {
-    std::vector<int32_t> ranks;  // sorted
-    bool is_mismatch = false;    // those who are in it called different operations
+    std::vector<Rank> ranks;   // sorted
+    bool is_mismatch = false;  // those who are in it called different operations
     enum { kNew, kOnTheWay, kDone } walk = kNew;
   };
   struct Edges {
     std::vector<Missing*> groups;
-    std::set<int32_t> peers;
+    std::set<Rank> peers;
   };
 
   bool is_asked(const RankStatus& status) const;
@@ -65,25 +65,25 @@ class WaitGraph {
   static bool waits_in_p2p(const CommStatus& comm);
   bool anybody_waits() const;
   void note_where_everybody_stands();
-  bool has_not_entered(int32_t rank, CommId comm_id, uint64_t ordinal) const;
+  bool has_not_entered(Rank rank, CommId comm_id, uint64_t ordinal) const;
   Missing& missing_in(const CommMembers& members, const CommStatus& comm);
-  void add_collective(int32_t rank, const CommStatus& comm);
-  void add_p2p(int32_t rank, const CommStatus& comm);
+  void add_collective(Rank rank, const CommStatus& comm);
+  void add_p2p(Rank rank, const CommStatus& comm);
   void count_operations();
-  void walk_from(int32_t rank, std::vector<int32_t>& path, Ends& found);
-  void walk_group(Missing& group, std::vector<int32_t>& path, Ends& found);
+  void walk_from(Rank rank, std::vector<Rank>& path, Ends& found);
+  void walk_group(Missing& group, std::vector<Rank>& path, Ends& found);
 
   const JobWindow& window_;
   const HangInput& input_;
   const int64_t limit_ns_;
-  std::map<CommId, std::map<int32_t, const CommStatus*>> standing_;  // communicator -> rank -> where it stands
-  std::map<CommId, uint64_t> least_entered_;                         // communicator -> collectives of the last one
-  std::map<std::pair<CommId, uint64_t>, Missing> missing_;           // communicator and ordinal of its collective
-  std::map<int32_t, WaitingOp> waiting_;
+  std::map<CommId, std::map<Rank, const CommStatus*>> standing_;  // communicator -> rank -> where it stands
+  std::map<CommId, uint64_t> least_entered_;                      // communicator -> collectives of the last one
+  std::map<std::pair<CommId, uint64_t>, Missing> missing_;        // communicator and ordinal of its collective
+  std::map<Rank, WaitingOp> waiting_;
   std::map<std::string, std::pair<size_t, WaitingOp>> operations_;
-  std::map<int32_t, Edges> edges_;
+  std::map<Rank, Edges> edges_;
   std::set<CommId> mismatched_;
-  std::set<int32_t> walked_;
+  std::set<Rank> walked_;
   int64_t shortest_quiet_ns_ = INT64_MAX;
   int64_t longest_quiet_ns_ = 0;
 };

@@ -25,7 +25,7 @@ bool is_local(const std::string& name) {
 
 // What was told in one step.
 struct ReportedValues {
-  std::vector<int32_t> local, reported;   // ranks whose own value, or the job's as they tell it, is not finite
+  std::vector<Rank> local, reported;      // ranks whose own value, or the job's as they tell it, is not finite
   std::string what;                       // the first of the job's that is not
   std::map<std::string, double> typical;  // of those that are, over the ranks
 };
@@ -58,12 +58,12 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<At
   // The first step in which something is not finite, as far as the window remembers, and whose local value is not.
   StepNumber first = kNoStep, first_local = kNoStep, last = kNoStep;
   std::string what;
-  std::vector<int32_t> sources, all_bad;
+  std::vector<Rank> sources, all_bad;
   std::map<std::string, std::vector<double>> history;
   for (StepNumber number : steps) {
     const ReportedValues& here =
         window.frame(number)->derived<ReportedValues>([&] { return values_of(*window.step(number)); });
-    const std::vector<int32_t>&local = here.local, &reported = here.reported;
+    const std::vector<Rank>&local = here.local, &reported = here.reported;
     if (what.empty()) what = here.what;
     for (const auto& [name, value] : here.typical) history[name].push_back(value);
     if (!local.empty() && first_local < 0_step) {
@@ -100,7 +100,7 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<At
     if (what.empty()) what = "local gradient norm";
     const std::string who = finding.ranks.empty() ? "the job" : name_of(window, finding.ranks.front());
     finding.component =
-        finding.ranks.empty() ? "loss of the job" : format("gradients of rank %d", finding.ranks.front());
+        finding.ranks.empty() ? "loss of the job" : format("gradients of rank %d", finding.ranks.front().value());
     finding.confidence = finding.ranks.empty() ? 0.5 : 0.9;
     finding.chain.push_back(
         claim(ClaimKind::kEvent, finding.component,

@@ -29,7 +29,7 @@ TEST(Loss, TheRankWhoseOwnGradientIsNotANumberFirstIsTheSource) {
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].kind, VerdictKind::kIncorrect);
   EXPECT_EQ(findings[0].cause, Cause::kNanSource);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{6});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{6_rank});
   EXPECT_EQ(findings[0].since_step, 30_step);
 }
 

@@ -43,7 +43,7 @@ struct Part {
   size_t outward = 0;             // of those: from it
   size_t undrained = 0;           // of those: data that had arrived was not handed to its GPU meanwhile
   double lost_ns = 0;
-  std::map<int32_t, size_t> peers;  // who was at the other end
+  std::map<Rank, size_t> peers;  // who was at the other end
   size_t events() const { return late.size() + quiet.size() + stood.size(); }
   std::vector<StepNumber> steps() const {
     std::vector<StepNumber> all(late);
@@ -220,19 +220,19 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   double total_ns = 0;
   for (double ns : durations) total_ns += ns;
 
-  auto has_verdict = [&](int32_t rank, StepNumber number) {
+  auto has_verdict = [&](Rank rank, StepNumber number) {
     return std::any_of(explained.begin(), explained.end(), [&](const AttributedRange& entry) {
       return entry.sure && entry.rank == rank && number >= entry.from_step && number <= entry.to_step + 2;
     });
   };
-  std::map<int32_t, Part> parts;
-  std::map<StepNumber, std::map<int32_t, double>> late_in;  // step -> rank -> how late
+  std::map<Rank, Part> parts;
+  std::map<StepNumber, std::map<Rank, double>> late_in;  // step -> rank -> how late
   for (StepNumber number : steps) {
     const auto& rows = *window.step(number);
     if (set_aside(window, number, event_ns)) continue;
     const Latest late = latest_of(lateness(window, *window.frame(number)));
-    const int32_t latest = late.ns > 0 ? window.rank_of(late.slot) : -1;
-    if (latest >= 0 && late.ns >= event_ns && late.next_ns < 0.5 * late.ns && !has_verdict(latest, number)) {
+    const Rank latest = late.ns > 0 ? window.rank_of(late.slot) : kNoRank;
+    if (latest != kNoRank && late.ns >= event_ns && late.next_ns < 0.5 * late.ns && !has_verdict(latest, number)) {
       parts[latest].late.push_back(number);
       late_in[number][latest] = late.ns;
       continue;
@@ -249,18 +249,18 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
       bool outward = false;
       bool undrained = false;
       double ns = 0;
-      std::set<int32_t> peers;
+      std::set<Rank> peers;
     };
-    std::map<int32_t, Stood> stood;
+    std::map<Rank, Stood> stood;
     for (uint32_t slot : facts_in(window, *window.frame(number)).slots) {
-      const int32_t rank = window.rank_of(slot);
+      const Rank rank = window.rank_of(slot);
       for (const FlowStep& flow : window.frame(number)->rows[slot].summary.flows) {
         double ns = static_cast<double>(flow.wire_longest_ns);
         if (!flow.send || ns < stand_ns) continue;
-        int32_t peer = window.world_rank(flow.comm_id, flow.peer);
+        Rank peer = window.world_rank(flow.comm_id, flow.peer);
         stood[rank].outward = true;
         stood[rank].ns = std::max(stood[rank].ns, ns);
-        if (peer >= 0) {
+        if (peer != kNoRank) {
           stood[rank].peers.insert(peer);
           stood[peer].inward = true;
           stood[peer].ns = std::max(stood[peer].ns, ns);
@@ -290,7 +290,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
       part.outward += how.outward;
       part.undrained += how.undrained;
       part.lost_ns += how.ns;
-      for (int32_t peer : how.peers) ++part.peers[peer];
+      for (Rank peer : how.peers) ++part.peers[peer];
     }
   }
   std::set<StepNumber> eventful;
@@ -303,7 +303,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   }
   if (eventful.empty()) return {};
 
-  int32_t culprit = -1;
+  Rank culprit = kNoRank;
   size_t most_events = 0, most_own = 0;
   for (const auto& [rank, part] : parts) {
     // A transfer that stands accuses both ends alike; what tells them apart is which end left arrived data lying or was
@@ -316,7 +316,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
       most_own = own;
     }
   }
-  if (culprit < 0) return {};
+  if (culprit == kNoRank) return {};
   const Part& part = parts[culprit];
   if (part.events() == 0) return {};
   const bool often = most_events >= kEventsSuspect &&
@@ -350,12 +350,12 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   finding.confidence = std::min(0.95, 0.4 + 0.05 * static_cast<double>(most_events));
   double share = part.lost_ns / total_ns;
   StepNumber from = hit.front(), to = hit.back();
-  std::string subject = format("rank %d", culprit);
+  std::string subject = format("rank %d", culprit.value());
   double every = 1 / std::max(0.001, finding.steps_hit);
 
   finding.chain.push_back(
       claim(ClaimKind::kWaitsFor, subject,
-            format("Rank %d has a part in %zu of the %zu interruptions since step %s.", culprit, most_events,
+            format("Rank %d has a part in %zu of the %zu interruptions since step %s.", culprit.value(), most_events,
                    eventful.size(), with_thousands((*eventful.begin()).value()).c_str()),
             static_cast<double>(most_events), "steps", 0, static_cast<double>(eventful.size() - most_events), from, to,
             steps_query(from, to)));
@@ -364,7 +364,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   } else if (own_side) {
     finding.layer = emits<Emitter::kPause, Layer::kHost>;
     finding.cause = emits<Emitter::kPause, Cause::kProcessPaused>;
-    finding.component = format("process of rank %d", culprit);
+    finding.component = format("process of rank %d", culprit.value());
     std::string still;
     if (!part.quiet.empty())
       still = format("In %zu steps it made no call for longer than any other rank, with operations in flight",
@@ -377,7 +377,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
               format("%s%s: the process was not running.", still.c_str(),
                      part.late.empty() ? "" : format(", and it was late itself in %zu", part.late.size()).c_str()),
               per_hit / 1e6, "ms", 0, longest_ns / 1e6, from, to, rank_query(culprit, from, to)));
-    finding.alternatives.push_back({format("NIC of rank %d", culprit), 0.3,
+    finding.alternatives.push_back({format("NIC of rank %d", culprit.value()), 0.3,
                                     "data that had arrived was not handed on either: that is the process, not the wire",
                                     "NIC counters of its host"});
     finding.next.push_back(
@@ -386,16 +386,16 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   } else {
     finding.layer = emits<Emitter::kPause, Layer::kLink>;
     finding.cause = emits<Emitter::kPause, Cause::kLinkFlap>;
-    int32_t peer = part.peers.empty()
-                       ? -1
-                       : std::max_element(part.peers.begin(), part.peers.end(), [](const auto& a, const auto& b) {
-                           return a.second < b.second;
-                         })->first;
-    finding.component = format("link between rank %d and rank %d", culprit, peer);
+    Rank peer = part.peers.empty()
+                    ? kNoRank
+                    : std::max_element(part.peers.begin(), part.peers.end(), [](const auto& a, const auto& b) {
+                        return a.second < b.second;
+                      })->first;
+    finding.component = format("link between rank %d and rank %d", culprit.value(), peer.value());
     finding.chain.push_back(claim(ClaimKind::kSelfTime, subject,
                                   format("Transfers between rank %d and rank %d stood still in %zu steps; each rank's "
                                          "own work took as long as ever.",
-                                         culprit, peer, part.stood.size()),
+                                         culprit.value(), peer.value(), part.stood.size()),
                                   per_hit / 1e6, "ms", 0, longest_ns / 1e6, from, to, rank_query(culprit, from, to)));
     finding.next.push_back({"look at the link's error and flap counters on both hosts", "ethtool -S DEV"});
   }

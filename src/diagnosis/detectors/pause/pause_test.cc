@@ -33,7 +33,7 @@ TEST(PauseDetector, NamesTheRankThatIsLateNowAndThen) {
   std::vector<Finding> findings = pauses_of(
       job, [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += eventful(step) ? 200 : 0; });
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
   EXPECT_EQ(findings[0].layer, Layer::kHost);
   EXPECT_TRUE(findings[0].sure);
   EXPECT_LT(findings[0].steps_hit, 0.3);
@@ -56,7 +56,7 @@ TEST(PauseDetector, NamesTheProcessThatMakesNoCallLongerThanAnyOther) {
   };
   std::vector<Finding> findings = pauses_of(job, plan(90));
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
   EXPECT_EQ(findings[0].layer, Layer::kHost);
   EXPECT_EQ(findings[0].cause, Cause::kProcessPaused);
   EXPECT_TRUE(findings[0].sure);
@@ -80,7 +80,7 @@ TEST(PauseDetector, NamesTheRankThatLeavesArrivedDataLyingWhileTransfersStand) {
     ranks[3].undrained_longest_ms = 200;
   });
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
   EXPECT_EQ(findings[0].layer, Layer::kHost);
   EXPECT_EQ(findings[0].cause, Cause::kProcessPaused);
 }
@@ -92,7 +92,7 @@ TEST(PauseDetector, NamesTheRankOnWhoseBothSidesTransfersStand) {
     if (eventful(step)) stop(ranks, 3);
   });
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
   EXPECT_EQ(findings[0].layer, Layer::kHost);
 }
 
@@ -108,7 +108,7 @@ TEST(PauseDetector, NamesTheRankThatIsLateInSomeEventsAndStopsTransfersInOthers)
     }
   });
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
   EXPECT_EQ(findings[0].layer, Layer::kHost);
 }
 
@@ -118,7 +118,7 @@ TEST(PauseDetector, CallsStallsOfOnePairALink) {
   std::vector<Finding> findings = pauses_of(
       job, [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].wire_longest_ms = eventful(step) ? 200 : 0; });
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
   EXPECT_EQ(findings[0].layer, Layer::kLink);
   EXPECT_EQ(findings[0].component, "link between rank 3 and rank 4");
 }
@@ -167,7 +167,7 @@ TEST(PauseDetector, LatenessThatHasAVerdictOfItsOwnIsNotAPause) {
   };
   EXPECT_FALSE(pauses_of(job, mostly_slow).empty());
   MadeUpJob again(8);
-  EXPECT_TRUE(pauses_of(again, mostly_slow, 60, {{3, 20_step, 49_step}}).empty());
+  EXPECT_TRUE(pauses_of(again, mostly_slow, 60, {{3_rank, 20_step, 49_step}}).empty());
 }
 
 TEST(PauseDetector, WarmUpIsNobodysPause) {

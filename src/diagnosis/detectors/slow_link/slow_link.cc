@@ -12,6 +12,7 @@
 #include "diagnosis/flow_steps.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -31,8 +32,8 @@ constexpr double kApartMax = 0.6;
 constexpr int64_t kTransfersMin = 4;
 
 struct Flow {
-  int32_t from = -1;
-  int32_t to = -1;
+  Rank from = kNoRank;
+  Rank to = kNoRank;
   CommId comm_id;
   std::vector<double> rate;  // bytes per ns, per step
   std::vector<double> wire;  // ns per step
@@ -117,7 +118,7 @@ std::vector<Group> groups_over(const JobWindow& window, const std::vector<StepNu
 
 // Groups of ranks that are late themselves are left out: they look slow for another reason.
 std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector<StepNumber>& steps,
-                                      const std::set<int32_t>& late) {
+                                      const std::set<Rank>& late) {
   std::vector<double> durations;
   size_t ranks_seen = 0;
   for (StepNumber number : steps) {
@@ -155,7 +156,7 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
       continue;
 
     // Whose other groups are slow as well?
-    std::vector<std::pair<double, int32_t>> suspects;
+    std::vector<std::pair<double, Rank>> suspects;
     for (const auto& [in_comm, rank] : window.comms().at(group.comm_id).world_rank) {
       double worst = 1;
       for (const Group& other : groups_long) {
@@ -180,11 +181,10 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
       finding.ranks.push_back(rank);
     }
     std::sort(finding.ranks.begin(), finding.ranks.end());
-    int32_t first = finding.ranks.front();
+    Rank first = finding.ranks.front();
     std::string name = group_name(window, group.comm_id);
-    finding.component = reported_apart ? format("link of rank %d", first)
-                                       : format("link between ranks %s",
-                                                human_ranks({finding.ranks.begin(), finding.ranks.end()}).c_str());
+    finding.component = reported_apart ? format("link of rank %d", first.value())
+                                       : format("link between ranks %s", human_ranks(finding.ranks).c_str());
     // Where nothing tells the members apart there is one witness only: the machine may be busy, not the link slow.
     finding.sure_with_signals = group.transfer.size() >= kGroupStepsMin;
     finding.sure = finding.sure_with_signals && reported_apart;
@@ -218,12 +218,12 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
       for (const auto& [other, row] : *window.step(number))
         (other == first ? own : peers).push_back(static_cast<double>(row.own_ns()));
     }
-    finding.chain.push_back(claim(ClaimKind::kSelfTime, format("rank %d", first),
+    finding.chain.push_back(claim(ClaimKind::kSelfTime, format("rank %d", first.value()),
                                   format("Its own work takes %s, its peers' %s.", per_step(median(own)).c_str(),
                                          human_duration(median(peers)).c_str()),
                                   median(own) / 1e6, "ms", 0, median(peers) / 1e6, from, to,
                                   rank_query(first, from, to)));
-    finding.chain.push_back(claim(ClaimKind::kExclusion, format("rank %d", first),
+    finding.chain.push_back(claim(ClaimKind::kExclusion, format("rank %d", first.value()),
                                   "Not its GPU and not its input: its own time is like its peers'.", median(own) / 1e6,
                                   "ms", 0, median(peers) / 1e6, from, to, rank_query(first, from, to)));
     finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
@@ -261,7 +261,7 @@ std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<
     if (findings.empty()) findings = find_slow_flows(window, last_steps_with_flows(window, all, count));
   }
   if (!findings.empty() || all.size() < kGroupStepsMin) return findings;
-  std::set<int32_t> late;
+  std::set<Rank> late;
   for (const Finding& finding : find_stragglers(window, explained))
     late.insert(finding.ranks.begin(), finding.ranks.end());
   return find_slow_groups(window, last(kGroupWindow), late);
@@ -270,7 +270,7 @@ std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<
 namespace {
 
 std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<StepNumber>& steps) {
-  std::map<std::tuple<int32_t, int32_t, CommId>, Flow> by_key;
+  std::map<std::tuple<Rank, int32_t, CommId>, Flow> by_key;  // sender, receiver's rank in the communicator
   std::vector<double> durations, own_times;
   size_t ranks_seen = 0;
   for (StepNumber number : steps) {
@@ -336,22 +336,22 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
   if (slow.empty() || slow.size() * 3 > flows.size() + 2) return {};
 
   // A rank whose own time is long slows its transfers too (its GPU does not feed them): that is not the link.
-  std::map<int32_t, std::vector<double>> late;
+  std::map<Rank, std::vector<double>> late;
   for (StepNumber number : steps) {
     for (const auto& [rank, ns] : lateness(window, *window.step(number))) late[rank].push_back(ns);
   }
 
   // All slow flows of one sender are one finding; all slow flows into one rank (two or more) blame the receiver.
-  std::map<int32_t, std::vector<Slow>> by_sender, by_receiver;
+  std::map<Rank, std::vector<Slow>> by_sender, by_receiver;
   for (const Slow& entry : slow) {
     by_sender[entry.flow.from].push_back(entry);
-    if (entry.flow.to >= 0) by_receiver[entry.flow.to].push_back(entry);
+    if (entry.flow.to != kNoRank) by_receiver[entry.flow.to].push_back(entry);
   }
   std::vector<Finding> findings;
-  std::set<int32_t> receivers_blamed;
-  auto report = [&](int32_t rank, const std::vector<Slow>& entries, bool receiving) {
+  std::set<Rank> receivers_blamed;
+  auto report = [&](Rank rank, const std::vector<Slow>& entries, bool receiving) {
     double worst_rate = 0, peers_rate = 0, wire = 0;
-    std::vector<int> others;
+    std::vector<Rank> others;
     size_t seen = 0;
     for (const Slow& entry : entries) {
       if (entry.flow.typical_wire > wire) {
@@ -359,8 +359,8 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
         worst_rate = entry.flow.typical_rate;
         peers_rate = entry.peers_rate;
       }
-      int32_t other = receiving ? entry.flow.from : entry.flow.to;
-      if (other >= 0) others.push_back(other);
+      Rank other = receiving ? entry.flow.from : entry.flow.to;
+      if (other != kNoRank) others.push_back(other);
       seen = std::max(seen, entry.flow.rate.size());
     }
     double late_ns = median(late[rank]);
@@ -372,8 +372,8 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     finding.ranks = {rank};
     finding.layer = emits<Emitter::kSlowLink, Layer::kLink>;
     finding.cause = emits<Emitter::kSlowLink, Cause::kNicDegraded>;
-    finding.component = receiving ? format("link into rank %d from rank %s", rank, human_ranks(others).c_str())
-                                  : format("link from rank %d to rank %s", rank, human_ranks(others).c_str());
+    finding.component = receiving ? format("link into rank %d from rank %s", rank.value(), human_ranks(others).c_str())
+                                  : format("link from rank %d to rank %s", rank.value(), human_ranks(others).c_str());
     finding.sure = seen >= kStepsSure;
     finding.since_step = steps.front();
     finding.through_step = steps.back();
@@ -401,7 +401,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     finding.victims = victims_of(window, finding.ranks);
     finding.coverage = coverage_of(window, ranks_seen);
     finding.confidence = std::min(0.95, 0.5 + 0.05 * static_cast<double>(seen));
-    std::string subject = format("rank %d", rank);
+    std::string subject = format("rank %d", rank.value());
     std::string query = rank_query(rank, steps.front(), steps.back());
     finding.chain.push_back(claim(
         ClaimKind::kWaitsFor, subject,
@@ -452,7 +452,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     findings.push_back(std::move(finding));
   };
   for (const auto& [rank, entries] : by_receiver) {
-    std::set<int32_t> senders;
+    std::set<Rank> senders;
     for (const Slow& entry : entries) senders.insert(entry.flow.from);
     if (senders.size() >= 2) {
       receivers_blamed.insert(rank);

@@ -27,7 +27,7 @@ TEST(SlowLinkDetector, NamesTheSenderOfTheOneSlowFlow) {
   job.ring_flows = true;
   std::vector<Finding> findings = links_of(job, slow_sender(3));
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
   EXPECT_EQ(findings[0].layer, Layer::kLink);
   EXPECT_EQ(findings[0].component, "link from rank 3 to rank 4");
   EXPECT_TRUE(findings[0].sure);
@@ -48,7 +48,7 @@ TEST(SlowLinkDetector, IsTheHostWhereWhatHasArrivedIsHandedOnAsSlowly) {
     ranks[3].handing_on_ms = 60;
   });
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
   EXPECT_EQ(findings[0].layer, Layer::kHost);
   EXPECT_EQ(findings[0].cause, Cause::kCpuContention);
   EXPECT_TRUE(findings[0].sure);
@@ -101,7 +101,7 @@ TEST(SlowLinkDetector, NamesTheSenderWhereTransfersAreRecordedInOneOfEightSteps)
       },
       100);
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
   EXPECT_TRUE(findings[0].sure);
 }
 
@@ -164,7 +164,7 @@ TEST(SlowLinkDetector, WorksWhileAFifthOfTheRanksAreSilentAndReportsTheCoverage)
     ranks[6].silent = ranks[9].silent = true;
   });
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
   EXPECT_DOUBLE_EQ(findings[0].coverage, 0.8);
 }
 
@@ -174,12 +174,12 @@ MadeUpJob pairs_and_rows() {
   job.groups.clear();
   for (int32_t pair = 0; pair < 4; ++pair) {
     job.groups.push_back({.comm_id = CommId{10 + static_cast<uint64_t>(pair)},
-                          .ranks = {pair, pair + 4},
+                          .ranks = {Rank{pair}, Rank{pair + 4}},
                           .transfer_ms = 10,
                           .bytes = 50'000'000});
   }
-  job.groups.push_back({.comm_id = CommId{20}, .ranks = {0, 1, 2, 3}, .transfer_ms = 10});
-  job.groups.push_back({.comm_id = CommId{21}, .ranks = {4, 5, 6, 7}, .transfer_ms = 10});
+  job.groups.push_back({.comm_id = CommId{20}, .ranks = {0_rank, 1_rank, 2_rank, 3_rank}, .transfer_ms = 10});
+  job.groups.push_back({.comm_id = CommId{21}, .ranks = {4_rank, 5_rank, 6_rank, 7_rank}, .transfer_ms = 10});
   return job;
 }
 
@@ -188,7 +188,7 @@ TEST(SlowLinkDetector, NamesASlowPairByComparingGroupsWhereNoFlowTells) {
   job.groups[2].transfer_ms = 80;  // ranks 2 and 6
   std::vector<Finding> findings = links_of(job, {});
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, (std::vector<int32_t>{2, 6}));
+  EXPECT_EQ(findings[0].ranks, (std::vector<Rank>{2_rank, 6_rank}));
   EXPECT_EQ(findings[0].layer, Layer::kLink);
   EXPECT_EQ(findings[0].component, "link between ranks 2 and 6");
   EXPECT_FALSE(findings[0].sure) << "a busy machine looks alike; the node has to say it too";
@@ -200,12 +200,12 @@ TEST(SlowLinkDetector, OfASlowPairTheMemberIsNamedWhoseOtherGroupsAreSlowToo) {
   job.groups.clear();
   for (int32_t row = 0; row < 3; ++row) {
     job.groups.push_back({.comm_id = CommId{10 + static_cast<uint64_t>(row)},
-                          .ranks = {3 * row, 3 * row + 1, 3 * row + 2},
+                          .ranks = {Rank{3 * row}, Rank{3 * row + 1}, Rank{3 * row + 2}},
                           .transfer_ms = 10,
                           .bytes = 1'000'000});
   }
   for (uint64_t pair = 0; pair < 4; ++pair) {
-    int32_t rank = static_cast<int32_t>(pair);
+    const Rank rank = rank_at(pair);
     job.groups.push_back({.comm_id = CommId{20 + pair},
                           .ranks = {rank, rank + 4},
                           .transfer_ms = pair == 1 ? 80.0 : 10.0,
@@ -214,7 +214,7 @@ TEST(SlowLinkDetector, OfASlowPairTheMemberIsNamedWhoseOtherGroupsAreSlowToo) {
   job.groups[1].transfer_ms = 20;  // the row of rank 5, the partner of rank 1
   std::vector<Finding> findings = links_of(job, {});
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{5});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{5_rank});
 }
 
 TEST(SlowLinkDetector, SaysNothingOfEqualGroups) {

@@ -12,7 +12,7 @@ bool Handling::starved(double slow_flow_ns) const {
   return peers_ns > 0 && own_ns >= kSlowTimes * peers_ns && step_ns >= 0.5 * slow_flow_ns;
 }
 
-Handling handling_of(const JobWindow& window, const std::vector<StepNumber>& steps, int32_t rank) {
+Handling handling_of(const JobWindow& window, const std::vector<StepNumber>& steps, Rank rank) {
   struct Sum {
     double ns = 0;
     double transfers = 0;
@@ -51,19 +51,19 @@ Handling handling_of(const JobWindow& window, const std::vector<StepNumber>& ste
   return handling;
 }
 
-void blame_starved_proxy(const JobWindow& window, const std::vector<StepNumber>& steps, int32_t rank,
+void blame_starved_proxy(const JobWindow& window, const std::vector<StepNumber>& steps, Rank rank,
                          const Handling& handling, Finding& finding) {
   finding.layer = emits<Emitter::kSlowLink, Layer::kHost>;
   finding.cause = emits<Emitter::kSlowLink, Cause::kCpuContention>;
-  finding.component = format("NCCL's proxy thread of rank %d", rank);
+  finding.component = format("NCCL's proxy thread of rank %d", rank.value());
   finding.chain.push_back(claim(
-      ClaimKind::kSelfTime, format("rank %d", rank),
+      ClaimKind::kSelfTime, format("rank %d", rank.value()),
       format("What has arrived for it waits %s a transfer until its proxy hands it on, its peers' %s: the thread does "
              "not get the CPU, so all its transfers crawl.",
              human_duration(handling.own_ns).c_str(), human_duration(handling.peers_ns).c_str()),
       handling.own_ns / 1e6, "ms", 0, handling.peers_ns / 1e6, steps.front(), steps.back(),
       rank_query(rank, steps.front(), steps.back())));
-  finding.alternatives = {{format("link of rank %d", rank), 0.2,
+  finding.alternatives = {{format("link of rank %d", rank.value()), 0.2,
                            "a slow link would leave what has arrived alone; here that is slow too",
                            "NIC and switch port counters of both ends"}};
   finding.next = {{"look at the CPUs of this rank: other processes on its cores, its cgroup's quota, its affinity",

@@ -21,9 +21,9 @@ struct Handling {
   // As much slower as a flow has to be to be called slow, and for half of the time that its flows are.
   bool starved(double slow_flow_ns) const;
 };
-Handling handling_of(const JobWindow& window, const std::vector<StepNumber>& steps, int32_t rank);
+Handling handling_of(const JobWindow& window, const std::vector<StepNumber>& steps, Rank rank);
 // Says that of a finding of slow flows: it is the host of this rank, not its link.
-void blame_starved_proxy(const JobWindow& window, const std::vector<StepNumber>& steps, int32_t rank,
+void blame_starved_proxy(const JobWindow& window, const std::vector<StepNumber>& steps, Rank rank,
                          const Handling& handling, Finding& finding);
 
 // Healthy flows of one ring differ by up to two (who shares a switch, a core, a direction); three is another league.

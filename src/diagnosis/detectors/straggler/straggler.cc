@@ -12,6 +12,7 @@
 #include "diagnosis/evidence.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -118,8 +119,8 @@ struct Peer {
 };
 
 // The ranks of one step that are peers of a rank and not among the accused.
-std::vector<Peer> peers_in(const JobWindow& window, const StepFrame& frame, int32_t rank,
-                           const std::vector<int32_t>& accused) {
+std::vector<Peer> peers_in(const JobWindow& window, const StepFrame& frame, Rank rank,
+                           const std::vector<Rank>& accused) {
   const StepLateness& step = lateness(window, frame);
   const int32_t slot = window.slot_of(rank);
   std::vector<Peer> peers;
@@ -135,13 +136,13 @@ std::vector<Peer> peers_in(const JobWindow& window, const StepFrame& frame, int3
   return peers;
 }
 
-double own_ns_of(const JobWindow& window, StepNumber number, int32_t rank) {
+double own_ns_of(const JobWindow& window, StepNumber number, Rank rank) {
   return static_cast<double>(lateness(window, *window.frame(number)).own_ns[static_cast<size_t>(window.slot_of(rank))]);
 }
 
 // A rank that has more to do than its peers, as its bytes say (more tokens routed or packed to it), and whose own time
 // is not longer than that.
-bool has_more_work(const JobWindow& window, int32_t rank, const std::vector<StepNumber>& steps) {
+bool has_more_work(const JobWindow& window, Rank rank, const std::vector<StepNumber>& steps) {
   std::vector<double> bytes_ratio, own_ratio;
   for (StepNumber number : steps) {
     const RankRows* rows = window.step(number);
@@ -162,7 +163,7 @@ bool has_more_work(const JobWindow& window, int32_t rank, const std::vector<Step
 
 }  // namespace
 
-void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks, const std::vector<StepNumber>& steps,
+void explain_own_time(const JobWindow& window, const std::vector<Rank>& ranks, const std::vector<StepNumber>& steps,
                       Finding& finding) {
   std::array<double, kPhaseCount> own_phase{}, peer_phase{};
   double own_queue = 0, peer_queue = 0, own_time = 0, peer_time = 0;
@@ -206,9 +207,9 @@ void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks
   peer_time /= counted;
   double excess = std::max(1.0, own_time - peer_time);
   StepNumber from = steps.front(), to = steps.back();
-  const int32_t rank = ranks.front();
+  const Rank rank = ranks.front();
   const bool one = ranks.size() == 1;
-  const std::string who = one ? format("rank %d", rank) : finding.subject;
+  const std::string who = one ? format("rank %d", rank.value()) : finding.subject;
   std::string subject = who;
   std::string query = rank_query(rank, from, to);
 
@@ -283,7 +284,7 @@ void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks
 namespace {
 
 struct Late {
-  int32_t rank = -1;
+  Rank rank = kNoRank;
   size_t slot = 0;
   double ns = 0;         // typically
   size_t hits = 0;       // steps in which it was
@@ -315,18 +316,18 @@ StepNumber since_step_of(const JobWindow& window, size_t slot, double typical, S
 std::map<std::string, std::vector<Late>> late_hosts(const JobWindow& window, const std::vector<Late>& late,
                                                     const std::set<size_t>& victims,
                                                     const std::vector<double>& typical) {
-  std::unordered_map<std::string_view, std::vector<int32_t>> ranks_of;
+  std::unordered_map<std::string_view, std::vector<Rank>> ranks_of;
   for (const auto& [rank, identity] : window.ranks()) ranks_of[identity.host].push_back(rank);
   std::map<std::string, std::vector<Late>> hosts;
   if (ranks_of.size() < 2) return hosts;
   for (const Late& entry : late) hosts[window.ranks().at(entry.rank).host].push_back(entry);
   for (auto host = hosts.begin(); host != hosts.end();) {
     std::vector<Late>& entries = host->second;
-    const std::vector<int32_t>& ranks = ranks_of[host->first];
+    const std::vector<Rank>& ranks = ranks_of[host->first];
     const double worst =
         std::max_element(entries.begin(), entries.end(), [](const Late& a, const Late& b) { return a.ns < b.ns; })->ns;
     std::erase_if(entries, [&](const Late& entry) { return entry.ns < kHostPart * worst; });
-    for (int32_t rank : ranks) {
+    for (Rank rank : ranks) {
       const int32_t slot = window.slot_of(rank);
       if (slot < 0 || victims.contains(static_cast<size_t>(slot)) ||
           std::any_of(entries.begin(), entries.end(), [&](const Late& one) { return one.rank == rank; }))
@@ -429,10 +430,9 @@ double saved_without(const std::vector<double>& typical, const std::vector<Late>
   return std::clamp(worst - std::max(0.0, next), 0.0, step_ns);
 }
 
-std::string name_or_host(const JobWindow& window, const std::string& host, const std::vector<int32_t>& ranks) {
-  return host.empty()
-             ? name_of(window, ranks.front())
-             : format("Host %s (ranks %s)", host.c_str(), human_ranks({ranks.begin(), ranks.end()}, 4).c_str());
+std::string name_or_host(const JobWindow& window, const std::string& host, const std::vector<Rank>& ranks) {
+  return host.empty() ? name_of(window, ranks.front())
+                      : format("Host %s (ranks %s)", host.c_str(), human_ranks(ranks, 4).c_str());
 }
 
 Finding finding_of(const JobWindow& window, const std::string& host, std::vector<Late> late, double saved,
@@ -458,9 +458,9 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   add_wait_claims(window, worst.rank, steps, finding);
   explain_own_time(window, finding.ranks, steps, finding);
   add_network_exclusion(window, worst.rank, steps, finding);
-  const std::string who = name_or_host(window, host, host.empty() ? std::vector<int32_t>{worst.rank} : finding.ranks);
+  const std::string who = name_or_host(window, host, host.empty() ? std::vector<Rank>{worst.rank} : finding.ranks);
   finding.chain.push_back(
-      claim(ClaimKind::kCounterfactual, host.empty() ? format("rank %d", worst.rank) : finding.subject,
+      claim(ClaimKind::kCounterfactual, host.empty() ? format("rank %d", worst.rank.value()) : finding.subject,
             format("Without it a step would take %s instead of %s.", human_duration(last.step_ns - saved).c_str(),
                    human_duration(last.step_ns).c_str()),
             (last.step_ns - saved) / 1e6, "ms", last.step_ns / 1e6, 0, steps.front(), steps.back(),
@@ -546,7 +546,7 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
   for (const auto& [key, other] : hits)
     if (&other != &culprit) next = std::max(next, other.at.size());
   // It has a verdict already, perhaps with others of its host.
-  const int32_t rank = window.rank_of(culprit.slots.front());
+  const Rank rank = window.rank_of(culprit.slots.front());
   for (const AttributedRange& entry : explained)
     if (entry.sure && entry.rank == rank && entry.to_step + static_cast<int64_t>(kRecurringQuiet) >= last.steps.back())
       return {};
@@ -573,7 +573,7 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
   for (size_t slot : culprit.slots) finding.ranks.push_back(window.rank_of(slot));
   std::sort(finding.ranks.begin(), finding.ranks.end());
   if (!host.empty()) finding.subject = "host " + host;
-  const std::string who = host.empty() ? format("rank %d", rank) : finding.subject;
+  const std::string who = host.empty() ? format("rank %d", rank.value()) : finding.subject;
   finding.since_step = hit.front();
   finding.through_step = hit.back();
   finding.sure = often && best >= kRecurringHitsSure;
@@ -635,7 +635,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   limit = std::max(limit, kSigmas * spread_of(std::move(noise), 0));
   const double fresh_limit = std::max(limit, kFreshShareMin * last.step_ns);
   // Who is named already stays so until it is clearly better: a slowness at the limit does not come and go.
-  std::set<int32_t> named;
+  std::set<Rank> named;
   for (const AttributedRange& entry : explained)
     if (entry.to_step >= last.steps.front()) named.insert(entry.rank);
   // Where nobody else was late before, or by far less, two steps are enough to suspect somebody; where ranks take turns

@@ -22,7 +22,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
 
 // Explains the own time of a late rank, or of those of a host (ranks sorted), over the given steps: layer, cause and
 // the claims and exclusions for it. Shared with the pause detector, which knows other steps to look at.
-void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks, const std::vector<StepNumber>& steps,
+void explain_own_time(const JobWindow& window, const std::vector<Rank>& ranks, const std::vector<StepNumber>& steps,
                       Finding& finding);
 
 }  // namespace lockstep

@@ -12,8 +12,8 @@ using testing::MadeUpJob;
 using testing::RankPlan;
 using testing::StepPlan;
 
-std::vector<int32_t> named(const std::vector<Finding>& findings) {
-  std::vector<int32_t> ranks;
+std::vector<Rank> named(const std::vector<Finding>& findings) {
+  std::vector<Rank> ranks;
   for (const Finding& finding : findings) ranks.insert(ranks.end(), finding.ranks.begin(), finding.ranks.end());
   return ranks;
 }
@@ -42,15 +42,15 @@ bool has_claim(const Finding& finding, ClaimKind kind, std::string_view words) {
 std::vector<Finding> found_unseen(int32_t ranks, Phase phase, double extra_ms) {
   JobWindow window;
   for (StepNumber number = 0_step; number < 30_step; ++number) {
-    for (int32_t rank = 0; rank < ranks; ++rank) {
+    for (Rank rank : all_ranks(ranks)) {
       StepSummary row;
       row.step = number;
       auto ms = [&](Phase one) -> int64_t& { return row.phase_ns[static_cast<size_t>(one)]; };
-      const int64_t jitter = (rank * 7 + number.value() * 3) % 5 * 100'000;
+      const int64_t jitter = (rank.value() * 7 + number.value() * 3) % 5 * 100'000;
       ms(Phase::kInput) = 1'000'000;
       ms(Phase::kForward) = 10'000'000 + jitter;
       ms(Phase::kBackward) = 20'000'000;
-      ms(rank == 2 ? phase : Phase::kBackward) += static_cast<int64_t>(extra_ms * 1e6);
+      ms(rank == 2_rank ? phase : Phase::kBackward) += static_cast<int64_t>(extra_ms * 1e6);
       for (int64_t ns : row.phase_ns) row.duration_ns += ns;
       row.self_ns = row.duration_ns;
       window.add_step(testing::MadeUpJob(ranks).identity(rank), row);
@@ -62,10 +62,10 @@ std::vector<Finding> found_unseen(int32_t ranks, Phase phase, double extra_ms) {
 TEST(StragglerDetector, NamesTheSlowInputWhereNobodyReportsCommunication) {
   std::vector<Finding> findings = found_unseen(4, Phase::kInput, 60);
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{2});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{2_rank});
   EXPECT_EQ(findings[0].layer, Layer::kInput);
   EXPECT_TRUE(findings[0].sure);
-  EXPECT_EQ(findings[0].victims, (std::vector<int32_t>{0, 1, 3}));
+  EXPECT_EQ(findings[0].victims, (std::vector<Rank>{0_rank, 1_rank, 3_rank}));
   EXPECT_NEAR(static_cast<double>(findings[0].lost_ns_per_step), 60e6, 1e6);
   for (const Claim& claim : findings[0].chain) EXPECT_EQ(claim.claim.find("Not its GPU"), std::string::npos);
 }
@@ -73,7 +73,7 @@ TEST(StragglerDetector, NamesTheSlowInputWhereNobodyReportsCommunication) {
 TEST(StragglerDetector, NamesTheSlowHostWhereNobodyReportsCommunication) {
   std::vector<Finding> findings = found_unseen(4, Phase::kForward, 30);
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{2});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{2_rank});
   EXPECT_EQ(findings[0].layer, Layer::kHost);
 }
 
@@ -84,10 +84,10 @@ TEST(StragglerDetector, NamesNobodyWhereAllTakeEquallyLongAndNobodyReportsCommun
 TEST(StragglerDetector, NamesTheSlowRankNotTheRanksWaitingForIt) {
   MadeUpJob job(8);
   std::vector<Finding> findings = stragglers_of(job, slow({5}));
-  ASSERT_EQ(named(findings), std::vector<int32_t>{5});
+  ASSERT_EQ(named(findings), std::vector<Rank>{5_rank});
   EXPECT_TRUE(findings[0].sure);
   EXPECT_EQ(findings[0].kind, VerdictKind::kSlow);
-  EXPECT_EQ(findings[0].victims, (std::vector<int32_t>{0, 1, 2, 3, 4, 6, 7}));
+  EXPECT_EQ(findings[0].victims, (std::vector<Rank>{0_rank, 1_rank, 2_rank, 3_rank, 4_rank, 6_rank, 7_rank}));
   EXPECT_EQ(findings[0].coverage, 1);
   EXPECT_TRUE(has_claim(findings[0], ClaimKind::kWaitsFor, "it arrives last"));
   EXPECT_TRUE(has_claim(findings[0], ClaimKind::kCounterfactual, "Without it"));
@@ -107,56 +107,57 @@ TEST(StragglerDetector, NamesTheRankThatMakesTheDelayThroughGroupsItIsNotIn) {
   // Pairs first, then columns of the pairs' members: 0 and 2 never meet rank 1 in their second group, and wait all the
   // same.
   MadeUpJob job(4);
-  job.groups = {{.comm_id = CommId{1}, .ranks = {0, 1}},
-                {.comm_id = CommId{2}, .ranks = {2, 3}},
-                {.comm_id = CommId{3}, .ranks = {0, 2}},
-                {.comm_id = CommId{4}, .ranks = {1, 3}}};
+  job.groups = {{.comm_id = CommId{1}, .ranks = {0_rank, 1_rank}},
+                {.comm_id = CommId{2}, .ranks = {2_rank, 3_rank}},
+                {.comm_id = CommId{3}, .ranks = {0_rank, 2_rank}},
+                {.comm_id = CommId{4}, .ranks = {1_rank, 3_rank}}};
   std::vector<Finding> findings = stragglers_of(job, slow({1}));
-  ASSERT_EQ(named(findings), std::vector<int32_t>{1});
-  EXPECT_EQ(findings[0].victims, (std::vector<int32_t>{0, 2, 3}));
+  ASSERT_EQ(named(findings), std::vector<Rank>{1_rank});
+  EXPECT_EQ(findings[0].victims, (std::vector<Rank>{0_rank, 2_rank, 3_rank}));
 }
 
 TEST(StragglerDetector, NamesOneOfTwoRanks) {
   MadeUpJob job(2);
-  EXPECT_EQ(named(stragglers_of(job, slow({1}))), std::vector<int32_t>{1});
+  EXPECT_EQ(named(stragglers_of(job, slow({1}))), std::vector<Rank>{1_rank});
 }
 
 TEST(StragglerDetector, SaysNothingOfAHealthyJobWithNoise) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     MadeUpJob job(16, seed);
     job.noise = 0.04;
-    EXPECT_EQ(named(stragglers_of(job, {}, 60)), std::vector<int32_t>{}) << "seed " << seed;
+    EXPECT_EQ(named(stragglers_of(job, {}, 60)), std::vector<Rank>{}) << "seed " << seed;
   }
 }
 
 TEST(StragglerDetector, SaysNothingOfADifferenceTooSmallToMatter) {
   MadeUpJob job(8);
   job.noise = 0.001;
-  EXPECT_EQ(named(stragglers_of(job, slow({5}, 3))), std::vector<int32_t>{});
+  EXPECT_EQ(named(stragglers_of(job, slow({5}, 3))), std::vector<Rank>{});
 }
 
 TEST(StragglerDetector, SaysNothingWhenAThirdOfTheRanksAreSlowTogether) {
   MadeUpJob job(9);
-  EXPECT_EQ(named(stragglers_of(job, slow({6, 7, 8}))), std::vector<int32_t>{});
+  EXPECT_EQ(named(stragglers_of(job, slow({6, 7, 8}))), std::vector<Rank>{});
 }
 
 TEST(StragglerDetector, SaysNothingWhenHalfOfTheRanksAreSlowTogether) {
   MadeUpJob job(8);
-  EXPECT_EQ(named(stragglers_of(job, slow({4, 5, 6, 7}))), std::vector<int32_t>{});
+  EXPECT_EQ(named(stragglers_of(job, slow({4, 5, 6, 7}))), std::vector<Rank>{});
 }
 
 TEST(StragglerDetector, SaysNothingWhenHalfOfARoleIsSlowTogether) {
   // The last stage of a pipeline: four ranks with a group of their own, two of them with the head of the model as well.
   MadeUpJob job(16);
-  job.groups.push_back({.comm_id = CommId{2}, .ranks = {12, 13, 14, 15}, .transfer_ms = 5, .bytes = 1'000'000});
-  EXPECT_EQ(named(stragglers_of(job, slow({14, 15}))), std::vector<int32_t>{});
+  job.groups.push_back(
+      {.comm_id = CommId{2}, .ranks = {12_rank, 13_rank, 14_rank, 15_rank}, .transfer_ms = 5, .bytes = 1'000'000});
+  EXPECT_EQ(named(stragglers_of(job, slow({14, 15}))), std::vector<Rank>{});
 }
 
 TEST(StragglerDetector, NamesTwoSlowRanksApart) {
   MadeUpJob job(8);
   std::vector<Finding> findings = stragglers_of(job, slow({2, 6}));
   EXPECT_EQ(findings.size(), 2u);
-  EXPECT_EQ(named(findings), (std::vector<int32_t>{2, 6}));
+  EXPECT_EQ(named(findings), (std::vector<Rank>{2_rank, 6_rank}));
 }
 
 TEST(StragglerDetector, WhoIsHiddenBehindALaterOneIsSaidToBe) {
@@ -175,7 +176,7 @@ TEST(StragglerDetector, ALateRankThatIsAnotherOneInEachStepAccusesNobody) {
     MadeUpJob job(8, seed);
     std::mt19937 random(seed);
     auto packing = [&](StepNumber, std::vector<RankPlan>& ranks) { ranks[random() % ranks.size()].own_ms += 60; };
-    EXPECT_EQ(named(stragglers_of(job, packing, 60)), std::vector<int32_t>{}) << "seed " << seed;
+    EXPECT_EQ(named(stragglers_of(job, packing, 60)), std::vector<Rank>{}) << "seed " << seed;
   }
 }
 
@@ -185,7 +186,7 @@ TEST(StragglerDetector, ARankWithAsMuchMoreToDoIsNotSlow) {
     ranks[5].own_ms *= 1.5;
     ranks[5].bytes_factor = 1.5;
   };
-  EXPECT_EQ(named(stragglers_of(job, more)), std::vector<int32_t>{});
+  EXPECT_EQ(named(stragglers_of(job, more)), std::vector<Rank>{});
 }
 
 TEST(StragglerDetector, ARankFarSlowerThanItsExtraWorkIsNamed) {
@@ -194,7 +195,7 @@ TEST(StragglerDetector, ARankFarSlowerThanItsExtraWorkIsNamed) {
     ranks[5].own_ms *= 3;
     ranks[5].bytes_factor = 1.5;
   };
-  EXPECT_EQ(named(stragglers_of(job, more)), std::vector<int32_t>{5});
+  EXPECT_EQ(named(stragglers_of(job, more)), std::vector<Rank>{5_rank});
 }
 
 TEST(StragglerDetector, BlamesTheInputWhenTheInputPhaseIsLong) {
@@ -203,7 +204,7 @@ TEST(StragglerDetector, BlamesTheInputWhenTheInputPhaseIsLong) {
     ranks[5].own_ms += 50;
     ranks[5].input_ms += 48;
   });
-  ASSERT_EQ(named(findings), std::vector<int32_t>{5});
+  ASSERT_EQ(named(findings), std::vector<Rank>{5_rank});
   EXPECT_EQ(findings[0].layer, Layer::kInput);
   EXPECT_EQ(findings[0].cause, Cause::kDataLoader);
   EXPECT_TRUE(has_claim(findings[0], ClaimKind::kExclusion, "Not its GPU"));
@@ -215,7 +216,7 @@ TEST(StragglerDetector, BlamesTheGpuWhenOperationsWaitBehindItsKernels) {
     ranks[5].own_ms += 50;
     ranks[5].queue_ms += 45;
   });
-  ASSERT_EQ(named(findings), std::vector<int32_t>{5});
+  ASSERT_EQ(named(findings), std::vector<Rank>{5_rank});
   EXPECT_EQ(findings[0].layer, Layer::kGpu);
   EXPECT_EQ(findings[0].cause, Cause::kSlowCompute);
   EXPECT_TRUE(has_claim(findings[0], ClaimKind::kExclusion, "Not the input"));
@@ -224,7 +225,7 @@ TEST(StragglerDetector, BlamesTheGpuWhenOperationsWaitBehindItsKernels) {
 TEST(StragglerDetector, BlamesTheHostWhenNeitherInputNorGpuIsBehind) {
   MadeUpJob job(8);
   std::vector<Finding> findings = stragglers_of(job, slow({5}));
-  ASSERT_EQ(named(findings), std::vector<int32_t>{5});
+  ASSERT_EQ(named(findings), std::vector<Rank>{5_rank});
   EXPECT_EQ(findings[0].layer, Layer::kHost);
   EXPECT_TRUE(has_claim(findings[0], ClaimKind::kExclusion, "Not its GPU"));
 }
@@ -247,7 +248,7 @@ TEST(StragglerDetector, CheckpointAndEvaluationAreNotLateness) {
       ranks[0].own_ms += 300;
       (checkpoint ? ranks[0].checkpoint_ms : ranks[0].eval_ms) = 300;
     };
-    EXPECT_EQ(named(stragglers_of(job, saving)), std::vector<int32_t>{});
+    EXPECT_EQ(named(stragglers_of(job, saving)), std::vector<Rank>{});
   }
 }
 
@@ -257,7 +258,7 @@ TEST(StragglerDetector, WarmUpStepsAccuseNobody) {
   JobWindow window;
   for (StepNumber step = 0_step; step < 40_step; ++step) {
     job.play(window, step, step, compiling);
-    EXPECT_EQ(named(find_stragglers(window, {})), std::vector<int32_t>{}) << "after step " << step;
+    EXPECT_EQ(named(find_stragglers(window, {})), std::vector<Rank>{}) << "after step " << step;
   }
 }
 
@@ -275,7 +276,7 @@ TEST(StragglerDetector, SaysSinceWhen) {
   MadeUpJob job(8);
   std::vector<Finding> findings = stragglers_of(
       job, [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 40_step ? 50 : 0; }, 80);
-  ASSERT_EQ(named(findings), std::vector<int32_t>{3});
+  ASSERT_EQ(named(findings), std::vector<Rank>{3_rank});
   EXPECT_EQ(findings[0].since_step, 40_step);
   EXPECT_EQ(findings[0].through_step, 79_step);
 }
@@ -286,7 +287,7 @@ TEST(StragglerDetector, NamesTheSlowRankWhileAFifthOfTheRanksAreSilentAndReports
     ranks[5].own_ms += 50;
     ranks[1].silent = ranks[8].silent = true;
   });
-  ASSERT_EQ(named(findings), std::vector<int32_t>{5});
+  ASSERT_EQ(named(findings), std::vector<Rank>{5_rank});
   EXPECT_DOUBLE_EQ(findings[0].coverage, 0.8);
 }
 
@@ -300,7 +301,7 @@ TEST(StragglerDetector, NamesTheSlowRankWhileAFifthOfTheRowsIsMissing) {
         for (RankPlan& rank : ranks) rank.silent = random() % 5 == 0;
       },
       60);
-  EXPECT_EQ(named(findings), std::vector<int32_t>{5});
+  EXPECT_EQ(named(findings), std::vector<Rank>{5_rank});
 }
 
 TEST(StragglerDetector, AccusesNobodyWhenTheSlowRankIsTheSilentOne) {
@@ -310,23 +311,24 @@ TEST(StragglerDetector, AccusesNobodyWhenTheSlowRankIsTheSilentOne) {
                                   ranks[5].own_ms += 50;
                                   ranks[5].silent = true;
                                 })),
-            std::vector<int32_t>{});
+            std::vector<Rank>{});
 }
 
 TEST(Lateness, IsMeasuredAgainstRanksOfTheSameRole) {
   // Ranks 4 to 7 have a group more and twice the work; one of them is slow even among these.
   MadeUpJob job(8);
   job.noise = 0;
-  job.groups.push_back({.comm_id = CommId{2}, .ranks = {4, 5, 6, 7}, .transfer_ms = 5, .bytes = 1'000'000});
+  job.groups.push_back(
+      {.comm_id = CommId{2}, .ranks = {4_rank, 5_rank, 6_rank, 7_rank}, .transfer_ms = 5, .bytes = 1'000'000});
   JobWindow window;
   job.play(window, 0_step, 0_step, [](StepNumber, std::vector<RankPlan>& ranks) {
     for (size_t rank = 4; rank < 8; ++rank) ranks[rank].own_ms = 200;
     ranks[6].own_ms = 230;
   });
-  std::map<int32_t, double> late = lateness(window, *window.step(0_step));
-  EXPECT_NEAR(late[1], 0, 1);
-  EXPECT_NEAR(late[4], 0, 1);
-  EXPECT_NEAR(late[6], 30e6, 1);
+  std::map<Rank, double> late = lateness(window, *window.step(0_step));
+  EXPECT_NEAR(late[1_rank], 0, 1);
+  EXPECT_NEAR(late[4_rank], 0, 1);
+  EXPECT_NEAR(late[6_rank], 30e6, 1);
 }
 
 TEST(Lateness, OfOneRankAloneSaysNothing) {
@@ -344,7 +346,7 @@ TEST(StragglerDetector, ARankWithoutGpuTimesIsNeitherSlowNorAMeasure) {
     for (size_t rank = 4; rank < 8; ++rank) ranks[rank].unseen = true;
     ranks[2].own_ms += 50;
   });
-  ASSERT_EQ(named(findings), std::vector<int32_t>{2});
+  ASSERT_EQ(named(findings), std::vector<Rank>{2_rank});
   EXPECT_DOUBLE_EQ(findings[0].coverage, 0.5);
 }
 
@@ -354,7 +356,7 @@ TEST(StragglerDetector, ASlowRankIsNamedFromTheStepsThatAreKnown) {
     ranks[5].own_ms += 50;
     ranks[5].unseen = step % 4 == 0;
   });
-  EXPECT_EQ(named(findings), std::vector<int32_t>{5});
+  EXPECT_EQ(named(findings), std::vector<Rank>{5_rank});
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "diagnosis/evidence.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
+#include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -65,7 +66,7 @@ void common(const JobWindow& window, const Look& look, double saved, Finding& fi
                  steps.back() >= window.first_step() + static_cast<int64_t>(kStepsSure);
   finding.coverage = coverage_of(window, window.step(steps.back())->size());
   finding.confidence = std::min(0.95, 0.5 + 0.02 * static_cast<double>(steps.size()));
-  finding.victims = finding.ranks.empty() ? std::vector<int32_t>{} : victims_of(window, finding.ranks);
+  finding.victims = finding.ranks.empty() ? std::vector<Rank>{} : victims_of(window, finding.ranks);
   finding.clear_after_steps = 16;
 }
 
@@ -126,7 +127,7 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
         finding.ranks.push_back(window.rank_of(slot));
     }
     std::sort(finding.ranks.begin(), finding.ranks.end());
-    const std::string ranks = human_ranks({finding.ranks.begin(), finding.ranks.end()}, 4);
+    const std::string ranks = human_ranks(finding.ranks, 4);
     finding.subject = "experts";
     finding.cause = emits<Emitter::kWorkload, Cause::kExpertImbalance>;
     finding.component = finding.ranks.empty() ? "routing to experts" : "experts of rank " + ranks;
@@ -174,12 +175,12 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
 }
 
 // The host of all these ranks, where the job has others and this one has no other ranks; else empty.
-std::string only_host_of(const JobWindow& window, const std::vector<int32_t>& ranks) {
+std::string only_host_of(const JobWindow& window, const std::vector<Rank>& ranks) {
   const std::string& host = window.ranks().at(ranks.front()).host;
   size_t here = 0;
   for (const auto& [rank, identity] : window.ranks()) here += identity.host == host ? 1 : 0;
   const bool all_here =
-      std::all_of(ranks.begin(), ranks.end(), [&](int32_t rank) { return window.ranks().at(rank).host == host; });
+      std::all_of(ranks.begin(), ranks.end(), [&](Rank rank) { return window.ranks().at(rank).host == host; });
   return all_here && here == ranks.size() && here < window.ranks().size() ? host : "";
 }
 
@@ -195,8 +196,7 @@ std::shared_ptr<const Finding> slow_host(const JobWindow& window, const std::str
   slow->chain.push_back(stage.chain.back());  // the counterfactual
   slow->sentence =
       format("Host %s (ranks %s) makes everybody wait %s since step {since}: %s of the job.", host.c_str(),
-             human_ranks({slow->ranks.begin(), slow->ranks.end()}, 4).c_str(),
-             per_step(static_cast<double>(stage.lost_ns_per_step)).c_str(),
+             human_ranks(slow->ranks, 4).c_str(), per_step(static_cast<double>(stage.lost_ns_per_step)).c_str(),
              percent(static_cast<double>(stage.lost_ns_per_step) / static_cast<double>(stage.step_ns)).c_str());
   return slow;
 }

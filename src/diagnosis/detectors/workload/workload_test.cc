@@ -56,13 +56,16 @@ TEST(Workload, ASlowGpuIsFoundThroughPackedSequences) {
   });
   std::vector<Finding> findings = find_stragglers(window, {});
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{5});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{5_rank});
   EXPECT_EQ(findings[0].layer, Layer::kGpu);
 }
 
 TEST(Workload, TheOwnerOfAHotExpertIsNamedAsWorkload) {
   MadeUpJob job(8);
-  PlannedGroup experts{.comm_id = CommId{0xE0}, .ranks = {0, 1, 2, 3, 4, 5, 6, 7}, .transfer_ms = 5, .p2p = true};
+  PlannedGroup experts{.comm_id = CommId{0xE0},
+                       .ranks = {0_rank, 1_rank, 2_rank, 3_rank, 4_rank, 5_rank, 6_rank, 7_rank},
+                       .transfer_ms = 5,
+                       .p2p = true};
   job.groups.insert(job.groups.begin(), experts);
   JobWindow window;
   job.play(window, 0_step, 40_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
@@ -77,7 +80,7 @@ TEST(Workload, TheOwnerOfAHotExpertIsNamedAsWorkload) {
   std::vector<Finding> findings = find_uneven_work(window, {});
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].cause, Cause::kExpertImbalance);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
 }
 
 // Eight pipelines of four stages: a group of four for each, and all together at the end.
@@ -85,7 +88,7 @@ MadeUpJob pipelines(int32_t replicas) {
   MadeUpJob job(replicas * 4);
   for (int32_t replica = 0; replica < replicas; ++replica) {
     PlannedGroup pipeline{.comm_id = CommId{0x100 + static_cast<uint64_t>(replica)}, .transfer_ms = 2, .p2p = true};
-    for (int32_t stage = 0; stage < 4; ++stage) pipeline.ranks.push_back(stage * replicas + replica);
+    for (int32_t stage = 0; stage < 4; ++stage) pipeline.ranks.push_back(Rank{stage * replicas + replica});
     job.groups.insert(job.groups.begin(), pipeline);
   }
   return job;
@@ -95,7 +98,8 @@ TEST(Workload, AStageWithMoreLayersIsNamedWithAllItsRanks) {
   MadeUpJob job = pipelines(8);
   JobWindow window;
   for (uint64_t replica = 0; replica < 8; ++replica)
-    window.add_comm(job.identity(0), {.comm_id = CommId{0x100 + replica}, .size = 4, .rank_in_comm = 0, .name = "pp"});
+    window.add_comm(job.identity(0_rank),
+                    {.comm_id = CommId{0x100 + replica}, .size = 4, .rank_in_comm = 0, .name = "pp"});
   job.play(window, 0_step, 40_step, [](StepNumber, std::vector<RankPlan>& ranks) {
     for (size_t rank = 24; rank < 32; ++rank) ranks[rank].own_ms *= 1.3;
   });
@@ -103,7 +107,8 @@ TEST(Workload, AStageWithMoreLayersIsNamedWithAllItsRanks) {
   std::vector<Finding> findings = find_uneven_work(window, {});
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].cause, Cause::kStageImbalance);
-  EXPECT_EQ(findings[0].ranks, (std::vector<int32_t>{24, 25, 26, 27, 28, 29, 30, 31}));
+  EXPECT_EQ(findings[0].ranks,
+            (std::vector<Rank>{24_rank, 25_rank, 26_rank, 27_rank, 28_rank, 29_rank, 30_rank, 31_rank}));
 }
 
 TEST(Workload, OneSlowRankOfAStageIsNoStage) {
@@ -113,7 +118,7 @@ TEST(Workload, OneSlowRankOfAStageIsNoStage) {
   EXPECT_TRUE(find_uneven_work(window, {}).empty());
   std::vector<Finding> findings = find_stragglers(window, {});
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{25});
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{25_rank});
 }
 
 }  // namespace
