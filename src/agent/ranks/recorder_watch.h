@@ -152,9 +152,9 @@ class RecorderWatch {
   std::map<std::string, Folder> folders_;  // by path
   std::shared_ptr<const UserFolder> users_held_;
   std::unique_ptr<FolderScan> users_scan_;
-  int64_t folders_at_ns_ = 0;                           // when to look for further ones
+  int64_t folders_at_ns_ = 0;                                  // when to look for further ones
   std::map<std::string, std::unique_ptr<WatchedRank>> ranks_;  // by path
-  std::map<uid_t, std::string> resume_;                 // whose look goes on at which path
+  std::map<uid_t, std::string> resume_;                        // whose look goes on at which path
   std::unique_ptr<KeptRecorders> kept_;
 };
 
