@@ -59,7 +59,7 @@ OPERATORS = [
 ]
 # Lines on which a change mostly does not compile, or is none.
 NO_CODE = re.compile(r"^\s*(#|static_assert|using |template|namespace |friend |case |typedef )|\bvirtual\b.*= 0;|= default|= delete|operator")
-# Lines on which a change is no change of what the program does: what the log says, hints to the processor, room that is made ahead.
+# Statements in which a change is no change of what the program does: what the log says, hints to the processor, room that is made ahead.
 NO_EFFECT = re.compile(r"LOCKSTEP_LOG|__builtin_prefetch|\breserve(_more)?\(")
 
 
@@ -69,12 +69,28 @@ def code_only(text):
     return token.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
 
+def lines_without_effect(code):
+    """Numbers of the lines on which such a statement stands, to the end of its brackets."""
+    found = set()
+    for match in NO_EFFECT.finditer(code):
+        first = code.count("\n", 0, match.start())
+        at, depth = code.find("(", match.start()), 0
+        while 0 <= at < len(code):
+            depth += {"(": 1, ")": -1}.get(code[at], 0)
+            at += 1
+            if depth == 0:
+                break
+        found.update(range(first, code.count("\n", 0, at) + 1 if at > 0 else first + 1))
+    return found
+
+
 def places(path, left_out=False):
     """(line, column, old, new) of every change that can be made to a file; or of those that are left out."""
     code = code_only(path.read_text())
+    without_effect = lines_without_effect(code)
     found = []
     for number, line in enumerate(code.split("\n")):
-        if NO_CODE.search(line) or bool(NO_EFFECT.search(line)) != left_out:
+        if NO_CODE.search(line) or (number in without_effect) != left_out:
             continue
         for pattern, new in OPERATORS:
             found += [(number, match.start(), match[0], new) for match in re.finditer(pattern, line)]

@@ -2,15 +2,25 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <bit>
 #include <fstream>
 
+#include "agent/detail/detail_keeper.h"
+#include "agent/detail/detail_policy.h"
 #include "agent/detail/packed_detail.h"
 #include "agent/detail/trace_sampler.h"
+#include "agent/evidence/evidence_taker.h"
+#include "agent/evidence/ras_watch.h"
+#include "agent/export/otlp_sender.h"
+#include "agent/export/spool.h"
 #include "agent/heartbeat.h"
+#include "agent/node/gpu_process.h"
 #include "agent/node/node_idle.h"
+#include "agent/node/node_series.h"
 #include "agent/own_cost.h"
 #include "agent/ranks/callback_cost.h"
 #include "agent/ranks/poll_plan.h"
+#include "agent/ranks/rank_metrics.h"
 #include "base/text.h"
 #include "testing/changed_bytes.h"
 #include "testing/fake_clock.h"
@@ -223,6 +233,50 @@ TEST(ChangedBytes, OfAPackedStepAreRefusedOrReadAsTheyStand) {
                                     return read.ok() ? std::optional(pack(*read)) : read.error();
                                   }),
             "0 refused, 1316 of 162469 bytes, 5a7a9e4a");
+}
+
+// Whoever fills in a part of one leaves the rest as it is here: 0 and false mean not known, and no child, no delay are -1.
+TEST(AgentValues, WhatNobodyHasSaidIsNothing) {
+  const SendResult sent;
+  EXPECT_EQ(sent.rejected, 0);
+  EXPECT_EQ(sent.retry_after_ms, -1);
+  EXPECT_EQ(sent.bytes, 0u);
+  EXPECT_EQ(RpcStatus().retry_after_ms, -1);
+  const SpooledRequest spooled;
+  EXPECT_EQ(spooled.sequence + spooled.bytes, 0u);
+  EXPECT_EQ(spooled.records, 0);
+  const SpoolPush pushed;
+  EXPECT_FALSE(pushed.stored || pushed.disk_full);
+  EXPECT_EQ(pushed.dropped.total(), 0);
+  const GpuReaderStatus gpus;
+  EXPECT_EQ(gpus.pid, -1);
+  EXPECT_EQ(gpus.since_unix_ns, 0);
+  EXPECT_EQ(gpus.hung_since_unix_ns, 0);
+  EXPECT_EQ(gpus.starts, 0);
+  EXPECT_EQ(gpus.refused_lines, 0);
+  EXPECT_EQ(gpus.skipped_requests, 0);
+  const DetailPolicy::Look look;
+  EXPECT_FALSE(look.overwritten || look.silence || look.crowded);
+  EXPECT_EQ(look.now_ns, 0);
+  EXPECT_EQ(look.mask + look.control + look.operations + look.transfers, 0u);
+  const HookConfig hook;
+  EXPECT_FALSE(hook.off);
+  EXPECT_EQ(hook.signal, 0);
+  EXPECT_EQ(hook.main_ident, 0u);
+  const RasAnswer answer;
+  EXPECT_EQ(answer.number, 0u);
+  EXPECT_EQ(answer.asked_ns, 0);
+  EXPECT_FALSE(answer.suspected);
+  const NodeSeries::Counts counts;
+  EXPECT_EQ(counts.readings + counts.refused + counts.reported + counts.unchanged, 0u);
+  const RecordCounts records;
+  EXPECT_EQ(records.overwritten + records.torn, 0u);
+  const RankKey key;
+  EXPECT_EQ(key.attempt, 0);
+  EXPECT_EQ(std::bit_cast<int32_t>(key.rank), 0);
+  EXPECT_EQ(OwnUse().cpu_seconds, 0);
+  EXPECT_EQ(OwnUse().rss_bytes, 0u);
+  EXPECT_EQ(CoreTime().idle + CoreTime().all, 0u);
 }
 
 }  // namespace
