@@ -481,6 +481,29 @@ TEST_F(RecorderWatchTest, TellsTotalsOfCollectivesAsMetrics) {
   EXPECT_NEAR(values["lockstep_collective_bus_bandwidth"], 3 * 4096 * 1.75 / 0.030, 1);
 }
 
+TEST_F(RecorderWatchTest, PointsOfPeersThatWaitForTheNextReportAreCountedAtEach) {
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_writer();
+  writer->in_flight().claim({.comm_id = 77, .size = 4096, .rank_in_comm = 3});
+  for (int32_t peer = 0; peer < 40; ++peer) {
+    Record record{};
+    record.head.type = RecordType::kProxyStep;
+    record.head.flags = kFlagSend;
+    record.head.time_ns = static_cast<uint64_t>(clock.monotonic_ns());
+    record.proxy_step.peer = decltype(record.proxy_step.peer)(peer);
+    record.proxy_step.bytes = 1000;
+    record.proxy_step.wait_peer_ns = 1000;
+    writer->write(record);
+  }
+  watch.poll();
+  // Of 40 peers with four points each 16 are told at once.
+  for (const int64_t held_back : {4 * 24, 4 * 24 + 4 * 8, 4 * 24 + 4 * 8}) {
+    clock.advance(options.metrics_every_ns);
+    watch.poll();
+    EXPECT_EQ(counters.value("lockstep_agent_points_held_back_total", "reason=\"network\""), held_back);
+  }
+}
+
 // As NCCL writes it: rank 3 has launched two, rank 6 (on another node) one, rank 7 is not there.
 constexpr const char* kRasReport = R"({"nccl_version": "2.30.7", "communicators": [
   {"hash": "0x4d", "size": 8, "ranks": [{"rank": 3, "collective_counts": {"AllReduce": 2}},
