@@ -427,6 +427,14 @@ std::string text_of(RecorderReader& reader) {
   return text;
 }
 
+TEST(Reader, TextsHaveNothingInThemThatCouldDisturbATerminal) {
+  RecorderFolder folder;
+  auto writer = RecorderWriter::open(options_in(folder.path()));
+  ASSERT_TRUE(writer.ok()) << writer.error();
+  (*writer)->in_flight().claim({.size = 4, .name = "\x1b[1m a~\x1f\x7f\xc3\xa9"});
+  EXPECT_EQ(folder.reader()->in_flight().at(0).name, "?[1m a~??\xc3\xa9");
+}
+
 TEST(ChangedBytes, OfARecorderAreAFaultOrReadAsTheyStand) {
   RecorderFolder folder;
   auto writer = RecorderWriter::open(options_in(folder.path()));
