@@ -14,6 +14,7 @@
 #include "agent/ranks/step_rounding.h"
 #include "agent/ranks/user_limits.h"
 #include "agent/testing.h"
+#include "base/text.h"
 #include "model/events.h"
 #include "recorder/control.h"
 #include "recorder/layout.h"
@@ -315,6 +316,28 @@ TEST_F(RecorderWatchTest, SaysWhereAQuietRankStandsAgainAndAgainUntilItMoves) {
   ASSERT_EQ(reported.size(), 1u);
   EXPECT_EQ(status_from_record(reported[0])->quiet_ns, 0);
   EXPECT_TRUE(events(watch.poll(), kEventRankStatus).empty());
+}
+
+TEST_F(RecorderWatchTest, AQuietRankIsToldAfterAQuarterOfItsSilenceMoreThatIsASecondToHalfAMinute) {
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_writer();
+  hang(*writer);
+  watch.poll();
+  std::string told_ms;
+  const int64_t from_ns = clock.monotonic_ns();
+  auto live = [&](int64_t until_ms, int64_t step_ms) {
+    while (clock.monotonic_ns() - from_ns < until_ms * kMs) {
+      clock.advance(step_ms * kMs);
+      if (!events(watch.poll(), kEventRankStatus).empty())
+        told_ms += format(" %lld", static_cast<long long>((clock.monotonic_ns() - from_ns) / kMs));
+    }
+  };
+  live(7'000, 250);
+  EXPECT_EQ(told_ms, " 2000 3000 4000 5000 6250");
+  told_ms.clear();
+  live(200'000, 193'000);
+  live(260'000, 1'000);
+  EXPECT_EQ(told_ms, " 200000 230000 260000");
 }
 
 TEST_F(RecorderWatchTest, ARankThatMovesThroughALongStepSaysSoNowAndThen) {
