@@ -33,7 +33,7 @@ RUNS = ROOT / "bench/results/mutate.json"
 UNDO = ROOT / "build/mutate.undo"
 BUILD = ROOT / "build/mutate"
 SHARDS = 6  # a good part of the tests waits
-USERS_MAX = 24  # a header that more sources include is not compared: it counts as a change, and the survivor as one
+USERS_MAX = 10  # a header that more sources include is not compared: it counts as a change, and the survivor as one
 # The folders, and the program of their tests.
 FOLDERS = {
     "src/agent": "agent_test",
