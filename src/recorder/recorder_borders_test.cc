@@ -435,6 +435,16 @@ TEST(Reader, TextsHaveNothingInThemThatCouldDisturbATerminal) {
   EXPECT_EQ(folder.reader()->in_flight().at(0).name, "?[1m a~??\xc3\xa9");
 }
 
+TEST(InFlight, ANameIsAsLongAsItsFieldLessTheByteThatEndsIt) {
+  RecorderFolder folder;
+  auto writer = RecorderWriter::open(options_in(folder.path()));
+  ASSERT_TRUE(writer.ok()) << writer.error();
+  const std::string longest(sizeof layout::CommRow::name - 1, 'n');
+  (*writer)->in_flight().claim({.size = 4, .name = longest.c_str()});
+  (*writer)->in_flight().claim({.size = 4, .name = (longest + "more").c_str()});
+  for (const InFlightComm& comm : folder.reader()->in_flight()) EXPECT_EQ(comm.name, longest);
+}
+
 TEST(ChangedBytes, OfARecorderAreAFaultOrReadAsTheyStand) {
   RecorderFolder folder;
   auto writer = RecorderWriter::open(options_in(folder.path()));
