@@ -7,7 +7,8 @@ end; one that does not compile is drawn again. So is a survivor that is no chang
 file compiles to the same bytes with and without it, optimized as the product is ("same code").
 
 A run is kept in bench/results/mutate.json (one of the same folder and seed takes its place; delete the file to begin anew), and all of
-them are the page bench/results/mutate.md. Survivors are there with the line and the change; a reason written beside one stays.
+them are the page bench/results/mutate.md. Survivors are there with the line and the change; a reason written beside one stays. With N 0
+nothing is changed but the page, whose sums go by those reasons: "no difference: ...", "a test was written after this run (...)".
 
 A change costs one source file and one link, because it has a build folder of its own (build/mutate) without batches of sources and without
 optimization; the first run fills it (minutes). It works in this tree. So it refuses a tree with changes, puts the file back on every way
@@ -379,6 +380,9 @@ def main():
     parser.add_argument("--list", action="store_true", help="only say what would be tried")
     arguments = parser.parse_args()
     put_back()
+    if arguments.n == 0:
+        keep_runs([])
+        return 0
     wanted = [folder.rstrip("/") for folder in arguments.folder] or list(FOLDERS)
     for folder in wanted:
         if not any(f"{folder}/".startswith(f"{home}/") or f"{home}/".startswith(f"{folder}/") for home in FOLDERS):
