@@ -86,9 +86,11 @@ class EvidenceTakerTest : public ::testing::Test {
       ::execve("/bin/sleep", arguments, entries.data());
       ::_exit(1);
     }
+    std::string shown;  // once it is another program
+    for (const std::string& entry : environment) shown += entry + '\0';
     ASSERT_TRUE(eventually([&] {
-      const Result<std::string> name = read_file(format("/proc/%d/comm", child_), 64);
-      return name.ok() && *name == "sleep\n";
+      const Result<std::string> environ = read_file(format("/proc/%d/environ", child_), 1 << 16);
+      return environ.ok() && *environ == shown && process_state(child_).letter == 'S';
     }));
     know_child();
   }
