@@ -867,7 +867,9 @@ TEST_F(ManyRecordersTest, AUsersThreeThousandRecordersAreNotReadAllAndAnothersAr
   RecorderWatch watch(options, clock, counters);
   for (int i = 0; i < 5; ++i) watch.poll();
   EXPECT_EQ(counters.value("lockstep_agent_recorders"), static_cast<int64_t>(user_limits::kRecordersPerUserMax + 2));
-  EXPECT_GT(counters.value("lockstep_agent_over_limit_total", "what=\"recorders\",uid=\"1000\""), 0);
+  EXPECT_EQ(counters.value("lockstep_agent_over_limit_total", "what=\"tries\",uid=\"1000\""), 2) << "64 in each poll";
+  EXPECT_EQ(counters.value("lockstep_agent_over_limit_total", "what=\"recorders\",uid=\"1000\""), 3)
+      << "once in each poll after that";
   EXPECT_GT(counters.value("lockstep_agent_over_limit_total", "what=\"names\",uid=\"1000\""), 0);
   EXPECT_EQ(counters.value("lockstep_agent_over_limit_total", "what=\"recorders\",uid=\"1001\""), 0);
 }
