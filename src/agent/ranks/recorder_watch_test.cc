@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "agent/counters_table.h"
 #include "agent/ranks/step_rounding.h"
@@ -525,6 +526,24 @@ TEST_F(RecorderWatchTest, PointsOfPeersThatWaitForTheNextReportAreCountedAtEach)
     watch.poll();
     EXPECT_EQ(counters.value("lockstep_agent_points_held_back_total", "reason=\"network\""), held_back);
   }
+}
+
+TEST_F(RecorderWatchTest, AThreadThatRecordsWhatTheNetworkDoesIsOneOfThoseThatDriveIt) {
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_writer();
+  auto threads = [&] {
+    watch.poll();
+    return watch.owners().at(0).proxy_threads;
+  };
+  writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
+  EXPECT_TRUE(threads().empty());
+  writer->write(mark(RecordType::kProxyOp, 1, clock.monotonic_ns()));
+  EXPECT_EQ(threads(), std::vector<int32_t>{::gettid()});
+  std::thread([&] {
+    writer->write(mark(RecordType::kProxyStep, 1, clock.monotonic_ns()));
+    EXPECT_EQ(threads(), (std::vector<int32_t>{::getpid(), ::gettid()}));
+  }).join();
+  EXPECT_EQ(threads(), std::vector<int32_t>{::gettid()}) << "the other has ended";
 }
 
 // As NCCL writes it: rank 3 has launched two, rank 6 (on another node) one, rank 7 is not there.
