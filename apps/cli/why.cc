@@ -223,6 +223,8 @@ void print_why(std::string_view why_json, std::string_view server_url, std::stri
     constexpr size_t kColumns = 80;
     std::string line = "where the time goes ";
     const std::string indent(line.size(), ' ');
+    bool seen = true;
+    const bool unseen = !why["communication_seen"].get_bool().get(seen) && !seen;
     struct Part {
       const char* name;
       bool always;  // else only where there is any to speak of
@@ -231,7 +233,11 @@ void print_why(std::string_view why_json, std::string_view server_url, std::stri
                       Part{"host", false}, Part{"checkpoint", false}, Part{"idle", false}, Part{"other", false}}) {
       double percent = number_of(breakdown, part.name) * 100;
       if (!part.always && percent < 0.5) continue;
-      const std::string text = format("  %s %.0f %%", part.name, percent);
+      if (unseen && (std::string_view(part.name) == "waiting" || std::string_view(part.name) == "communication"))
+        continue;
+      const char* name =
+          unseen && std::string_view(part.name) == "compute" ? "compute and unseen communication" : part.name;
+      const std::string text = format("  %s %.0f %%", name, percent);
       if (line.size() + text.size() > kColumns) {
         std::printf("%s\n", line.c_str());
         line = indent;

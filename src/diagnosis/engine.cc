@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/contained.h"
+#include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/detectors/fail/fail.h"
 #include "diagnosis/detectors/registry.h"
@@ -45,6 +46,34 @@ void join_in_the_fabric(std::vector<Finding>& findings) {
   joined.subject = "fabric";
   std::erase_if(findings, in_the_fabric);
   findings.push_back(std::move(joined));
+}
+
+// Healthy is a claim like any other: against what. A whole job that was never fast has nothing here to be compared with,
+// so what would show it is said.
+std::string compared_with(const JobWindow& window, const std::vector<StepNumber>& steps, double step_ns) {
+  constexpr double kMostly = 0.5;  // of a step
+  constexpr size_t kStepsMin = 20;
+  std::string text;
+  const size_t known = window.facts().size();
+  if (known < kStepsMin) text += format("; only %zu steps are known to compare with", known);
+  if (window.comms().empty())
+    return text + (window.world_size() < 2
+                       ? "; one rank alone, so only its own past is compared"
+                       : "; no communicator is reported, so a network slow for all would not be seen");
+  std::vector<double> shares, rates;
+  for (StepNumber number : steps) {
+    for (const auto& [rank, row] : *window.step(number)) {
+      if (step_ns > 0) shares.push_back(static_cast<double>(row.summary.comm_ns) / step_ns);
+      for (const FlowStep& flow : row.summary.flows)
+        if (flow.send && flow.wire_ns > 0 && flow.bytes > 0)
+          rates.push_back(static_cast<double>(flow.bytes) / static_cast<double>(flow.wire_ns));
+    }
+  }
+  const double share = median(std::move(shares));
+  if (share < kMostly) return text;
+  text += format("; communication takes %s of a step", percent(share).c_str());
+  if (!rates.empty()) text += format(" at %.2f GB/s a link", median(std::move(rates)));
+  return text + ", on no rank more than on its like: whether the network could do better is not known";
 }
 
 }  // namespace
@@ -337,18 +366,21 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   job.ended_looked_at = job.ended.size();
   job.window.remember(job.attempt);
   std::vector<Finding> findings;
-  std::set<int32_t> explained;
+  std::set<int32_t> explained, surely_explained;  // who is sure is not kept back by a suspicion
   const std::vector<AttributedRange> stretches = tracker_.attributed_ranges(job_id);
   for (const StepDetector& detector : step_detectors()) {
-    std::set<int32_t> explained_here;
+    std::set<int32_t> explained_here, surely_here;
     for (Finding& finding : detector.find(job.window, stretches)) {
-      bool known = std::any_of(finding.ranks.begin(), finding.ranks.end(),
-                               [&](int32_t rank) { return explained.contains(rank); });
+      const std::set<int32_t>& before = finding.sure ? surely_explained : explained;
+      bool known =
+          std::any_of(finding.ranks.begin(), finding.ranks.end(), [&](int32_t rank) { return before.contains(rank); });
       if (known) continue;
       if (!finding.only_with_signals) explained_here.insert(finding.ranks.begin(), finding.ranks.end());
+      if (finding.sure) surely_here.insert(finding.ranks.begin(), finding.ranks.end());
       findings.push_back(std::move(finding));
     }
     explained.insert(explained_here.begin(), explained_here.end());
+    surely_explained.insert(surely_here.begin(), surely_here.end());
   }
   if (std::optional<Finding> transport = find_tcp_instead_of_rdma(job.window, signals_, now_unix_ns))
     findings.push_back(std::move(*transport));
@@ -357,6 +389,11 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   auto whole_job = [](const Finding& finding) {
     return finding.kind == VerdictKind::kSlow && finding.ranks.empty() && finding.subject != "turns";
   };
+  // What is sure of a rank explains what is suspected of it.
+  std::erase_if(findings, [&](const Finding& finding) {
+    return !finding.sure && std::any_of(finding.ranks.begin(), finding.ranks.end(),
+                                        [&](int32_t rank) { return surely_explained.contains(rank); });
+  });
   bool steady = std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
     return finding.kind == VerdictKind::kSlow && finding.steps_hit >= 1 && !whole_job(finding) &&
            !finding.only_with_signals;
@@ -444,8 +481,8 @@ std::string DiagnosisEngine::summary(std::string_view job_id) const {
     worst = std::max(worst, median(values));
   }
   double step_ns = median(durations);
-  return format("Healthy: %zu ranks, step %s, slowest rank +%s.", rows.size(), human_duration(step_ns).c_str(),
-                percent(step_ns > 0 ? worst / step_ns : 0).c_str());
+  return format("Healthy: %zu ranks, step %s, slowest rank +%s%s.", rows.size(), human_duration(step_ns).c_str(),
+                percent(step_ns > 0 ? worst / step_ns : 0).c_str(), compared_with(window, steps, step_ns).c_str());
 }
 
 std::vector<Verdict> DiagnosisEngine::take_changed() {

@@ -69,7 +69,13 @@ double coverage_of(const JobWindow& window, size_t ranks) {
 }
 
 std::vector<int32_t> victims_of(const JobWindow& window, const std::vector<int32_t>& culprits) {
-  // Whom groups join with a culprit, directly or through others, waits for it.
+  // Whom groups join with a culprit, directly or through others, waits for it. Where no group is known, all do.
+  if (window.comms().empty()) {
+    std::vector<int32_t> others;
+    for (const auto& [rank, identity] : window.ranks())
+      if (std::find(culprits.begin(), culprits.end(), rank) == culprits.end()) others.push_back(rank);
+    return others;
+  }
   const std::unordered_map<int32_t, int32_t>& parts = window.parts();
   std::unordered_set<int32_t> hit;
   for (int32_t rank : culprits) {
@@ -181,11 +187,14 @@ void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector
     finding.victim_groups.push_back(group);
   }
   if (waits.empty()) {
-    finding.chain.push_back(claim(ClaimKind::kWaitsFor, format("rank %d", culprit),
-                                  format("%zu ranks share collectives with rank %d, directly or through others.",
-                                         finding.victims.size(), culprit),
-                                  0, "ms", 0, 0, steps.front(), steps.back(),
-                                  steps_query(steps.front(), steps.back())));
+    finding.chain.push_back(
+        claim(ClaimKind::kWaitsFor, format("rank %d", culprit),
+              window.comms().empty() ? format("All %d ranks keep one pace, though no communicator is reported: what "
+                                              "rank %d takes longer, the others wait.",
+                                              window.world_size(), culprit)
+                                     : format("%zu ranks share collectives with rank %d, directly or through others.",
+                                              finding.victims.size(), culprit),
+              0, "ms", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
   }
 }
 

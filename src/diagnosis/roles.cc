@@ -69,22 +69,72 @@ double work_of(const StepSummary& summary, bool by_tokens) {
   return bytes > 0 ? bytes : std::nan("");
 }
 
+// Nobody reports a communicator (gloo, MPI, a plugin that is off), so what a rank waits for others is in its phases.
+bool communication_is_unseen(const StepFrame& frame) {
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot)
+    if (frame.knows(slot) && !frame.rows[slot].summary.comms.empty()) return false;
+  return true;
+}
+
+// By how much each rank's phases are longer than its peers'. Who is late is longer in the phase where it is late and
+// shorter in one where the others wait for it; who waits is as long as the others who wait. Input never waits for
+// another rank: where it explains the pace, or where two ranks alone could accuse each other, nothing else counts.
+std::vector<double> excess_in_phases(const StepFrame& frame) {
+  constexpr Phase kMayWait[] = {Phase::kOther, Phase::kForward, Phase::kBackward, Phase::kOptimizer};
+  const size_t slots = frame.rows.size();
+  auto excess_in = [&](Phase phase) {
+    auto ns_of = [&](size_t slot) {
+      return static_cast<double>(frame.rows[slot].summary.phase_ns[static_cast<size_t>(phase)]);
+    };
+    std::vector<double> known, excess(slots, 0.0);
+    for (size_t slot = 0; slot < slots; ++slot)
+      if (frame.knows(slot)) known.push_back(ns_of(slot));
+    const double typical = lower_median_in_place(known);
+    for (size_t slot = 0; slot < slots; ++slot)
+      if (frame.knows(slot)) excess[slot] = std::max(0.0, ns_of(slot) - typical);
+    return excess;
+  };
+  auto most = [](const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); };
+  const std::vector<double> input = excess_in(Phase::kInput);
+  std::vector<double> all = input;
+  for (Phase phase : kMayWait) {
+    const std::vector<double> excess = excess_in(phase);
+    for (size_t slot = 0; slot < slots; ++slot) all[slot] += excess[slot];
+  }
+  const auto ranks = std::count_if(frame.state.begin(), frame.state.end(), [](uint8_t state) { return state == 1; });
+  return ranks < 3 || most(input) >= 0.5 * most(all) ? input : all;
+}
+
+// The own time of every rank. Where communication is unseen, nobody waits less than the one whose phases are longest,
+// and who is so much less long waited that much.
+std::vector<float> own_times(const StepFrame& frame) {
+  std::vector<float> own(frame.rows.size(), 0);
+  for (size_t slot = 0; slot < own.size(); ++slot)
+    if (frame.knows(slot)) own[slot] = static_cast<float>(frame.rows[slot].own_ns());
+  if (!communication_is_unseen(frame)) return own;
+  const std::vector<double> excess = excess_in_phases(frame);
+  const double most = *std::max_element(excess.begin(), excess.end());
+  for (size_t slot = 0; slot < own.size(); ++slot)
+    own[slot] = std::max(0.0f, own[slot] - static_cast<float>(most - excess[slot]));
+  return own;
+}
+
 // Fits own time to work over peers; where the fit is good, what each one's difference in work explains of its time.
-void explain_by_work(const StepFrame& frame, const std::vector<uint32_t>& members, bool by_tokens, double spread_min,
-                     std::vector<float>& work_ns) {
+void explain_by_work(const StepFrame& frame, const std::vector<uint32_t>& members, const std::vector<float>& own_ns,
+                     bool by_tokens, double spread_min, std::vector<float>& work_ns) {
   double n = 0, sum_x = 0, sum_y = 0;
   for (uint32_t slot : members) {
     const double x = work_of(frame.rows[slot].summary, by_tokens);
     if (!std::isfinite(x)) return;
     n += 1;
     sum_x += x;
-    sum_y += static_cast<double>(frame.rows[slot].own_ns());
+    sum_y += static_cast<double>(own_ns[slot]);
   }
   const double mean_x = sum_x / n, mean_y = sum_y / n;
   double xx = 0, xy = 0, yy = 0;
   for (uint32_t slot : members) {
     const double x = work_of(frame.rows[slot].summary, by_tokens) - mean_x;
-    const double y = static_cast<double>(frame.rows[slot].own_ns()) - mean_y;
+    const double y = static_cast<double>(own_ns[slot]) - mean_y;
     xx += x * x;
     xy += x * y;
     yy += y * y;
@@ -104,6 +154,7 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
   result->late_ns.assign(slots, std::numeric_limits<float>::quiet_NaN());
   result->work_ns.assign(slots, 0);
   result->role.assign(slots, 0);
+  result->own_ns = own_times(frame);
   std::vector<Keys> keys(slots);
   std::unordered_map<uint64_t, size_t> fine_count;
   std::vector<double> everyone, durations;
@@ -112,7 +163,7 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
     const RankStep& row = frame.rows[slot];
     keys[slot] = keys_of(row.summary, pipelines);
     ++fine_count[keys[slot].fine];
-    everyone.push_back(static_cast<double>(row.own_ns()));
+    everyone.push_back(static_cast<double>(result->own_ns[slot]));
     durations.push_back(static_cast<double>(row.summary.duration_ns));
   }
   if (everyone.empty()) return result;
@@ -134,19 +185,19 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
   std::vector<double> left;
   for (const std::vector<uint32_t>& role : members) {
     if (role.size() >= kFitMembersFew) {
-      explain_by_work(frame, role, true, kTokensSpreadMin, result->work_ns);
+      explain_by_work(frame, role, result->own_ns, true, kTokensSpreadMin, result->work_ns);
       if (result->work_ns[role.front()] == 0) {
-        explain_by_work(frame, role, false, kBytesSpreadMin, result->work_ns);
+        explain_by_work(frame, role, result->own_ns, false, kBytesSpreadMin, result->work_ns);
         result->by_bytes |= result->work_ns[role.front()] != 0;
       }
     }
     left.clear();
     for (uint32_t slot : role)
-      left.push_back(static_cast<double>(frame.rows[slot].own_ns()) - static_cast<double>(result->work_ns[slot]));
+      left.push_back(static_cast<double>(result->own_ns[slot]) - static_cast<double>(result->work_ns[slot]));
     // With one member there is nobody of the role to compare with; all ranks together are the next best.
     const double reference = role.size() >= 2 ? lower_median_in_place(left) : of_all;
     for (uint32_t slot : role)
-      result->late_ns[slot] = static_cast<float>(static_cast<double>(frame.rows[slot].own_ns()) -
+      result->late_ns[slot] = static_cast<float>(static_cast<double>(result->own_ns[slot]) -
                                                  static_cast<double>(result->work_ns[slot]) - reference);
   }
   return result;

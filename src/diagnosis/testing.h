@@ -38,6 +38,8 @@ struct RankPlan {
   std::vector<StepScalar> scalars;  // that it tells
   double wire_ms = 0;               // of its transfers to the next rank; 0: as fast as the job's links are
   double wire_longest_ms = 0;       // one of these transfers stood for so long; 0: none did
+  double handing_on_ms = 0.1;       // of what has arrived from the rank before, by its proxy
+  double quiet_ms = 0;              // its process made no call for so long
   double undrained_longest_ms = 0;  // data from the rank before lay for so long until its GPU took it
 };
 
@@ -124,6 +126,7 @@ class MadeUpJob {
       row.self_ns = ns(entry.own_ms);
       row.duration_ns = row.self_ns + row.comm_ns;
       row.queue_ns = ns(entry.queue_ms);
+      row.quiet_ns = ns(entry.quiet_ms);
       row.scalars = entry.scalars;
       row.phase_ns[static_cast<size_t>(Phase::kInput)] = ns(entry.input_ms);
       row.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] = ns(entry.checkpoint_ms);
@@ -181,7 +184,7 @@ class MadeUpJob {
     FlowStep in = out;
     in.peer = before;
     in.send = false;
-    in.wire_ns = ns(0.1);
+    in.wire_ns = ns(plans[rank].handing_on_ms);
     in.wire_longest_ns = ns(0.01);
     in.own_gpu_longest_ns = ns(std::max(0.1, plans[rank].undrained_longest_ms));
     row.flows = {out, in};

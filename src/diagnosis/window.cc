@@ -290,7 +290,7 @@ void JobWindow::remember(int64_t attempt) {
     for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
       if (!frame.knows(slot)) continue;
       const StepSummary& row = frame.rows[slot].summary;
-      own.push_back(static_cast<double>(frame.rows[slot].own_ns()));
+      own.push_back(static_cast<double>(late.own_ns[slot]));
       input.push_back(static_cast<double>(row.phase_ns[static_cast<size_t>(Phase::kInput)]));
       comm.push_back(static_cast<double>(row.comm_ns));
       facts.most_own_ns = std::max(facts.most_own_ns, own.back());

@@ -95,6 +95,7 @@ class RankRows {
 // rank's is not known.
 struct StepLateness {
   std::vector<float> late_ns;  // without what the rank's share of the work explains
+  std::vector<float> own_ns;   // RankStep::own_ns(), less what a rank waited where nobody sees the waiting
   std::vector<float> work_ns;  // what more (or fewer) tokens or routed bytes than its peers' explain of its own time
   bool by_bytes = false;       // work was told by routed bytes, not by tokens
   std::vector<uint32_t> role;  // by slot; ranks of one number are peers

@@ -72,7 +72,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
 
 #define LOCKSTEP_LAYERS(X)                                                                                             \
   X(kGpu, "gpu", kStraggler | kSignals | kEarlyWarning, "A GPU: its clocks, memory, PCIe or other users.")             \
-  X(kHost, "host", kStraggler | kPause | kCheckpoint | kHang | kFail | kSignals,                                       \
+  X(kHost, "host", kStraggler | kSlowLink | kPause | kCheckpoint | kHang | kFail | kSignals,                           \
     "A host or a process on it: CPU, memory, scheduling, whether it lives.")                                           \
   X(kInput, "input", kStraggler | kCheckpoint | kRegression | kSignals, "Reading input, or the storage behind it.")    \
   X(kNvlink, "nvlink", kFabric | kSignals | kEarlyWarning, "NVLinks and NVSwitches inside a host.")                    \
@@ -93,8 +93,8 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
     "The host is on time and the GPU is behind, and no other reason shows.")                                           \
   X(kPcieDegraded, "pcie-degraded", kSignals,                                                                          \
     "Fewer PCIe lanes, a lower generation or errors, of a GPU or an adapter.")                                         \
-  X(kCpuContention, "cpu-contention", kStraggler | kSignals,                                                           \
-    "The rank enqueues late: its threads do not get the CPU.")                                                         \
+  X(kCpuContention, "cpu-contention", kStraggler | kSlowLink | kSignals,                                               \
+    "The rank enqueues late, or its transfers crawl: its threads do not get the CPU.")                                 \
   X(kMemoryPressure, "memory-pressure", kSignals, "The host or the cgroup is short of memory; an OOM kill.")           \
   X(kProcessPaused, "process-paused", kPause | kHang | kSignals,                                                       \
     "The whole process stands still, now and then or for good.")                                                       \

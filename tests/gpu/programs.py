@@ -164,7 +164,7 @@ class Job:
                 variables["NCCL_PROFILER_PLUGIN"] = str(plugin)
             if rank == slow_rank:
                 variables["LD_PRELOAD"] = str(BUILD / "slow_socket.so")
-                variables["SLOW_SOCKET_BYTES_PER_S"] = "150000000"
+                variables.setdefault("SLOW_SOCKET_BYTES_PER_S", "150000000")
             words = [sys.executable, str(HERE / "train.py"), "--job", job, "--case", case, "--steps", str(steps), "--log", str(folder),
                      "--began", str(self.began_path), "--layers", str(layers), "--batch", str(batch), "--take-turns", str(take_turns)]
             if from_step is not None:

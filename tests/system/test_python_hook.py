@@ -21,6 +21,7 @@ SCRIPT = harness.ROOT / "tests" / "python" / "train_ddp.py"
 LIBRARY = harness.BIN.resolve().parent / "lib" / "liblockstep.so"
 RANKS = 4
 STEPS = 12
+SURE_STEPS = 160  # a verdict is sure once the node had six seconds to say what it knows
 SLOW_RANK = 2
 TRAINED_S = 200  # four processes that import torch, on a small machine
 DELIVERED_S = 40
@@ -124,6 +125,7 @@ def test_an_unmodified_script_tells_steps_phases_loss_and_mfu_through_the_hook_a
         "unmodified",
         SCRIPT,
         f"--slow-input={SLOW_RANK}",
+        f"--steps={SURE_STEPS}",
         f"--checkpoint={tmp_path / 'model.pt'}",
         PYTHONPATH=PACKAGE / "lockstep" / "_hook",
         LOCKSTEP_AUTO=1,
@@ -131,8 +133,8 @@ def test_an_unmodified_script_tells_steps_phases_loss_and_mfu_through_the_hook_a
         LOCKSTEP_PEAK_FLOPS=1e9,
     )
     for rank in range(RANKS):
-        steps = steps_of(server, "unmodified", rank)
-        assert set(steps) == set(range(STEPS)), "evaluation and what follows the last step are no steps"
+        steps = steps_of(server, "unmodified", rank, range(SURE_STEPS))
+        assert set(steps) == set(range(SURE_STEPS)), "evaluation and what follows the last step are no steps"
         for number in range(2, STEPS):
             step = steps[number]
             assert not step["inferred"]
@@ -149,6 +151,15 @@ def test_an_unmodified_script_tells_steps_phases_loss_and_mfu_through_the_hook_a
     losses = [steps_of(server, "unmodified", 0)[n]["scalars"]["loss"] for n in range(STEPS)]
     assert len(set(losses)) > STEPS // 2, "the loss of each step, not one of them"
     check_slow_input(server, "unmodified")
+    # gloo reports no communicator, and all steps are equally long: phases tell who makes the others wait.
+    def named():
+        why = server.get("/api/jobs/unmodified/why")
+        assert why["communication_seen"] is False
+        verdicts = [(verdict["culprit"]["rank"], verdict["culprit"]["layer"]) for verdict in why["verdicts"]]
+        assert verdicts == [([SLOW_RANK], "input")], why["verdicts"]
+        return True
+
+    harness.eventually(named, DELIVERED_S, "the verdict on the slow input")
 
 
 def test_one_line_is_enough_and_loader_workers_do_not_count_as_ranks(job, server):

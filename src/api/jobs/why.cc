@@ -47,6 +47,9 @@ void write_breakdown(JsonWriter& json, const ApiContext& context, const JobInfo&
   json.begin_object();
   for (size_t i = 0; i < shares.size(); ++i) json.field(parts[i].name, shares[i]);
   json.end_object();
+  // Several ranks, and none reports any: then what they wait for each other is in compute.
+  const double communication_ms = parts[1].sum_ms + parts[2].sum_ms;
+  json.field("communication_seen", job.ranks.size() < 2 || communication_ms > 0);
 }
 
 }  // namespace

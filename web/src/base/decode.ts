@@ -91,6 +91,7 @@ export interface Why {
   verdicts: Verdict[];
   warnings: Warning[];
   breakdown: Record<string, number>;
+  communication_seen: boolean;
 }
 
 export interface RankRow {
@@ -297,6 +298,7 @@ export function decodeWhy(value: unknown): Why {
     verdicts: list(json['verdicts']).map(decodeVerdict),
     warnings: list(json['warnings']).map(decodeWarning),
     breakdown,
+    communication_seen: json['communication_seen'] !== false,
   };
 }
 

@@ -39,7 +39,7 @@ export const kCauses = {
   'foreign-process': 'Processes of others run on the GPU.',
   'slow-compute': 'The host is on time and the GPU is behind, and no other reason shows.',
   'pcie-degraded': 'Fewer PCIe lanes, a lower generation or errors, of a GPU or an adapter.',
-  'cpu-contention': 'The rank enqueues late: its threads do not get the CPU.',
+  'cpu-contention': 'The rank enqueues late, or its transfers crawl: its threads do not get the CPU.',
   'memory-pressure': 'The host or the cgroup is short of memory; an OOM kill.',
   'process-paused': 'The whole process stands still, now and then or for good.',
   'gc': 'Garbage collection, or other work on the host, at every rank\'s own time.',

@@ -45,7 +45,7 @@ export function JobCharts({ place, why, matrix, rows, max, culprits, since, trac
     <section class="card charts" aria-label="Charts" ref={root}>
       <div class="chart-head">
         <h2>Where does the time of a step go?</h2>
-        <PartsLegend breakdown={why.breakdown} traced={matrix.steps.filter((step) => traced.has(step)).length} />
+        <PartsLegend why={why} traced={matrix.steps.filter((step) => traced.has(step)).length} />
         <Menu label="Menu of the step chart" items={take('steps', () => stepsCsv(matrix))} />
       </div>
       <StepChart {...{ matrix, hover, since, traced }} selected={place.step} onPick={(step) => pick(null, step)} />

@@ -59,7 +59,7 @@ export function JobTables({ place, why, matrix, ranks, culprits }: Props) {
       <section class="card" aria-label="Steps as a table">
         <div class="chart-head">
           <h2>Where does the time of a step go?</h2>
-          <PartsLegend breakdown={why.breakdown} />
+          <PartsLegend why={why} />
           <Menu label="Menu of the step table" items={[
             { label: 'Copy as curl', run: () => copy(curl(paths.steps(place.job, place.last))) }, cli,
             { label: 'Download CSV', run: () => download(`${place.job}-steps.csv`, stepsCsv(matrix)) }, back,

@@ -5,6 +5,7 @@ import { useWidth } from '../base/hooks';
 import { kParts, type StepMatrix } from '../base/matrix';
 import { axisOf, begin, columnAt, columnX, hatch, token, type Axis } from '../base/plot';
 import { niceCeil } from '../base/scale';
+import type { Why } from '../base/decode';
 import { theme } from '../base/theme';
 import { Crosshair, Tip } from './crosshair';
 import type { PointSignal } from './point';
@@ -65,13 +66,16 @@ export function StepChart({ matrix, hover, selected, since, traced, onPick }: Pr
 const kAlways = ['compute', 'waiting', 'communication', 'input'];
 
 // The key of the colours with each part's share of the time, as the server gives it.
-export function PartsLegend({ breakdown, traced = 0 }: { breakdown: Record<string, number>; traced?: number }) {
+// Where no rank reports communication, what they wait for each other is in compute, and is called so.
+export function PartsLegend({ why, traced = 0 }: { why: Pick<Why, 'breakdown' | 'communication_seen'>; traced?: number }) {
+  const { breakdown, communication_seen: seen } = why;
+  const unseen = (part: string): boolean => !seen && (part === 'waiting' || part === 'communication');
   return (
     <ul class="legend">
-      {kParts.filter((part) => kAlways.includes(part) || (breakdown[part] ?? 0) >= 0.005).map((part) => (
+      {kParts.filter((part) => !unseen(part) && (kAlways.includes(part) || (breakdown[part] ?? 0) >= 0.005)).map((part) => (
         <li key={part}>
           <span class={`swatch part-${part}`} aria-hidden="true" />
-          {part} {breakdown[part] !== undefined && <b>{percent(breakdown[part])}</b>}
+          {!seen && part === 'compute' ? 'compute and unseen communication' : part} {breakdown[part] !== undefined && <b>{percent(breakdown[part])}</b>}
         </li>
       ))}
       <li><span class="swatch-line" aria-hidden="true" />median step</li>

@@ -9,6 +9,7 @@
 #include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/evidence.h"
+#include "diagnosis/detectors/slow_link/starved_proxy.h"
 #include "diagnosis/flow_steps.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
@@ -191,7 +192,9 @@ int32_t most_accused(const JobWindow& window, const std::vector<const Flow*>& sl
   }
   int32_t most = -1;
   double best = 0;
-  for (const auto& [rank, counts] : touched) {
+  for (const auto& entry : touched) {
+    const int32_t rank = entry.first;
+    const auto& counts = entry.second;
     auto share = [&](size_t few, const std::unordered_map<int32_t, size_t>& all) {
       auto found = all.find(rank);
       return found == all.end() || found->second == 0 ? 0.0
@@ -263,6 +266,11 @@ void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
   finding.since_step = slow_since(window, worst, worst.like_rate, from);
   finding.sure = enough_steps(static_cast<size_t>(finding.through_step - finding.since_step + 1), kStepsSure,
                               saved >= kPlainShareSure * step_ns && worst.rate() * 1.5 < worst.like_rate, step_ns);
+  if (ranks.size() == 1) {
+    const Handling handling = handling_of(window, steps, ranks.front());
+    if (handling.starved(worst.wire_ns / static_cast<double>(worst.steps)))
+      blame_starved_proxy(window, steps, ranks.front(), handling, finding);
+  }
   findings.push_back(std::move(finding));
 }
 

@@ -37,15 +37,17 @@ constexpr int64_t kSettleSteps = 6;
 
 struct Part {
   std::vector<StepNumber> late;   // steps in which the rank alone was late
+  std::vector<StepNumber> quiet;  // steps in which its process alone made no call
   std::vector<StepNumber> stood;  // steps in which a transfer from or to it stood still
   size_t inward = 0;              // of those: towards it
   size_t outward = 0;             // of those: from it
   size_t undrained = 0;           // of those: data that had arrived was not handed to its GPU meanwhile
   double lost_ns = 0;
   std::map<int32_t, size_t> peers;  // who was at the other end
-  size_t events() const { return late.size() + stood.size(); }
+  size_t events() const { return late.size() + quiet.size() + stood.size(); }
   std::vector<StepNumber> steps() const {
     std::vector<StepNumber> all(late);
+    all.insert(all.end(), quiet.begin(), quiet.end());
     all.insert(all.end(), stood.begin(), stood.end());
     std::sort(all.begin(), all.end());
     return all;
@@ -149,6 +151,34 @@ bool set_aside(const JobWindow& window, StepNumber number, double event_ns) {
   return false;
 }
 
+// The process that made no call for longest while it had operations in flight, and how much longer than any other.
+// Whoever waits for a process that stands still is quiet too, but begins later. Ranks that have nobody of their role to
+// compare with are left out: a stage of a pipeline may wait long by its place.
+Latest quietest_of(const JobWindow& window, const StepFrame& frame) {
+  constexpr size_t kPeersMin = 3;
+  const std::vector<uint32_t>& role = lateness(window, frame).role;
+  size_t most = 0, known = 0;
+  double longest = 0, next = 0;
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+    if (!frame.knows(slot)) continue;
+    ++known;
+    const auto ns = static_cast<double>(frame.rows[slot].summary.quiet_ns);
+    if (ns > longest) {
+      next = longest;
+      longest = ns;
+      most = slot;
+    } else {
+      next = std::max(next, ns);
+    }
+  }
+  if (known == 0 || longest <= next) return {};
+  size_t peers = 0;
+  const bool detailed = !frame.rows[most].summary.flows.empty();
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot)
+    peers += frame.knows(slot) && role[slot] == role[most] && !frame.rows[slot].summary.flows.empty() == detailed;
+  return peers >= kPeersMin ? Latest{most, longest - next, next} : Latest{};
+}
+
 // Drops the steps that belong to a stretch of kStretchSteps or more neighbours.
 void drop_stretches(std::vector<StepNumber>& steps) {
   std::vector<StepNumber> kept;
@@ -207,6 +237,13 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
       late_in[number][latest] = late.ns;
       continue;
     }
+    const Latest silent = quietest_of(window, *window.frame(number));
+    if (silent.ns >= event_ns && !has_verdict(window.rank_of(silent.slot), number)) {
+      Part& part = parts[window.rank_of(silent.slot)];
+      part.quiet.push_back(number);
+      part.lost_ns += silent.ns;
+      continue;
+    }
     struct Stood {
       bool inward = false;
       bool outward = false;
@@ -261,6 +298,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
     drop_stretches(part.late);
     for (StepNumber number : part.late) part.lost_ns += late_in[number][rank];
     eventful.insert(part.late.begin(), part.late.end());
+    eventful.insert(part.quiet.begin(), part.quiet.end());
     eventful.insert(part.stood.begin(), part.stood.end());
   }
   if (eventful.empty()) return {};
@@ -270,8 +308,8 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   for (const auto& [rank, part] : parts) {
     // A transfer that stands accuses both ends alike; what tells them apart is which end left arrived data lying or was
     // late itself, or stands between two of them. Of a single link, the sender is named.
-    size_t own =
-        (part.undrained + part.late.size()) * 3 + (part.peers.size() >= 2 ? 2 : 0) + (part.outward > 0 ? 1 : 0);
+    size_t own = (part.undrained + part.late.size() + part.quiet.size()) * 3 + (part.peers.size() >= 2 ? 2 : 0) +
+                 (part.outward > 0 ? 1 : 0);
     if (part.events() > most_events || (part.events() == most_events && own > most_own)) {
       culprit = rank;
       most_events = part.events();
@@ -287,7 +325,8 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   const bool large = part.lost_ns >= kEventSignalsShare * good_ns * static_cast<double>(most_events) &&
                      2 * most_events > eventful.size() && part.steps().back() + kRecentSteps >= steps.back();
   if (!often && !large) return {};
-  bool own_side = part.undrained > 0 || !part.late.empty() || (part.inward > 0 && part.outward > 0);
+  bool own_side =
+      part.undrained > 0 || !part.late.empty() || !part.quiet.empty() || (part.inward > 0 && part.outward > 0);
 
   Finding finding;
   finding.kind = emits<Emitter::kPause, VerdictKind::kSlow>;
@@ -320,17 +359,24 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
                    eventful.size(), with_thousands((*eventful.begin()).value()).c_str()),
             static_cast<double>(most_events), "steps", 0, static_cast<double>(eventful.size() - most_events), from, to,
             steps_query(from, to)));
-  if (own_side && part.stood.empty()) {
+  if (own_side && part.stood.empty() && part.quiet.empty()) {
     explain_own_time(window, {culprit}, part.late, finding);
   } else if (own_side) {
     finding.layer = emits<Emitter::kPause, Layer::kHost>;
     finding.cause = emits<Emitter::kPause, Cause::kProcessPaused>;
     finding.component = format("process of rank %d", culprit);
-    finding.chain.push_back(claim(
-        ClaimKind::kSelfTime, subject,
-        format("Transfers from and to it stood still in %zu steps%s: the process was not running.", part.stood.size(),
-               part.late.empty() ? "" : format(", and it was late itself in %zu", part.late.size()).c_str()),
-        per_hit / 1e6, "ms", 0, longest_ns / 1e6, from, to, rank_query(culprit, from, to)));
+    std::string still;
+    if (!part.quiet.empty())
+      still = format("In %zu steps it made no call for longer than any other rank, with operations in flight",
+                     part.quiet.size());
+    if (!part.stood.empty())
+      still += format("%s from and to it stood still in %zu steps", still.empty() ? "Transfers" : "; transfers",
+                      part.stood.size());
+    finding.chain.push_back(
+        claim(ClaimKind::kSelfTime, subject,
+              format("%s%s: the process was not running.", still.c_str(),
+                     part.late.empty() ? "" : format(", and it was late itself in %zu", part.late.size()).c_str()),
+              per_hit / 1e6, "ms", 0, longest_ns / 1e6, from, to, rank_query(culprit, from, to)));
     finding.alternatives.push_back({format("NIC of rank %d", culprit), 0.3,
                                     "data that had arrived was not handed on either: that is the process, not the wire",
                                     "NIC counters of its host"});

@@ -44,6 +44,33 @@ TEST(PauseDetector, NamesTheRankThatIsLateNowAndThen) {
                           [](const Claim& entry) { return entry.kind == ClaimKind::kExclusion; }));
 }
 
+// Stopped inside collectives, which are all of the step: nobody is late, but one process makes no call.
+TEST(PauseDetector, NamesTheProcessThatMakesNoCallLongerThanAnyOther) {
+  MadeUpJob job(8);
+  auto plan = [](double others_ms) {
+    return [=](StepNumber step, std::vector<RankPlan>& ranks) {
+      if (step < 10_step || step % 2 != 0) return;
+      for (RankPlan& rank : ranks) rank.quiet_ms = others_ms;
+      ranks[3].quiet_ms = 150;
+    };
+  };
+  std::vector<Finding> findings = pauses_of(job, plan(90));
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].layer, Layer::kHost);
+  EXPECT_EQ(findings[0].cause, Cause::kProcessPaused);
+  EXPECT_TRUE(findings[0].sure);
+  // What it alone was quiet is little: the others were quiet by themselves.
+  MadeUpJob alike(8);
+  EXPECT_TRUE(pauses_of(alike, plan(140)).empty());
+}
+
+// The first stage of a pipeline waits longest in every step, by its place.
+TEST(PauseDetector, DoesNotTakeAQuietPlaceForAPausedProcess) {
+  MadeUpJob job(2);
+  EXPECT_TRUE(pauses_of(job, [](StepNumber, std::vector<RankPlan>& ranks) { ranks[0].quiet_ms = 90; }).empty());
+}
+
 TEST(PauseDetector, NamesTheRankThatLeavesArrivedDataLyingWhileTransfersStand) {
   MadeUpJob job(8);
   job.ring_flows = true;

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "diagnosis/detectors/fabric/fabric.h"
+#include "diagnosis/detectors/slow_link/starved_proxy.h"
 #include "diagnosis/detectors/straggler/straggler.h"
 #include "diagnosis/flow_steps.h"
 #include "diagnosis/phrasing.h"
@@ -18,8 +19,7 @@ namespace {
 constexpr size_t kWindow = 12;
 constexpr size_t kStepsSuspect = 4;
 constexpr size_t kStepsSure = 6;
-// Healthy flows of one ring differ by up to two (who shares a switch, a core, a direction); three is another league.
-constexpr double kRateRatioMax = 1.0 / 3;
+constexpr double kRateRatioMax = 1 / kSlowTimes;
 // On the wire for a fifth of the step and costing an eighth: below that, scheduling noise of small transfers looks
 // alike.
 constexpr double kWireShareMin = 0.20;
@@ -27,12 +27,16 @@ constexpr double kSavedShareMin = 0.12;
 // And set apart: clearly below every comparable flow that does not share an end with it.
 constexpr double kApartMax = 0.6;
 
+// With fewer transfers in a step one of them is always a good part.
+constexpr int64_t kTransfersMin = 4;
+
 struct Flow {
   int32_t from = -1;
   int32_t to = -1;
   CommId comm_id;
   std::vector<double> rate;  // bytes per ns, per step
   std::vector<double> wire;  // ns per step
+  std::vector<bool> stood;   // in that step it was one transfer that took the time: a pause, not a slow link
   double bytes = 0;          // per step
   double typical_rate = 0;
   double typical_wire = 0;
@@ -111,7 +115,9 @@ std::vector<Group> groups_over(const JobWindow& window, const std::vector<StepNu
   return groups;
 }
 
-std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector<StepNumber>& steps) {
+// Groups of ranks that are late themselves are left out: they look slow for another reason.
+std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector<StepNumber>& steps,
+                                      const std::set<int32_t>& late) {
   std::vector<double> durations;
   size_t ranks_seen = 0;
   for (StepNumber number : steps) {
@@ -123,6 +129,10 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
   }
   double step_ns = median(durations);
   std::vector<Group> groups = groups_over(window, steps);
+  std::erase_if(groups, [&](const Group& group) {
+    const auto& members = window.comms().at(group.comm_id).world_rank;
+    return std::any_of(members.begin(), members.end(), [&](const auto& one) { return late.contains(one.second); });
+  });
   // Which member of a slow pair it is shows in small differences: look at all steps there are.
   std::vector<Group> groups_long = groups_over(window, window.complete_steps());
   std::vector<Finding> findings;
@@ -245,10 +255,16 @@ std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<
     return std::vector(all.end() - static_cast<long>(std::min(count, all.size())), all.end());
   };
   if (all.size() < kStepsSuspect) return {};
-  std::vector<Finding> findings = find_slow_flows(window, last_steps_with_flows(window, all, kWindow));
+  // What has just begun shows in the newest steps alone.
+  std::vector<Finding> findings;
+  for (size_t count : {kWindow, kStepsSure, kStepsSuspect}) {
+    if (findings.empty()) findings = find_slow_flows(window, last_steps_with_flows(window, all, count));
+  }
   if (!findings.empty() || all.size() < kGroupStepsMin) return findings;
-  // A late rank makes groups look slow that are not; compare groups only when nobody is late.
-  return find_stragglers(window, explained).empty() ? find_slow_groups(window, last(kGroupWindow)) : findings;
+  std::set<int32_t> late;
+  for (const Finding& finding : find_stragglers(window, explained))
+    late.insert(finding.ranks.begin(), finding.ranks.end());
+  return find_slow_groups(window, last(kGroupWindow), late);
 }
 
 namespace {
@@ -271,6 +287,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
         flow.comm_id = step.comm_id;
         flow.rate.push_back(static_cast<double>(step.bytes) / static_cast<double>(step.wire_ns));
         flow.wire.push_back(static_cast<double>(step.wire_ns));
+        flow.stood.push_back(step.transfers >= kTransfersMin && 2 * step.wire_longest_ns >= step.wire_ns);
         flow.bytes += static_cast<double>(step.bytes);
       }
     }
@@ -310,8 +327,9 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     if (flow.typical_rate > kRateRatioMax * peers_rate) continue;
     if (slowest_stranger > 0 && flow.typical_rate > kApartMax * slowest_stranger) continue;
     if (flow.typical_wire < kWireShareMin * step_ns) continue;
-    size_t hits = static_cast<size_t>(std::count_if(
-        flow.rate.begin(), flow.rate.end(), [&](double rate) { return rate <= 1.5 * kRateRatioMax * peers_rate; }));
+    size_t hits = 0;
+    for (size_t i = 0; i < flow.rate.size(); ++i)
+      hits += flow.rate[i] <= 1.5 * kRateRatioMax * peers_rate && !flow.stood[i];
     if (static_cast<double>(hits) < 0.7 * static_cast<double>(flow.rate.size())) continue;
     slow.push_back({flow, peers_rate});
   }
@@ -429,6 +447,8 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
         }()
             .c_str(),
         window.world_size(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
+    if (const Handling handling = handling_of(window, steps, rank); handling.starved(wire))
+      blame_starved_proxy(window, steps, rank, handling, finding);
     findings.push_back(std::move(finding));
   };
   for (const auto& [rank, entries] : by_receiver) {

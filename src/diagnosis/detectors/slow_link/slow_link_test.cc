@@ -39,6 +39,47 @@ TEST(SlowLinkDetector, NamesTheSenderOfTheOneSlowFlow) {
                           [](const Claim& entry) { return entry.kind == ClaimKind::kCounterfactual; }));
 }
 
+// NCCL's proxy thread without a CPU: all that it does crawls, also what no wire has a part in.
+TEST(SlowLinkDetector, IsTheHostWhereWhatHasArrivedIsHandedOnAsSlowly) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  std::vector<Finding> findings = links_of(job, [](StepNumber, std::vector<RankPlan>& ranks) {
+    ranks[3].wire_ms = 80;
+    ranks[3].handing_on_ms = 60;
+  });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].layer, Layer::kHost);
+  EXPECT_EQ(findings[0].cause, Cause::kCpuContention);
+  EXPECT_TRUE(findings[0].sure);
+}
+
+TEST(SlowLinkDetector, IsTheLinkWhereHandingOnIsALittleSlow) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  std::vector<Finding> findings = links_of(job, [](StepNumber, std::vector<RankPlan>& ranks) {
+    ranks[3].wire_ms = 80;
+    ranks[3].handing_on_ms = 30;  // less than half of what its transfers take
+    for (size_t rank = 4; rank < 8; ++rank) ranks[rank].handing_on_ms = 1;
+  });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].layer, Layer::kLink);
+}
+
+TEST(SlowLinkDetector, SeesAfterFourStepsWhatHasJustBegun) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  auto begun = [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 40_step ? 80 : 10; };
+  std::vector<Finding> findings = links_of(job, begun, 44);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_FALSE(findings[0].sure);
+  MadeUpJob longer(8);
+  longer.ring_flows = true;
+  findings = links_of(longer, begun, 46);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_TRUE(findings[0].sure);
+}
+
 TEST(SlowLinkDetector, SaysSinceWhen) {
   MadeUpJob job(8);
   job.ring_flows = true;

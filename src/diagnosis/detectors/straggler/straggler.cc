@@ -67,6 +67,8 @@ constexpr size_t kAttributedRanksMax = 8;
 constexpr size_t kFindingsMax = 16;
 // Who waits in some group for so much of its lateness longer than its peers is a victim.
 constexpr double kWaitPart = 0.5;
+// Whose own GPU or input explains so much of it is none, whatever it waits for besides.
+constexpr double kOwnFaultPart = 0.8;
 // So many late ranks are asked whether they are; a slowness that has just begun is told of so few.
 constexpr size_t kAskedMax = 64;
 constexpr size_t kFreshMax = 3;
@@ -110,22 +112,31 @@ double sum_bytes(const StepSummary& summary) {
   return bytes;
 }
 
+struct Peer {
+  const RankStep* row;
+  double own_ns;
+};
+
 // The ranks of one step that are peers of a rank and not among the accused.
-std::vector<const RankStep*> peers_in(const JobWindow& window, const StepFrame& frame, int32_t rank,
-                                      const std::vector<int32_t>& accused) {
+std::vector<Peer> peers_in(const JobWindow& window, const StepFrame& frame, int32_t rank,
+                           const std::vector<int32_t>& accused) {
   const StepLateness& step = lateness(window, frame);
   const int32_t slot = window.slot_of(rank);
-  std::vector<const RankStep*> peers;
+  std::vector<Peer> peers;
   auto add = [&](bool of_its_role) {
     for (size_t other = 0; other < frame.rows.size(); ++other) {
       if (of_its_role && step.role[other] != step.role[static_cast<size_t>(slot)]) continue;
       if (!frame.knows(other) || std::binary_search(accused.begin(), accused.end(), window.rank_of(other))) continue;
-      peers.push_back(&frame.rows[other]);
+      peers.push_back({&frame.rows[other], static_cast<double>(step.own_ns[other])});
     }
   };
   if (slot >= 0) add(true);
   if (peers.empty()) add(false);
   return peers;
+}
+
+double own_ns_of(const JobWindow& window, StepNumber number, int32_t rank) {
+  return static_cast<double>(lateness(window, *window.frame(number)).own_ns[static_cast<size_t>(window.slot_of(rank))]);
 }
 
 // A rank that has more to do than its peers, as its bytes say (more tokens routed or packed to it), and whose own time
@@ -136,14 +147,14 @@ bool has_more_work(const JobWindow& window, int32_t rank, const std::vector<Step
     const RankRows* rows = window.step(number);
     if (rows == nullptr || !rows->contains(rank)) continue;
     std::vector<double> bytes, own;
-    for (const RankStep* row : peers_in(window, *window.frame(number), rank, {rank})) {
-      bytes.push_back(sum_bytes(row->summary));
-      own.push_back(static_cast<double>(row->own_ns()));
+    for (const Peer& peer : peers_in(window, *window.frame(number), rank, {rank})) {
+      bytes.push_back(sum_bytes(peer.row->summary));
+      own.push_back(peer.own_ns);
     }
     double peer_bytes = median(bytes), peer_own = median(own);
     if (peer_bytes <= 0 || peer_own <= 0) continue;
     bytes_ratio.push_back(sum_bytes(rows->at(rank).summary) / peer_bytes);
-    own_ratio.push_back(static_cast<double>(rows->at(rank).own_ns()) / peer_own);
+    own_ratio.push_back(own_ns_of(window, number, rank) / peer_own);
   }
   double more_bytes = median(bytes_ratio);
   return more_bytes > 1.1 && median(own_ratio) < more_bytes * 1.2;
@@ -156,6 +167,7 @@ void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks
   std::array<double, kPhaseCount> own_phase{}, peer_phase{};
   double own_queue = 0, peer_queue = 0, own_time = 0, peer_time = 0;
   double counted = 0;
+  bool seen = false;  // what the GPU does, by the times of communication on it
   for (StepNumber number : steps) {
     const StepFrame* frame = window.frame(number);
     if (frame == nullptr) continue;
@@ -165,11 +177,11 @@ void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks
       const StepSummary& own = row->second.summary;
       std::vector<double> queue, time;
       std::array<std::vector<double>, kPhaseCount> phases;
-      for (const RankStep* peer : peers_in(window, *frame, ranks[i], ranks)) {
-        queue.push_back(static_cast<double>(peer->summary.queue_ns));
-        time.push_back(static_cast<double>(peer->own_ns()));
+      for (const Peer& peer : peers_in(window, *frame, ranks[i], ranks)) {
+        queue.push_back(static_cast<double>(peer.row->summary.queue_ns));
+        time.push_back(peer.own_ns);
         for (size_t phase = 0; phase < kPhaseCount; ++phase)
-          phases[phase].push_back(static_cast<double>(peer->summary.phase_ns[phase]));
+          phases[phase].push_back(static_cast<double>(peer.row->summary.phase_ns[phase]));
       }
       for (size_t phase = 0; phase < kPhaseCount; ++phase) {
         own_phase[phase] += static_cast<double>(own.phase_ns[phase]);
@@ -177,7 +189,8 @@ void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks
       }
       own_queue += static_cast<double>(own.queue_ns);
       peer_queue += median(queue);
-      own_time += static_cast<double>(row->second.own_ns());
+      own_time += own_ns_of(window, number, ranks[i]);
+      seen |= !own.comms.empty();
       peer_time += median(time);
       counted += 1;
     }
@@ -217,6 +230,7 @@ void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks
                                   own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
   };
   auto exclude_gpu = [&] {
+    if (!seen) return;
     finding.chain.push_back(claim(ClaimKind::kExclusion, subject,
                                   format("Not its GPU: work is queued on it for %s, on its peers' %s.",
                                          per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
@@ -339,21 +353,29 @@ GroupKind kind_of(const CommStep& comm) {
 // Waiting is not guilt. Where communication runs beside the own work, whoever waits in it for a late rank looks quicker
 // than it is, and those who wait elsewhere for that rank (its tensor-parallel peers, its pipeline) look late in
 // comparison. They give themselves away: in some of their groups they spend more time than their peers do, and who is
-// really late spends less in all of them.
+// really late spends less in all of them, unless something else makes it wait as well: then its own GPU or its input
+// has to say that it is late.
 bool waits_more(const JobWindow& window, const std::vector<StepNumber>& steps, const Late& entry) {
   std::map<GroupKind, std::vector<double>> more;  // per step
+  std::vector<double> own_fault;                  // per step: its GPU behind, its input late, beyond its peers'
   for (StepNumber number : steps) {
     const StepFrame& frame = *window.frame(number);
     if (!frame.knows(entry.slot)) continue;
     std::map<GroupKind, double> own;
     for (const CommStep& comm : frame.rows[entry.slot].summary.comms)
       own[kind_of(comm)] += static_cast<double>(comm.gpu_ns);
-    const std::vector<const RankStep*> peers = peers_in(window, frame, entry.rank, {entry.rank});
+    const std::vector<Peer> peers = peers_in(window, frame, entry.rank, {entry.rank});
+    auto own_part = [](const StepSummary& step) {
+      return static_cast<double>(step.queue_ns + step.phase_ns[static_cast<size_t>(Phase::kInput)]);
+    };
+    std::vector<double> of_peers;
+    for (const Peer& peer : peers) of_peers.push_back(own_part(peer.row->summary));
+    own_fault.push_back(own_part(frame.rows[entry.slot].summary) - median(std::move(of_peers)));
     for (const auto& [kind, ns] : own) {
       std::vector<double> theirs;
-      for (const RankStep* peer : peers) {
+      for (const Peer& peer : peers) {
         double sum = -1;
-        for (const CommStep& comm : peer->summary.comms) {
+        for (const CommStep& comm : peer.row->summary.comms) {
           if (kind_of(comm) == kind) sum = std::max(sum, 0.0) + static_cast<double>(comm.gpu_ns);
         }
         if (sum >= 0) theirs.push_back(sum);
@@ -361,6 +383,7 @@ bool waits_more(const JobWindow& window, const std::vector<StepNumber>& steps, c
       more[kind].push_back(ns - median(std::move(theirs)));
     }
   }
+  if (!own_fault.empty() && median(std::move(own_fault)) >= kOwnFaultPart * entry.ns) return false;
   return std::any_of(more.begin(), more.end(),
                      [&](auto& kind) { return median(std::move(kind.second)) >= kWaitPart * entry.ns; });
 }
@@ -692,7 +715,8 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   std::map<std::string, std::vector<Late>> hosts = late_hosts(window, late, victims, typical);
   const auto elsewhere = std::count_if(
       late.begin(), late.end(), [&](const Late& entry) { return !hosts.contains(window.ranks().at(entry.rank).host); });
-  for (auto& [host, entries] : hosts) {
+  for (auto& [host, together] : hosts) {
+    std::vector<Late>& entries = together;
     const bool lasting = std::any_of(entries.begin(), entries.end(), [](const Late& entry) { return entry.lasting; });
     if (!lasting && elsewhere > static_cast<std::ptrdiff_t>(kFreshMax)) continue;
     std::erase_if(late, [&](const Late& entry) {

@@ -37,6 +37,50 @@ bool has_claim(const Finding& finding, ClaimKind kind, std::string_view words) {
   });
 }
 
+// A job whose communication nobody reports: all ranks keep one pace, and what they wait is in the backward pass.
+// `extra`: what rank 2 takes longer, in this phase.
+std::vector<Finding> found_unseen(int32_t ranks, Phase phase, double extra_ms) {
+  JobWindow window;
+  for (StepNumber number = 0_step; number < 30_step; ++number) {
+    for (int32_t rank = 0; rank < ranks; ++rank) {
+      StepSummary row;
+      row.step = number;
+      auto ms = [&](Phase one) -> int64_t& { return row.phase_ns[static_cast<size_t>(one)]; };
+      const int64_t jitter = (rank * 7 + number.value() * 3) % 5 * 100'000;
+      ms(Phase::kInput) = 1'000'000;
+      ms(Phase::kForward) = 10'000'000 + jitter;
+      ms(Phase::kBackward) = 20'000'000;
+      ms(rank == 2 ? phase : Phase::kBackward) += static_cast<int64_t>(extra_ms * 1e6);
+      for (int64_t ns : row.phase_ns) row.duration_ns += ns;
+      row.self_ns = row.duration_ns;
+      window.add_step(testing::MadeUpJob(ranks).identity(rank), row);
+    }
+  }
+  return find_stragglers(window, {});
+}
+
+TEST(StragglerDetector, NamesTheSlowInputWhereNobodyReportsCommunication) {
+  std::vector<Finding> findings = found_unseen(4, Phase::kInput, 60);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{2});
+  EXPECT_EQ(findings[0].layer, Layer::kInput);
+  EXPECT_TRUE(findings[0].sure);
+  EXPECT_EQ(findings[0].victims, (std::vector<int32_t>{0, 1, 3}));
+  EXPECT_NEAR(static_cast<double>(findings[0].lost_ns_per_step), 60e6, 1e6);
+  for (const Claim& claim : findings[0].chain) EXPECT_EQ(claim.claim.find("Not its GPU"), std::string::npos);
+}
+
+TEST(StragglerDetector, NamesTheSlowHostWhereNobodyReportsCommunication) {
+  std::vector<Finding> findings = found_unseen(4, Phase::kForward, 30);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{2});
+  EXPECT_EQ(findings[0].layer, Layer::kHost);
+}
+
+TEST(StragglerDetector, NamesNobodyWhereAllTakeEquallyLongAndNobodyReportsCommunication) {
+  EXPECT_TRUE(found_unseen(4, Phase::kBackward, 30).empty());
+}
+
 TEST(StragglerDetector, NamesTheSlowRankNotTheRanksWaitingForIt) {
   MadeUpJob job(8);
   std::vector<Finding> findings = stragglers_of(job, slow({5}));

@@ -1,0 +1,79 @@
+#include "diagnosis/detectors/slow_link/starved_proxy.h"
+
+#include <algorithm>
+
+#include "base/median.h"
+#include "base/text.h"
+#include "diagnosis/phrasing.h"
+
+namespace lockstep {
+
+bool Handling::starved(double slow_flow_ns) const {
+  return peers_ns > 0 && own_ns >= kSlowTimes * peers_ns && step_ns >= 0.5 * slow_flow_ns;
+}
+
+Handling handling_of(const JobWindow& window, const std::vector<StepNumber>& steps, int32_t rank) {
+  struct Sum {
+    double ns = 0;
+    double transfers = 0;
+  };
+  std::vector<Sum> of_slot(window.slots());
+  double with_flows = 0;
+  const int32_t own = window.slot_of(rank);
+  for (StepNumber number : steps) {
+    const StepFrame* frame = window.frame(number);
+    if (frame == nullptr) continue;
+    bool reported = false;
+    for (size_t slot = 0; slot < frame->rows.size(); ++slot) {
+      if (!frame->knows(slot)) continue;
+      for (const FlowStep& flow : frame->rows[slot].summary.flows) {
+        if (flow.send || flow.transfers <= 0) continue;
+        of_slot[slot].ns += static_cast<double>(flow.wire_ns);
+        of_slot[slot].transfers += static_cast<double>(flow.transfers);
+        reported |= static_cast<int32_t>(slot) == own;
+      }
+    }
+    with_flows += reported ? 1 : 0;
+  }
+  Handling handling;
+  std::vector<double> peers;
+  for (size_t slot = 0; slot < of_slot.size(); ++slot) {
+    if (of_slot[slot].transfers <= 0) continue;
+    const double per_transfer = of_slot[slot].ns / of_slot[slot].transfers;
+    if (static_cast<int32_t>(slot) == own) {
+      handling.own_ns = per_transfer;
+      handling.step_ns = of_slot[slot].ns / std::max(1.0, with_flows);
+    } else {
+      peers.push_back(per_transfer);
+    }
+  }
+  if (peers.size() >= 2) handling.peers_ns = median(std::move(peers));
+  return handling;
+}
+
+void blame_starved_proxy(const JobWindow& window, const std::vector<StepNumber>& steps, int32_t rank,
+                         const Handling& handling, Finding& finding) {
+  finding.layer = emits<Emitter::kSlowLink, Layer::kHost>;
+  finding.cause = emits<Emitter::kSlowLink, Cause::kCpuContention>;
+  finding.component = format("NCCL's proxy thread of rank %d", rank);
+  finding.chain.push_back(claim(
+      ClaimKind::kSelfTime, format("rank %d", rank),
+      format("What has arrived for it waits %s a transfer until its proxy hands it on, its peers' %s: the thread does "
+             "not get the CPU, so all its transfers crawl.",
+             human_duration(handling.own_ns).c_str(), human_duration(handling.peers_ns).c_str()),
+      handling.own_ns / 1e6, "ms", 0, handling.peers_ns / 1e6, steps.front(), steps.back(),
+      rank_query(rank, steps.front(), steps.back())));
+  finding.alternatives = {{format("link of rank %d", rank), 0.2,
+                           "a slow link would leave what has arrived alone; here that is slow too",
+                           "NIC and switch port counters of both ends"}};
+  finding.next = {{"look at the CPUs of this rank: other processes on its cores, its cgroup's quota, its affinity",
+                   "ps -eLo psr,pcpu,comm --sort=-pcpu | head; cat /proc/PID/status | grep Cpus_allowed_list"}};
+  finding.sentence = format(
+      "%s gets no CPU for its transfers: all %d ranks wait %s since step {since}: %s of the job.",
+      name_of(window, rank).c_str(), window.world_size(),
+      per_step(static_cast<double>(finding.lost_ns_per_step)).c_str(),
+      percent(static_cast<double>(finding.lost_ns_per_step) / std::max(1.0, static_cast<double>(finding.step_ns)))
+          .c_str());
+}
+
+}  // namespace lockstep
