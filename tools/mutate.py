@@ -327,7 +327,7 @@ def page(runs, known):
 
     def sums(folders):
         mine = [run for run in runs if run["folder"] in folders]
-        noticed, same = (sum(run[name] for run in mine) for name in ("noticed", "same code"))
+        noticed, same = (sum(run[name] or 0 for run in mine) for name in ("noticed", "same code"))
         survived = sum(len(run["survivors"]) for run in mine)
         return noticed, same, survived, sum(folder in folders and kind == "no difference" for folder, kind in kinds)
 
@@ -339,7 +339,7 @@ def page(runs, known):
     text = f"""# What the tests notice
 
 Made by `./dev mutate N --seed S --folder F`: one operator of the code is changed at a time, and the tests of its own folder are run. The
-numbers of a run are of its commit, before the tests that it led to.
+numbers of a run are of its commit, before the tests that it led to; a run may have been ended where its time was over.
 
 **{share(noticed, noticed + survived)} changes were noticed.** Of the {survived} survivors {no_difference} make no difference as far as reading tells; of the others
 {share(noticed, noticed + survived - no_difference)} were noticed. For {written} a test was written after the run; for {survived - no_difference - written} a test is missing.
@@ -347,6 +347,7 @@ numbers of a run are of its commit, before the tests that it led to.
 What is left out of these numbers:
 - **Same code**, {same} times: the change was survived, and every source of the product that includes the file compiles to the same object
   with and without it (`-O2 -DNDEBUG`). It is drawn again. Counted as survivors, {share(noticed, noticed + survived + same)} were noticed.
+  A header that more than {USERS_MAX} sources include is not compared, nor was anything in runs that have a - there.
 - {sum(run["does not compile"] for run in runs)} changes that do not compile. They are drawn again.
 - {sum(left_out.values())} places beside the {sum(drawn_from.values())} that are drawn from: lines that write to the log, hints to the processor and
   `reserve()`. They are never drawn.
@@ -356,7 +357,7 @@ What is left out of these numbers:
 """
     for run in runs:
         text += (f"| `{run['folder']}` | {run['seed']} | {run['commit']} | {run['noticed'] + len(run['survivors'])} | {run['noticed']} "
-                 f"| {run['same code']} | {run['does not compile']} |\n")
+                 f"| {'-' if run['same code'] is None else run['same code']} | {run['does not compile']} |\n")
     text += "\nBy folder:\n\n| folder | noticed | with same code | without those that make no difference | places | left out |\n|---|---|---|---|---|---|\n"
     for folder in folders:
         mine = sums([folder])
