@@ -3,8 +3,12 @@
 
 ./dev mutate [N] [--seed S] [--folder F] [--each]: N changes (default 20), drawn from all places of F (default: every folder of FOLDERS);
 with --each, N of every folder, so that the large ones do not stand for all. A change is noticed when a test fails, crashes or does not
-end; one that does not compile is drawn again. Survivors go into bench/results/mutate.md with the line and the change; a reason written
-there beside one stays when it is met again.
+end; one that does not compile is drawn again. So is a survivor that is no change at all: every source of the product that includes the
+file compiles to the same bytes with and without it, optimized as the product is ("same code").
+
+A run is kept in bench/results/mutate.json (one of the same folder and seed takes its place; delete the file to begin anew), and all of
+them are the page bench/results/mutate.md. Survivors are there with the line and the change; a reason written beside one stays. With N 0
+nothing is changed but the page, whose sums go by those reasons: "no difference: ...", "a test was written after this run (...)".
 
 A change costs one source file and one link, because it has a build folder of its own (build/mutate) without batches of sources and without
 optimization; the first run fills it (minutes). It works in this tree. So it refuses a tree with changes, puts the file back on every way
@@ -16,6 +20,7 @@ import pathlib
 import random
 import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -25,9 +30,11 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench/results/mutate.md"
+RUNS = ROOT / "bench/results/mutate.json"
 UNDO = ROOT / "build/mutate.undo"
 BUILD = ROOT / "build/mutate"
 SHARDS = 6  # a good part of the tests waits
+USERS_MAX = 10  # a header that more sources include is not compared: it counts as a change, and the survivor as one
 # The folders, and the program of their tests.
 FOLDERS = {
     "src/agent": "agent_test",
@@ -51,9 +58,10 @@ OPERATORS = [
     (r"(?<![!\w])!(?=[\w(*])", ""),
     (r"\bstd::min\b", "std::max"), (r"\bstd::max\b", "std::min"),
 ]
-# Lines on which a change is no change of what the program does (hints to the processor, room that is made ahead), or never compiles.
-NO_CODE = re.compile(r"^\s*(#|static_assert|using |template|namespace |friend |case |typedef )|LOCKSTEP_LOG|\bvirtual\b.*= 0;|= default|= delete|operator"
-                     r"|__builtin_prefetch|\breserve(_more)?\(")
+# Lines on which a change mostly does not compile, or is none.
+NO_CODE = re.compile(r"^\s*(#|static_assert|using |template|namespace |friend |case |typedef )|\bvirtual\b.*= 0;|= default|= delete|operator")
+# Statements in which a change is no change of what the program does: what the log says, hints to the processor, room that is made ahead.
+NO_EFFECT = re.compile(r"LOCKSTEP_LOG|__builtin_prefetch|\breserve(_more)?\(")
 
 
 def code_only(text):
@@ -62,12 +70,28 @@ def code_only(text):
     return token.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
 
-def places(path):
-    """(line, column, old, new) of every change that can be made to a file."""
+def lines_without_effect(code):
+    """Numbers of the lines on which such a statement stands, to the end of its brackets."""
+    found = set()
+    for match in NO_EFFECT.finditer(code):
+        first = code.count("\n", 0, match.start())
+        at, depth = code.find("(", match.start()), 0
+        while 0 <= at < len(code):
+            depth += {"(": 1, ")": -1}.get(code[at], 0)
+            at += 1
+            if depth == 0:
+                break
+        found.update(range(first, code.count("\n", 0, at) + 1 if at > 0 else first + 1))
+    return found
+
+
+def places(path, left_out=False):
+    """(line, column, old, new) of every change that can be made to a file; or of those that are left out."""
     code = code_only(path.read_text())
+    without_effect = lines_without_effect(code)
     found = []
     for number, line in enumerate(code.split("\n")):
-        if NO_CODE.search(line):
+        if NO_CODE.search(line) or (number in without_effect) != left_out:
             continue
         for pattern, new in OPERATORS:
             found += [(number, match.start(), match[0], new) for match in re.finditer(pattern, line)]
@@ -128,6 +152,49 @@ def build(target):
     if done.returncode == 0:
         return None
     return done.stdout + done.stderr
+
+
+class SameCode:
+    """Tells a change that the compiler takes for none. Compares whole objects: code, constants, relocations and names."""
+
+    def __init__(self):
+        self.commands = {}
+        for entry in json.loads((BUILD / "compile_commands.json").read_text()):
+            source = pathlib.Path(entry["file"])
+            if source.suffix == ".cc" and source.is_relative_to(ROOT) and not source.is_relative_to(BUILD) and not FOR_TESTS.search(str(source)):
+                self.commands[source] = entry["command"]
+        self.unchanged, self.included = {}, {}
+
+    def includes(self, path):
+        """The files of ours that a source includes, itself among them."""
+        if path not in self.included:
+            self.included[path] = found = {path}
+            for name in re.findall(r'^#include "([^"]+)"', path.read_text(), re.M):
+                at = next((at for at in (path.parent / name, ROOT / "src" / name, ROOT / name) if at.exists()), None)
+                found |= self.includes(at.resolve()) if at else set()
+        return self.included[path]
+
+    def object_of(self, source):
+        """The object's bytes, or None where it does not compile."""
+        command = re.sub(r" -include \S+| -O\d| -o \S+| -fpch-preprocess| -Winvalid-pch| -Werror", "", self.commands[source])
+        with tempfile.NamedTemporaryFile(suffix=".o") as out:
+            done = subprocess.run([*shlex.split(command), "-O2", "-DNDEBUG", "-w", "-o", out.name], cwd=BUILD, capture_output=True)
+            return pathlib.Path(out.name).read_bytes() if done.returncode == 0 else None
+
+    def tells(self, path, text):
+        """Whether no source of the product is another when the file's text is this."""
+        users = sorted((source for source in self.commands if path in self.includes(source)),
+                       key=lambda source: (source.stem != path.stem, source.parent != path.parent, source))  # who differs first comes first
+        if not users or len(users) > USERS_MAX:
+            return False
+        for user in users:
+            if user not in self.unchanged:
+                self.unchanged[user] = self.object_of(user)
+            with Changed(path, text):
+                other = self.object_of(user)
+            if other is None or other != self.unchanged[user]:
+                return False
+        return True
 
 
 def suites_beside(path):
@@ -234,30 +301,75 @@ def reasons():
     return known
 
 
-def write_results(arguments, per_folder, survivors, left_out):
-    noticed = sum(row["noticed"] for row in per_folder.values())
-    tried = noticed + len(survivors)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+def kind_of(reason):
+    """What a reason says of its survivor."""
+    return next((kind for kind in ("no difference", "a test was written") if reason.startswith(kind)), "a test is missing")
+
+
+def share(noticed, tried):
+    return f"{noticed} of {tried} ({100 * noticed / max(1, tried):.0f} %)"
+
+
+def keep_runs(runs):
+    """All runs so far and these, as the file and as the page."""
+    kept = json.loads(RUNS.read_text()) if RUNS.exists() else []
+    new = {(run["folder"], run["seed"]) for run in runs}
+    kept = sorted([run for run in kept if (run["folder"], run["seed"]) not in new] + runs, key=lambda run: (run["folder"], run["seed"]))
     known = reasons()
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RUNS.write_text(json.dumps(kept, indent=1) + "\n")
+    RESULTS.write_text(page(kept, known))
+
+
+def page(runs, known):
+    survivors = [(run["folder"], survivor) for run in runs for survivor in run["survivors"]]
+    kinds = [(folder, kind_of(known.get(survivor["change"], ""))) for folder, survivor in survivors]
+
+    def sums(folders):
+        mine = [run for run in runs if run["folder"] in folders]
+        noticed, same = (sum(run[name] or 0 for run in mine) for name in ("noticed", "same code"))
+        survived = sum(len(run["survivors"]) for run in mine)
+        return noticed, same, survived, sum(folder in folders and kind == "no difference" for folder, kind in kinds)
+
+    folders = sorted({run["folder"] for run in runs})
+    noticed, same, survived, no_difference = sums(folders)
+    written = sum(kind == "a test was written" for _, kind in kinds)
+    left_out = {folder: sum(len(places(path, left_out=True)) for path in sources(folder)) for folder in FOLDERS}
+    drawn_from = {folder: sum(len(places(path)) for path in sources(folder)) for folder in FOLDERS}
     text = f"""# What the tests notice
 
-Made by `./dev mutate {arguments.n} --seed {arguments.seed}{' --each' if arguments.each else ''}{''.join(' --folder ' + folder for folder in arguments.folder)}` on commit {commit}: one operator of the code is changed at a
-time, and the tests of its own folder are run. A change that does not compile is drawn again and not counted.
+Made by `./dev mutate N --seed S --folder F`: one operator of the code is changed at a time, and the tests of its own folder are run. The
+numbers of a run are of its commit, before the tests that it led to; a run may have been ended where its time was over.
 
-**{noticed} of {tried} changes were noticed ({100 * noticed / max(1, tried):.0f} %).**
+**{share(noticed, noticed + survived)} changes were noticed.** Of the {survived} survivors {no_difference} make no difference as far as reading tells; of the others
+{share(noticed, noticed + survived - no_difference)} were noticed. For {written} a test was written after the run; for {survived - no_difference - written} a test is missing.
 
-| folder | tried | noticed | did not compile |
-|---|---|---|---|
+What is left out of these numbers:
+- **Same code**, {same} times: the change was survived, and every source of the product that includes the file compiles to the same object
+  with and without it (`-O2 -DNDEBUG`). It is drawn again. Counted as survivors, {share(noticed, noticed + survived + same)} were noticed.
+  A header that more than {USERS_MAX} sources include is not compared, nor was anything in runs that have a - there.
+- {sum(run["does not compile"] for run in runs)} changes that do not compile. They are drawn again.
+- {sum(left_out.values())} places beside the {sum(drawn_from.values())} that are drawn from: lines that write to the log, hints to the processor and
+  `reserve()`. They are never drawn.
+
+| folder | seed | commit | tried | noticed | same code | did not compile |
+|---|---|---|---|---|---|---|
 """
-    for folder, row in sorted(per_folder.items()):
-        text += f"| `{folder}` | {row['noticed'] + row['survived']} | {row['noticed']} | {row['does not compile']} |\n"
-    if left_out:
-        text += "\nLeft out, as they fail without a change where a folder's tests run in one process: " + ", ".join(sorted(left_out)) + ".\n"
+    for run in runs:
+        text += (f"| `{run['folder']}` | {run['seed']} | {run['commit']} | {run['noticed'] + len(run['survivors'])} | {run['noticed']} "
+                 f"| {'-' if run['same code'] is None else run['same code']} | {run['does not compile']} |\n")
+    text += "\nBy folder:\n\n| folder | noticed | with same code | without those that make no difference | places | left out |\n|---|---|---|---|---|---|\n"
+    for folder in folders:
+        mine = sums([folder])
+        text += (f"| `{folder}` | {share(mine[0], mine[0] + mine[2])} | {share(mine[0], mine[0] + mine[1] + mine[2])} "
+                 f"| {share(mine[0], mine[0] + mine[2] - mine[3])} | {drawn_from[folder]} | {left_out[folder]} |\n")
+    failing = sorted({test for run in runs for test in run["tests left out"]})
+    if failing:
+        text += "\nTests left out, as they fail without a change where a folder's tests run in one process: " + ", ".join(failing) + ".\n"
     text += "\n## Survivors\n\nA reason says why no test has to notice; without one, a test is missing.\n\n| change | reason |\n|---|---|\n"
-    for key, number in survivors:
-        text += f"| {key} (line {number}) | {known.get(key, '')} |\n"
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(text)
+    for _, survivor in survivors:
+        text += f"| {survivor['change']} (line {survivor['line']}) | {known.get(survivor['change'], '')} |\n"
+    return text
 
 
 def main():
@@ -269,11 +381,14 @@ def main():
     parser.add_argument("--list", action="store_true", help="only say what would be tried")
     arguments = parser.parse_args()
     put_back()
+    if arguments.n == 0:
+        keep_runs([])
+        return 0
     wanted = [folder.rstrip("/") for folder in arguments.folder] or list(FOLDERS)
     for folder in wanted:
         if not any(f"{folder}/".startswith(f"{home}/") or f"{home}/".startswith(f"{folder}/") for home in FOLDERS):
             sys.exit(f"mutate: no tests for {folder}; there are {', '.join(FOLDERS)}")
-    if subprocess.run(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT, capture_output=True, text=True).stdout and not arguments.list:
+    if subprocess.run(["git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results/mutate.*"], cwd=ROOT, capture_output=True, text=True).stdout and not arguments.list:
         sys.exit("mutate: there are changes in this tree: commit them first, so that nothing can be lost")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(130))  # as Ctrl-C does: by an exception, so that the file is put back
@@ -285,7 +400,9 @@ def main():
         all_places.sort(key=lambda found: found[0])  # keeps the drawn order within each
     if not arguments.list:
         configure()
-    tests, per_folder, survivors, done, done_of = {}, {}, [], 0, dict.fromkeys(FOLDERS, 0)
+        same_code = SameCode()
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    tests, runs, done, done_of = {}, {}, 0, dict.fromkeys(FOLDERS, 0)
     try:
         for home, path, place in all_places:
             if (done_of[home] if arguments.each else done) >= arguments.n:
@@ -301,20 +418,24 @@ def main():
             if home not in tests:
                 print(f"mutate: {FOLDERS[home]} without a change", flush=True)
                 tests[home] = Tests(FOLDERS[home])
-            row = per_folder.setdefault(home, {"noticed": 0, "survived": 0, "does not compile": 0})
+                runs[home] = {"folder": home, "seed": arguments.seed, "commit": commit, "noticed": 0, "same code": 0, "does not compile": 0,
+                              "survivors": [], "tests left out": sorted(tests[home].without)}
             began = time.monotonic()
             with Changed(path, changed(text, place)):
                 result = tests[home].notice(path)
-            row[result] += 1
-            if result != "does not compile":
+            if result == "survived" and same_code.tells(path, changed(text, place)):
+                result = "same code"
+            if result == "survived":
+                runs[home]["survivors"].append({"change": key_of(shown, place, line), "line": place[0] + 1})
+            else:
+                runs[home][result] += 1
+            if result in ("noticed", "survived"):
                 done += 1
                 done_of[home] += 1
-            if result == "survived":
-                survivors.append((key_of(shown, place, line), place[0] + 1))
             print(f"{done:4} {result:16} {time.monotonic() - began:5.1f} s  {shown}:{place[0] + 1}: {place[2]!r} to {place[3]!r}: {line.strip()}", flush=True)
     finally:
-        if per_folder:
-            write_results(arguments, per_folder, survivors, set().union(*(test.without for test in tests.values())) if tests else set())
+        if runs:
+            keep_runs(list(runs.values()))
             print(f"mutate: written to {RESULTS.relative_to(ROOT)}")
         for test in tests.values():  # nobody is to run the program of the last change
             build(test.target)

@@ -1,4 +1,5 @@
 """What mutate.py takes for code, and that it leaves no file changed."""
+import json
 import pathlib
 import tempfile
 import unittest
@@ -14,7 +15,8 @@ class MutateTest(unittest.TestCase):
         self.file = self.root / "a.cc"
         self.addCleanup(setattr, mutate, "ROOT", mutate.ROOT)
         self.addCleanup(setattr, mutate, "UNDO", mutate.UNDO)
-        mutate.ROOT, mutate.UNDO = self.root, self.root / "undo"
+        self.addCleanup(setattr, mutate, "BUILD", mutate.BUILD)
+        mutate.ROOT, mutate.UNDO, mutate.BUILD = self.root, self.root / "undo", self.root / "build"
 
     def changes(self, text):
         self.file.write_text(text)
@@ -43,6 +45,35 @@ class MutateTest(unittest.TestCase):
         mutate.Changed(self.file, "new").__enter__()  # and the machine goes down
         mutate.put_back()
         self.assertEqual(self.file.read_text(), "old")
+
+    def test_leaves_out_what_has_no_effect_and_counts_it(self):
+        self.file.write_text("list.reserve(a + b);\nLOCKSTEP_LOG_INFO(f(a),\n g(b) - c);\n__builtin_prefetch(a, 1);\nc = a + b;\n")
+        self.assertEqual([place[0] for place in mutate.places(self.file)], [4])
+        self.assertEqual([place[0] for place in mutate.places(self.file, left_out=True)], [0, 2, 3])
+
+    def test_tells_a_change_that_the_compiler_takes_for_none(self):
+        header = self.root / "src" / "a.h"
+        header.parent.mkdir()
+        header.write_text("struct A { int set = 0; int kept = 0; };\n")
+        self.file.write_text('#include "a.h"\nint f(int b) { A a; a.set = b; return a.set + a.kept; }\n')
+        mutate.BUILD.mkdir()
+        (mutate.BUILD / "compile_commands.json").write_text(json.dumps(
+            [{"file": str(self.file), "command": f"c++ -O0 -I{header.parent} -o a.o -c {self.file}"}]))
+        same_code = mutate.SameCode()
+        self.assertTrue(same_code.tells(header, "struct A { int set = 1; int kept = 0; };\n"))
+        self.assertFalse(same_code.tells(header, "struct A { int set = 0; int kept = 1; };\n"))
+        self.assertEqual(header.read_text(), "struct A { int set = 0; int kept = 0; };\n")
+        unused = self.root / "src" / "b.h"
+        unused.write_text("")
+        self.assertFalse(same_code.tells(unused, "int b;"))  # nothing that could be compared
+
+    def test_shares_are_given_with_and_without_what_is_left_out(self):
+        mutate.ROOT = pathlib.Path(mutate.__file__).resolve().parent.parent
+        run = {"folder": "src/bus", "seed": 1, "commit": "abc", "noticed": 6, "same code": 2, "does not compile": 3, "tests left out": [],
+               "survivors": [{"change": "`a`", "line": 1}, {"change": "`b`", "line": 2}]}
+        page = mutate.page([run], {"`a`": "no difference: it is set"})
+        for said in ("6 of 8 (75 %) changes were noticed", "6 of 7 (86 %) were noticed", "6 of 10 (60 %) were noticed", "for 1 a test is missing"):
+            self.assertIn(said, page)
 
     def test_every_folder_has_sources_and_places(self):
         mutate.ROOT = pathlib.Path(mutate.__file__).resolve().parent.parent

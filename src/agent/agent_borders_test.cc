@@ -1,17 +1,31 @@
 // Small rules of the agent at their very borders: when it slows down, polls, samples, and what a packed step is worth.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <bit>
+#include <cstdlib>
 #include <fstream>
 
+#include "agent/detail/detail_keeper.h"
+#include "agent/detail/detail_policy.h"
 #include "agent/detail/packed_detail.h"
 #include "agent/detail/trace_sampler.h"
+#include "agent/evidence/evidence_taker.h"
+#include "agent/evidence/ras_watch.h"
+#include "agent/export/otlp_sender.h"
+#include "agent/export/spool.h"
 #include "agent/heartbeat.h"
+#include "agent/node/gpu_process.h"
 #include "agent/node/node_idle.h"
+#include "agent/node/node_series.h"
 #include "agent/own_cost.h"
+#include "agent/privileges.h"
 #include "agent/ranks/callback_cost.h"
 #include "agent/ranks/poll_plan.h"
+#include "agent/ranks/rank_metrics.h"
 #include "base/text.h"
+#include "recorder/test_process.h"
 #include "testing/changed_bytes.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
@@ -223,6 +237,104 @@ TEST(ChangedBytes, OfAPackedStepAreRefusedOrReadAsTheyStand) {
                                     return read.ok() ? std::optional(pack(*read)) : read.error();
                                   }),
             "0 refused, 1316 of 162469 bytes, 5a7a9e4a");
+}
+
+// The number behind "CapEff:" and the like.
+uint64_t status_word(const std::string& name, int base = 16) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(name + ":")) return std::strtoull(line.c_str() + name.size() + 1, nullptr, base);
+  }
+  return ~uint64_t{0};
+}
+
+TEST(Privileges, RootBecomesAnotherUserWithWhatReadingOtherUsersJobsTakesAndNothingElse) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  // CAP_DAC_OVERRIDE 1, CAP_DAC_READ_SEARCH 2, CAP_KILL 5, CAP_NET_RAW 13, CAP_SYS_PTRACE 19, CAP_SYSLOG 34.
+  const uint64_t kept = status_word("CapPrm") & (1 << 1 | 1 << 2 | 1 << 5 | 1 << 13 | 1 << 19 | uint64_t{1} << 34);
+  for (const char* user : {"nobody", "65534", ""}) {
+    SCOPED_TRACE(user);
+    testing::TemporaryFolder folder;
+    const std::string data = folder.path() + "/data", outside = folder.path() + "/outside";
+    ASSERT_EQ(::mkdir(data.c_str(), 0700), 0);
+    ASSERT_EQ(::mkdir((data + "/spool").c_str(), 0700), 0);
+    std::ofstream(data + "/spool/request") << "x";
+    std::ofstream(outside) << "x";
+    ASSERT_EQ(::symlink(outside.c_str(), (data + "/link").c_str()), 0);
+    const bool stays = *user == '\0';
+    testing::in_child([&] {
+      const Result<std::string> dropped = drop_privileges(user, data);
+      CHILD_CHECK(dropped.ok());
+      CHILD_CHECK(dropped->starts_with(stays ? "running as user 0 with" : "running as user 65534 with"));
+      CHILD_CHECK(::getuid() == (stays ? 0u : 65534u) && ::geteuid() == ::getuid());
+      CHILD_CHECK(status_word("CapEff") == kept);
+      CHILD_CHECK(status_word("CapPrm") == kept);
+      CHILD_CHECK(status_word("CapInh") == 0);
+      CHILD_CHECK(status_word("NoNewPrivs", 10) == 1);
+      CHILD_CHECK(::access("/proc/self/environ", R_OK) == 0);
+    });
+    auto owner = [](const std::string& path) {
+      struct stat info {};
+      EXPECT_EQ(::lstat(path.c_str(), &info), 0) << path;
+      return info.st_uid;
+    };
+    for (const char* name : {"", "/spool", "/spool/request", "/link"})
+      EXPECT_EQ(owner(data + name), stays ? 0u : 65534u) << name;
+    EXPECT_EQ(owner(outside), 0u) << "a link is not followed";
+  }
+  testing::in_child([] {
+    CHILD_CHECK(drop_privileges("no such user", "/").error() == "--user no such user: there is no such user");
+    CHILD_CHECK(drop_privileges("4294967296", "/").error() == "--user 4294967296: there is no such user");
+    CHILD_CHECK(drop_privileges("nobody", "/none/such").error().starts_with("--user nobody: cannot give it the data"));
+    CHILD_CHECK(::geteuid() == 0);
+    CHILD_CHECK(::setresuid(65534, 65534, 65534) == 0);
+    CHILD_CHECK(*drop_privileges("", "/") == "running as user 65534");
+    CHILD_CHECK(drop_privileges("root", "/").error() == "--user root: only root can become another user");
+  });
+}
+
+// Whoever fills in a part of one leaves the rest as it is here: 0 and false mean not known, and no child, no delay are -1.
+TEST(AgentValues, WhatNobodyHasSaidIsNothing) {
+  const SendResult sent;
+  EXPECT_EQ(sent.rejected, 0);
+  EXPECT_EQ(sent.retry_after_ms, -1);
+  EXPECT_EQ(sent.bytes, 0u);
+  EXPECT_EQ(RpcStatus().retry_after_ms, -1);
+  const SpooledRequest spooled;
+  EXPECT_EQ(spooled.sequence + spooled.bytes, 0u);
+  EXPECT_EQ(spooled.records, 0);
+  const SpoolPush pushed;
+  EXPECT_FALSE(pushed.stored || pushed.disk_full);
+  EXPECT_EQ(pushed.dropped.total(), 0);
+  const GpuReaderStatus gpus;
+  EXPECT_EQ(gpus.pid, -1);
+  EXPECT_EQ(gpus.since_unix_ns, 0);
+  EXPECT_EQ(gpus.hung_since_unix_ns, 0);
+  EXPECT_EQ(gpus.starts, 0);
+  EXPECT_EQ(gpus.refused_lines, 0);
+  EXPECT_EQ(gpus.skipped_requests, 0);
+  const DetailPolicy::Look look;
+  EXPECT_FALSE(look.overwritten || look.silence || look.crowded);
+  EXPECT_EQ(look.now_ns, 0);
+  EXPECT_EQ(look.mask + look.control + look.operations + look.transfers, 0u);
+  const HookConfig hook;
+  EXPECT_FALSE(hook.off);
+  EXPECT_EQ(hook.signal, 0);
+  EXPECT_EQ(hook.main_ident, 0u);
+  const RasAnswer answer;
+  EXPECT_EQ(answer.number, 0u);
+  EXPECT_EQ(answer.asked_ns, 0);
+  EXPECT_FALSE(answer.suspected);
+  const NodeSeries::Counts counts;
+  EXPECT_EQ(counts.readings + counts.refused + counts.reported + counts.unchanged, 0u);
+  const RecordCounts records;
+  EXPECT_EQ(records.overwritten + records.torn, 0u);
+  const RankKey key;
+  EXPECT_EQ(key.attempt, 0);
+  EXPECT_EQ(std::bit_cast<int32_t>(key.rank), 0);
+  EXPECT_EQ(OwnUse().cpu_seconds, 0);
+  EXPECT_EQ(OwnUse().rss_bytes, 0u);
+  EXPECT_EQ(CoreTime().idle + CoreTime().all, 0u);
 }
 
 }  // namespace

@@ -70,6 +70,20 @@ TEST_F(AliasFeedTest, TakesTheHostFromTheTargetWhereNothingElseNamesIt) {
   EXPECT_EQ(reported_[0].host, "node-7");
 }
 
+// DCGM_FP64_BLANK and the fifteen above it, and the blanks of 64-bit integers.
+TEST_F(AliasFeedTest, NumbersBesideThoseThatStandForNoValueAreValues) {
+  constexpr double kBlank = 140'737'488'355'328;
+  for (const double value : {kBlank, kBlank + 15, 9.2233720368547e18, std::numeric_limits<double>::infinity()}) {
+    push({{"DCGM_FI_DEV_GPU_TEMP", value}}, {{"UUID", "GPU-1"}, {"Hostname", "node-1"}});
+    EXPECT_TRUE(reported_.empty()) << value;
+  }
+  for (const double value : {kBlank - 1, kBlank + 16, 9.2233720368546e18}) {
+    push({{"DCGM_FI_DEV_GPU_TEMP", value}}, {{"UUID", "GPU-1"}, {"Hostname", "node-1"}});
+    ASSERT_EQ(reported_.size(), 1u) << value;
+    reported_.clear();
+  }
+}
+
 TEST_F(AliasFeedTest, LeavesOutWhatHasNoIdentityNoListenerAndNoValue) {
   push({{"DCGM_FI_DEV_SM_CLOCK", 1980}}, {{"Hostname", "node-1"}});
   EXPECT_EQ(counters_.value("lockstep_alias_series_left_out_total", "reason=\"no_identity\""), 1);

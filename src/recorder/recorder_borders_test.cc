@@ -427,6 +427,24 @@ std::string text_of(RecorderReader& reader) {
   return text;
 }
 
+TEST(Reader, TextsHaveNothingInThemThatCouldDisturbATerminal) {
+  RecorderFolder folder;
+  auto writer = RecorderWriter::open(options_in(folder.path()));
+  ASSERT_TRUE(writer.ok()) << writer.error();
+  (*writer)->in_flight().claim({.size = 4, .name = "\x1b[1m a~\x1f\x7f\xc3\xa9"});
+  EXPECT_EQ(folder.reader()->in_flight().at(0).name, "?[1m a~??\xc3\xa9");
+}
+
+TEST(InFlight, ANameIsAsLongAsItsFieldLessTheByteThatEndsIt) {
+  RecorderFolder folder;
+  auto writer = RecorderWriter::open(options_in(folder.path()));
+  ASSERT_TRUE(writer.ok()) << writer.error();
+  const std::string longest(sizeof layout::CommRow::name - 1, 'n');
+  (*writer)->in_flight().claim({.size = 4, .name = longest.c_str()});
+  (*writer)->in_flight().claim({.size = 4, .name = (longest + "more").c_str()});
+  for (const InFlightComm& comm : folder.reader()->in_flight()) EXPECT_EQ(comm.name, longest);
+}
+
 TEST(ChangedBytes, OfARecorderAreAFaultOrReadAsTheyStand) {
   RecorderFolder folder;
   auto writer = RecorderWriter::open(options_in(folder.path()));

@@ -395,6 +395,9 @@ TEST(InFlight, RowsOfFinalizedCommunicatorsAreUsedAgainOldestFirstAndALiveOneNev
   std::vector<InFlightTable::Claim> claims;
   for (uint64_t i = 0; i < 4; ++i) claims.push_back(table.claim({.comm_id = i}));
   EXPECT_EQ(table.claim({.comm_id = 9}).row, -1);
+  const auto shown = folder.reader()->in_flight();
+  ASSERT_EQ(shown.size(), 4u);
+  for (uint64_t i = 0; i < 4; ++i) EXPECT_EQ(shown[i].comm_id, i) << "each row at its place";
   table.finalize(2, claims[2].epoch);
   table.finalize(1, claims[1].epoch);
   const auto again = table.claim({.comm_id = 9});

@@ -414,6 +414,7 @@ TEST(RemoteWrite2, MetadataRefersToSymbolsThatAreThereOrToNone) {
     ASSERT_TRUE(walk.walk(Version::k2, bytes).ok());
     EXPECT_EQ(walk.series().size(), 1u);
     EXPECT_EQ(walk.counts().bad_metadata, test.good ? 0u : 1u);
+    EXPECT_EQ(walk.counts().first_problem, test.good ? "" : "metadata that refers past the symbols");
     ASSERT_EQ(walk.metadata().size(), test.good ? 1u : 0u);
     if (!test.good) continue;
     EXPECT_STREQ(walk.metadata()[0].type, "gauge");

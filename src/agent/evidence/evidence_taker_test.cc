@@ -15,6 +15,9 @@
 #include <fstream>
 
 #include "agent/counters_table.h"
+#include "agent/evidence/evidence_watch.h"
+#include "agent/ranks/user_limits.h"
+#include "base/files.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "model/events.h"
@@ -65,6 +68,33 @@ class EvidenceTakerTest : public ::testing::Test {
     char byte;
     ASSERT_EQ(::read(ready[0], &byte, 1), 1);
     ASSERT_TRUE(eventually([&] { return process_state(child_).letter == 'S'; }));
+    know_child();
+  }
+  // One with this environment and no other.
+  void start_with(std::vector<std::string> environment) {
+    if (child_ > 0) {
+      ::kill(child_, SIGKILL);
+      ::waitpid(child_, nullptr, 0);
+    }
+    child_ = ::fork();
+    if (child_ == 0) {
+      std::vector<char*> entries;
+      for (std::string& entry : environment) entries.push_back(entry.data());
+      entries.push_back(nullptr);
+      char name[] = "sleep", seconds[] = "1000";
+      char* arguments[] = {name, seconds, nullptr};
+      ::execve("/bin/sleep", arguments, entries.data());
+      ::_exit(1);
+    }
+    std::string shown;  // once it is another program
+    for (const std::string& entry : environment) shown += entry + '\0';
+    ASSERT_TRUE(eventually([&] {
+      const Result<std::string> environ = read_file(format("/proc/%d/environ", child_), 1 << 16);
+      return environ.ok() && *environ == shown && process_state(child_).letter == 'S';
+    }));
+    know_child();
+  }
+  void know_child() {
     stem_ = format("%s/%d-%llu", folder_.path().c_str(), child_,
                    static_cast<unsigned long long>(process_state(child_).start_ticks));
     owner_ = {.pid = child_,
@@ -102,6 +132,10 @@ class EvidenceTakerTest : public ::testing::Test {
     Result<RankStack> read = records.empty() ? Error{"none"} : rank_stack_from_record(records[0]);
     EXPECT_TRUE(read.ok()) << read.error();
     return read.ok() ? *read : RankStack{};
+  }
+
+  int64_t stacks(const char* result) {
+    return counters_.value("lockstep_agent_stacks_total", format("result=\"%s\"", result));
   }
 
   const int kSignal = SIGRTMIN + 12;
@@ -143,6 +177,12 @@ TEST_F(EvidenceTakerTest, ASignalThatNobodyCatchesIsNeverSent) {
 TEST_F(EvidenceTakerTest, AHookCannotNameAnOrdinarySignal) {
   EXPECT_EQ(parse_hook_word_untrusted("signal 9\n").signal, 0);
   EXPECT_EQ(parse_hook_word_untrusted("signal 15\nsignal x\nsignal 99999\n").signal, 0);
+  for (const int number : {SIGRTMIN - 1, SIGRTMIN, SIGRTMAX, SIGRTMAX + 1}) {
+    const bool real_time = number >= 34 && number <= 64;
+    EXPECT_EQ(parse_hook_word_untrusted(format("signal %d\n", number)).signal, real_time ? number : 0);
+  }
+  EXPECT_EQ(parse_hook_word_untrusted("main 0x1f\n").main_ident, 31u);
+  EXPECT_EQ(parse_hook_word_untrusted("main 31\nmain\n").main_ident, 0u);
   EXPECT_EQ(parse_hook_word_untrusted("dump /a b\npipe /c\nstacks off\nodd\n"),
             (HookConfig{.off = true, .dump_prefix = "/a b", .pipe_stem = "/c"}));
 }
@@ -184,6 +224,96 @@ TEST_F(EvidenceTakerTest, OnceAMinuteAndOnlyWhereItIsAllowed) {
   EXPECT_NE(page.find("lockstep_agent_stacks_total{result=\"gone\"} 2"), std::string::npos) << page;
 }
 
+TEST_F(EvidenceTakerTest, AMinuteLaterItIsAskedAgainAndNotBefore) {
+  start(Hook::kNone);
+  stack();
+  const int64_t asked_ns = clock_.monotonic_ns() - 20'000'000;  // fetched() has let so much pass
+  clock_.advance(asked_ns + 60'000'000'000 - 1 - clock_.monotonic_ns());
+  ask();
+  EXPECT_EQ(stacks("again"), 1);
+  EXPECT_FALSE(taker_.busy());
+  clock_.advance(1);
+  ask();
+  EXPECT_TRUE(taker_.busy());
+  ask();
+  EXPECT_EQ(stacks("again"), 2) << "while it is being taken";
+}
+
+TEST_F(EvidenceTakerTest, AProcessThatHasEndedIsRememberedForAMinute) {
+  start(Hook::kNone);
+  clock_.advance(60'000'000'000);
+  taker_.set_ranks({});
+  stack();
+  EXPECT_EQ(stacks("gone"), 0);
+  clock_.advance(1);
+  taker_.set_ranks({});
+  ask();
+  EXPECT_EQ(stacks("gone"), 1);
+}
+
+TEST_F(EvidenceTakerTest, OfARankThatWasStartedAgainTheLaterProcessIsAsked) {
+  start(Hook::kNone);
+  RecorderOwner before = owner_;
+  before.path = format("%s/%d-%llu.lsfr", folder_.path().c_str(), child_,
+                       static_cast<unsigned long long>(process_state(child_).start_ticks - 1));
+  before.pid = 1;
+  taker_.set_ranks({before, owner_});
+  EXPECT_EQ(stack().threads.size(), 1u);
+}
+
+TEST_F(EvidenceTakerTest, WhoeverStartsProcessesWithoutEndHasTheOldestOfThemForgotten) {
+  start(Hook::kNone);
+  std::vector<RecorderOwner> others(2 * user_limits::kRecordersPerUserMax - 1, owner_);
+  for (size_t i = 0; i < others.size(); ++i) {
+    others[i].path = format("%s/1-%zu.lsfr", folder_.path().c_str(), i);
+    others[i].identity.job_id = "other";
+  }
+  clock_.advance(1);
+  taker_.set_ranks(others);
+  const std::string over = format("what=\"evidence\",uid=\"%u\"", static_cast<unsigned>(owner_.user));
+  EXPECT_EQ(counters_.value("lockstep_agent_over_limit_total", over), 0);
+  RecorderOwner one_more = others[0];
+  one_more.path = folder_.path() + "/2-1.lsfr";
+  one_more.user = owner_.user + 1;
+  taker_.set_ranks({one_more});
+  EXPECT_EQ(counters_.value("lockstep_agent_over_limit_total", over), 0) << "another user's";
+  one_more.path = folder_.path() + "/3-1.lsfr";
+  one_more.user = owner_.user;
+  taker_.set_ranks({one_more});
+  EXPECT_EQ(counters_.value("lockstep_agent_over_limit_total", over), 1);
+  ask();
+  EXPECT_EQ(stacks("gone"), 1) << "it was the oldest";
+}
+
+TEST_F(EvidenceTakerTest, AThreadOfItsOwnFetchesWhatIsAskedFor) {
+  start(Hook::kNone);
+  const SystemClock clock;
+  EvidenceWatch watch({}, clock, counters_);
+  watch.set_ranks({owner_});
+  watch.ask({"job", 0, {3}});
+  std::vector<ResourceGroup> fetched;
+  ASSERT_TRUE(eventually([&] {
+    fetched = watch.take();
+    return !fetched.empty();
+  }));
+  EXPECT_EQ(fetched[0].logs.at(0).event_name, kEventRankStack);
+  EXPECT_TRUE(watch.take().empty()) << "once";
+  EXPECT_TRUE(watch.stop(10'000));
+}
+
+TEST_F(EvidenceTakerTest, TheEnvironmentMayForbidItAndSoMayTheAgent) {
+  start_with({"LOCKSTEP_STACKS=0"});
+  ask();
+  EXPECT_EQ(stacks("off"), 1);
+  start_with({"LOCKSTEP_STACKS=", "NO_LOCKSTEP_STACKS=0", "LOCKSTEP_STACKS_=0"});
+  EvidenceTaker silent({.stacks = false}, clock_, counters_);
+  silent.set_ranks({owner_});
+  silent.ask({"job", 0, {3}});
+  EXPECT_EQ(stacks("off"), 2);
+  ask();
+  EXPECT_TRUE(taker_.busy());
+}
+
 TEST_F(EvidenceTakerTest, AHookMayForbidIt) {
   start(Hook::kAnswers);
   hook_says("stacks off\n");
@@ -206,6 +336,77 @@ TEST_F(EvidenceTakerTest, ADumpIsToldOnceWholeAndAgainWhenItIsAnother) {
   std::filesystem::last_write_time(folder_.path() + "/trace_3",
                                    std::filesystem::file_time_type::clock::now() + std::chrono::seconds(1));
   EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
+}
+
+TEST_F(EvidenceTakerTest, TheEnvironmentSaysWhereDumpsAreAndTheFirstNameThatIsSetCounts) {
+  const std::string at = folder_.path();
+  const std::string fr = "TORCH_FR_DUMP_TEMP_FILE=" + at + "/fr_", home = "HOME=" + at + "/home";
+  const std::string nccl = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=" + at + "/nccl_",
+                    cache = "XDG_CACHE_HOME=" + at + "/cache";
+  std::filesystem::create_directories(at + "/home/.cache/torch");
+  std::filesystem::create_directories(at + "/cache/torch");
+  const std::pair<std::vector<std::string>, std::string> kCases[] = {
+      {{nccl, fr, home}, "/fr_3"},
+      {{"TORCH_FR_DUMP_TEMP_FILE=", nccl, home}, "/nccl_3"},
+      {{home, cache}, "/cache/torch/comm_lib_trace_rank_3"},
+      {{home}, "/home/.cache/torch/comm_lib_trace_rank_3"},
+      {{"HOME_=" + at}, ""}};
+  for (const auto& [environment, expected] : kCases) {
+    SCOPED_TRACE(expected);
+    start_with(environment);
+    for (const auto& one : kCases) {
+      if (!one.second.empty())
+        std::ofstream(at + one.second) << "\x80\x02}X\x07\x00\x00\x00"s
+                                          "entries]s.";
+    }
+    testing::FakeClock clock{SystemClock().unix_ns()};
+    EvidenceTaker taker({.dumps_every_ns = 1, .settled_ns = 50'000'000}, clock, counters_);
+    taker.set_ranks({owner_});
+    std::string files;
+    for (int i = 0; i < 10; ++i) {
+      for (const ResourceGroup& group : taker.poll()) files += flight_dump_from_record(group.logs.at(0))->file + " ";
+      clock.advance(20'000'000);
+    }
+    EXPECT_EQ(files, expected.empty() ? "" : at + expected + " ");
+  }
+}
+
+TEST_F(EvidenceTakerTest, WhatIsNoDumpIsRefusedOnceItsWriterHasHadTenTimesAsLong) {
+  start(Hook::kNone);
+  hook_says("dump " + folder_.path() + "/trace_\n");
+  std::ofstream(folder_.path() + "/trace_3") << "\x80\x02}";
+  const auto refused = [&] { return counters_.value("lockstep_agent_dumps_total", "result=\"refused\""); };
+  taker_.poll();
+  clock_.advance(500'000'000 - 1);
+  taker_.poll();
+  EXPECT_EQ(refused(), 0);
+  for (int i = 0; i < 3; ++i) {
+    clock_.advance(1);
+    taker_.poll();
+    EXPECT_EQ(refused(), 1) << "once";
+  }
+}
+
+TEST_F(EvidenceTakerTest, ADumpIsToldOnceItHasNotChangedForSoLongAndIsOfThisLife) {
+  start(Hook::kNone);
+  hook_says("dump " + folder_.path() + "/trace_\n");
+  std::ofstream(folder_.path() + "/trace_3") << "\x80\x02}X\x07\x00\x00\x00"s
+                                                "entries]s.";
+  std::filesystem::last_write_time(folder_.path() + "/trace_3",
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  EXPECT_TRUE(fetched(kEventCommDump).empty()) << "of another that had its name";
+  const auto changed = std::filesystem::file_time_type::clock::now() + std::chrono::seconds(9);
+  std::filesystem::last_write_time(folder_.path() + "/trace_3", changed);
+  EXPECT_TRUE(taker_.poll().empty());
+  clock_.advance(50'000'000 - 1);
+  EXPECT_TRUE(taker_.poll().empty());
+  clock_.advance(1);
+  const std::vector<ResourceGroup> told = taker_.poll();
+  ASSERT_EQ(told.size(), 1u);
+  struct stat info {};
+  ASSERT_EQ(::stat((folder_.path() + "/trace_3").c_str(), &info), 0);
+  EXPECT_EQ(flight_dump_from_record(told[0].logs.at(0))->time_unix_ns,
+            info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec);
 }
 
 TEST_F(EvidenceTakerTest, AnotherUsersFileALinkOrAPipeIsNoDump) {
@@ -233,6 +434,19 @@ TEST_F(EvidenceTakerTest, APipeWithoutAReaderHoldsUpNobody) {
   ASSERT_EQ(::mkfifo((folder_.path() + "/pipe_3.pipe").c_str(), 0600), 0);
   stack();
   EXPECT_EQ(counters_.prometheus_text().find("result=\"asked\""), std::string::npos);
+}
+
+TEST_F(EvidenceTakerTest, WhoReadsAPipeForItIsAskedForADump) {
+  start(Hook::kNone);
+  hook_says("pipe " + folder_.path() + "/pipe_\n");
+  const std::string path = folder_.path() + "/pipe_3.pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const UniqueFd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  stack();
+  char bytes[8];
+  ASSERT_EQ(::read(reader.get(), bytes, sizeof bytes), 1);
+  EXPECT_EQ(bytes[0], '1');
+  EXPECT_EQ(counters_.value("lockstep_agent_dumps_total", "result=\"asked\""), 1);
 }
 
 // Users who mean harm, or have made a mistake.

@@ -85,6 +85,7 @@ TEST_F(ExporterTest, DeliversBatchesInTheirOrderToThePathOfTheirSignal) {
   EXPECT_EQ(server.requests().back().path, "/v1/metrics");
   exporter->stop(0);
   EXPECT_EQ(passed(), 6);
+  EXPECT_EQ(counters.prometheus_text().find("partial_success"), std::string::npos) << "nothing was refused";
   EXPECT_EQ(queued(), 0);
   expect_every_record_accounted_for();
 }
@@ -391,6 +392,37 @@ TEST_F(ExporterTest, MemoryIsBoundedWhileNothingMovesAndTheLowestValueGoesFirst)
   exporter->stop(0);
   expect_every_record_accounted_for();
   EXPECT_EQ(queued(), 42 - over);
+}
+
+TEST_F(ExporterTest, OfEqualValueTheOldestInMemoryGoesFirst) {
+  uint16_t port = 0;
+  UniqueFd silent = testing::listen_on_loopback(port);
+  ExporterOptions with = options(format("http://127.0.0.1:%d", port));
+  for (OtlpTarget& target : with.targets.by_signal) target.timeout_ms = 60'000;
+  start(with);
+  exporter->submit(logs_named("in hand"));
+  ASSERT_TRUE(eventually([&] {
+    pollfd entry{silent.get(), POLLIN, 0};
+    return ::poll(&entry, 1, 0) > 0;
+  }));
+  // 16 MiB hold 15 of a little more than 1 MiB.
+  std::vector<std::string> left = {"in hand"};
+  for (char name = 'a'; name <= 'q'; ++name) {
+    exporter->submit(logs_named(std::string(1 << 20, name)));
+    if (name >= 'c') left.push_back(std::string(1, name));
+  }
+  EXPECT_EQ(counters.value("lockstep_agent_records_dropped_total", "reason=\"memory_full\",value=\"events\""), 2);
+  silent.reset();
+  OtlpReceiver server({}, port);
+  ASSERT_TRUE(eventually([&] { return passed() == 17; }));
+  exporter->stop(0);
+  left.push_back("telemetry.gap");
+  std::vector<std::string> accepted = server.accepted();
+  for (std::string& name : accepted) {
+    if (name.size() == 1 << 20) name.resize(1);
+  }
+  EXPECT_EQ(accepted, left);
+  expect_every_record_accounted_for();
 }
 
 TEST_F(ExporterTest, AFolderThatCannotBeMadeIsOneLine) {

@@ -96,6 +96,7 @@ TEST_F(RankMetricsTest, TellsLossTokensAndUtilisationOfTheLastStepThatToldThem) 
   assembler.take_steps(now_ns, true);
   const std::vector<MetricPoint> points = take();
   EXPECT_DOUBLE_EQ(of(points, RankMetric::kMfu).at(0).value, 0.25);
+  EXPECT_EQ(of(points, RankMetric::kMfu).at(0).start_unix_ns, 0) << "a gauge counts from no time";
   EXPECT_DOUBLE_EQ(of(points, RankMetric::kTokensPerSecond).at(0).value, 4096);
   EXPECT_TRUE(std::isnan(of(points, RankMetric::kLoss).at(0).value));
   EXPECT_DOUBLE_EQ(of(points, RankMetric::kStepSource).at(0).value, 1);

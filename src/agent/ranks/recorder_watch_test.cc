@@ -9,11 +9,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "agent/counters_table.h"
 #include "agent/ranks/step_rounding.h"
 #include "agent/ranks/user_limits.h"
 #include "agent/testing.h"
+#include "base/text.h"
 #include "model/events.h"
 #include "recorder/control.h"
 #include "recorder/layout.h"
@@ -317,6 +319,28 @@ TEST_F(RecorderWatchTest, SaysWhereAQuietRankStandsAgainAndAgainUntilItMoves) {
   EXPECT_TRUE(events(watch.poll(), kEventRankStatus).empty());
 }
 
+TEST_F(RecorderWatchTest, AQuietRankIsToldAfterAQuarterOfItsSilenceMoreThatIsASecondToHalfAMinute) {
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_writer();
+  hang(*writer);
+  watch.poll();
+  std::string told_ms;
+  const int64_t from_ns = clock.monotonic_ns();
+  auto live = [&](int64_t until_ms, int64_t step_ms) {
+    while (clock.monotonic_ns() - from_ns < until_ms * kMs) {
+      clock.advance(step_ms * kMs);
+      if (!events(watch.poll(), kEventRankStatus).empty())
+        told_ms += format(" %lld", static_cast<long long>((clock.monotonic_ns() - from_ns) / kMs));
+    }
+  };
+  live(7'000, 250);
+  EXPECT_EQ(told_ms, " 2000 3000 4000 5000 6250");
+  told_ms.clear();
+  live(200'000, 193'000);
+  live(260'000, 1'000);
+  EXPECT_EQ(told_ms, " 200000 230000 260000");
+}
+
 TEST_F(RecorderWatchTest, ARankThatMovesThroughALongStepSaysSoNowAndThen) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();
@@ -479,6 +503,47 @@ TEST_F(RecorderWatchTest, TellsTotalsOfCollectivesAsMetrics) {
   EXPECT_EQ(values["lockstep_collective_bytes_total"], 3 * 4096);
   EXPECT_NEAR(values["lockstep_collective_gpu_seconds_total"], 0.030, 1e-9);
   EXPECT_NEAR(values["lockstep_collective_bus_bandwidth"], 3 * 4096 * 1.75 / 0.030, 1);
+}
+
+TEST_F(RecorderWatchTest, PointsOfPeersThatWaitForTheNextReportAreCountedAtEach) {
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_writer();
+  writer->in_flight().claim({.comm_id = 77, .size = 4096, .rank_in_comm = 3});
+  for (int32_t peer = 0; peer < 40; ++peer) {
+    Record record{};
+    record.head.type = RecordType::kProxyStep;
+    record.head.flags = kFlagSend;
+    record.head.time_ns = static_cast<uint64_t>(clock.monotonic_ns());
+    record.proxy_step.peer = decltype(record.proxy_step.peer)(peer);
+    record.proxy_step.bytes = 1000;
+    record.proxy_step.wait_peer_ns = 1000;
+    writer->write(record);
+  }
+  watch.poll();
+  // Of 40 peers with four points each 16 are told at once.
+  for (const int64_t held_back : {4 * 24, 4 * 24 + 4 * 8, 4 * 24 + 4 * 8}) {
+    clock.advance(options.metrics_every_ns);
+    watch.poll();
+    EXPECT_EQ(counters.value("lockstep_agent_points_held_back_total", "reason=\"network\""), held_back);
+  }
+}
+
+TEST_F(RecorderWatchTest, AThreadThatRecordsWhatTheNetworkDoesIsOneOfThoseThatDriveIt) {
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_writer();
+  auto threads = [&] {
+    watch.poll();
+    return watch.owners().at(0).proxy_threads;
+  };
+  writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
+  EXPECT_TRUE(threads().empty());
+  writer->write(mark(RecordType::kProxyOp, 1, clock.monotonic_ns()));
+  EXPECT_EQ(threads(), std::vector<int32_t>{::gettid()});
+  std::thread([&] {
+    writer->write(mark(RecordType::kProxyStep, 1, clock.monotonic_ns()));
+    EXPECT_EQ(threads(), (std::vector<int32_t>{::getpid(), ::gettid()}));
+  }).join();
+  EXPECT_EQ(threads(), std::vector<int32_t>{::gettid()}) << "the other has ended";
 }
 
 // As NCCL writes it: rank 3 has launched two, rank 6 (on another node) one, rank 7 is not there.
@@ -821,7 +886,9 @@ TEST_F(ManyRecordersTest, AUsersThreeThousandRecordersAreNotReadAllAndAnothersAr
   RecorderWatch watch(options, clock, counters);
   for (int i = 0; i < 5; ++i) watch.poll();
   EXPECT_EQ(counters.value("lockstep_agent_recorders"), static_cast<int64_t>(user_limits::kRecordersPerUserMax + 2));
-  EXPECT_GT(counters.value("lockstep_agent_over_limit_total", "what=\"recorders\",uid=\"1000\""), 0);
+  EXPECT_EQ(counters.value("lockstep_agent_over_limit_total", "what=\"tries\",uid=\"1000\""), 2) << "64 in each poll";
+  EXPECT_EQ(counters.value("lockstep_agent_over_limit_total", "what=\"recorders\",uid=\"1000\""), 3)
+      << "once in each poll after that";
   EXPECT_GT(counters.value("lockstep_agent_over_limit_total", "what=\"names\",uid=\"1000\""), 0);
   EXPECT_EQ(counters.value("lockstep_agent_over_limit_total", "what=\"recorders\",uid=\"1001\""), 0);
 }

@@ -49,6 +49,21 @@ LogRecord good_step() {
   return to_record(step);
 }
 
+TEST(Admission, NamesANodeThatANameCanBeOf) {
+  auto begins = [](const std::string& host) {
+    Batch batch = samples(1);
+    batch.groups[0].resource = {{"host.name", host}};
+    batch.groups[0].points[0].time_unix_ns = kNow + 60 * kMinute;
+    const std::string message = admit_samples(batch).message;
+    return message.substr(0, message.find("sample 1 of 1"));
+  };
+  EXPECT_EQ(begins("a"), "node a: ");
+  EXPECT_EQ(begins(std::string(256, 'a')), "node " + std::string(256, 'a') + ": ");
+  EXPECT_EQ(begins(std::string(257, 'a')), "");
+  EXPECT_EQ(begins("a\x1b[31m"), "") << "goes into logs and terminals";
+  EXPECT_EQ(begins(""), "");
+}
+
 TEST(Admission, SummarisesWhatItRefusedInOneLine) {
   Batch batch = samples(4096);
   batch.groups[0].points[11].time_unix_ns = kNow + 5 * 60 * kMinute;

@@ -452,6 +452,35 @@ TEST(AskedOfTheStore, RollupsOnlyWhereAQuestionReachesFurtherThanIsSaid) {
   }
 }
 
+// A minute is one more of the histogram that SetUp() counts with: 6 observations, 9 in all.
+TEST_F(OddQuestions, AHistogramBetweenTwoHasItsShareOfTheWay) {
+  for (const int64_t time_ms : {600'000, 615'000, 630'000, 659'999})
+    EXPECT_EQ(at("increase(h{job=\"a\"}[1m] smoothed)", time_ms), "{job=a } [0 6 9: -1 (1) 1 2 1 gauge] ") << time_ms;
+  EXPECT_EQ(at("rate(h{job=\"a\"}[1m] smoothed)", 630'000),
+            "{job=a } [0 0.1 0.15: -0.0166667 (0.0166667) 0.0166667 0.0333333 0.0166667 gauge] ");
+  // From 15 to 16, and then from none half of the way to 9.
+  EXPECT_EQ(at("increase(falls[1m] smoothed)", 510'000), "{job=a } [0 33 49.5: -5.5 (5.5) 5.5 11 5.5 gauge] ");
+}
+
+// Of four observations one is up to 0.5, two more are up to 1.
+TEST_F(OddQuestions, TheShareOfObservationsBetweenTwoBoundsOfBuckets) {
+  EXPECT_EQ(at("histogram_fraction(0, Inf, lat_bucket)"), "{} 1 ");
+  EXPECT_EQ(at("histogram_fraction(-Inf, Inf, lat_bucket)"), "{} 1 ");
+  EXPECT_EQ(at("histogram_fraction(1, Inf, lat_bucket)"), "{} 0.25 ");
+  EXPECT_EQ(at("histogram_fraction(2, Inf, lat_bucket)"), "{} 0.25 ") << "nobody knows where above 1";
+  EXPECT_EQ(at("histogram_fraction(0.25, 0.75, lat_bucket)"), "{} 0.375 ") << "half of the first, half of the next two";
+  EXPECT_EQ(at("histogram_fraction(0.5, 1, lat_bucket)"), "{} 0.5 ");
+  EXPECT_EQ(at("histogram_fraction(-1, 0, lat_bucket)"), "{} 0 ");
+  EXPECT_EQ(at("histogram_fraction(1, 1, lat_bucket)"), "{} 0 ");
+  EXPECT_EQ(at("histogram_fraction(NaN, 1, lat_bucket)"), "{} nan ");
+}
+
+// Series that take turns in a group are matched step by step: of job a there is none below 12 any more.
+TEST_F(OddQuestions, WhereTheFirstOfAGroupIsAbsentAnotherIsMatched) {
+  EXPECT_EQ(range("(requests_total < 12) * on() level"), "{} -81 -100 77 ");
+  EXPECT_EQ(range("level * on() (requests_total < 12)"), "{} -81 -100 77 ");
+}
+
 TEST_F(OddQuestions, OverARangeHaveTheAnswersOfTheirSteps) {
   for (const Case& one : kAnswers) {
     if (std::string_view(one.query).find("start()") != std::string_view::npos ||

@@ -351,6 +351,8 @@ TEST(PromqlParser, ReadsASelectorAlone) {
   EXPECT_EQ((*matchers)[1].value, "up");
   EXPECT_FALSE(parse_selector("up[5m]").ok());
   EXPECT_FALSE(parse_selector("sum(up)").ok());
+  for (const char* anything : {"{}", "{job=\"\"}", "{job=~\".*\"}"})
+    EXPECT_FALSE(parse_selector(anything).ok()) << "would be every series: " << anything;
 }
 
 TEST(PromqlParser, BreaksLongQueriesIntoLines) {

@@ -89,6 +89,13 @@ TEST_F(PromqlQuery, BothSidesOfAnOperationCountAgainstTheMemoryThatAQueryMayHold
   EXPECT_TRUE(range("sum(requests_total)").ok());
 }
 
+TEST_F(PromqlQuery, WhatAnOperationHeldIsGivenBackWithItsResult) {
+  const std::string one = "sum(requests_total + requests_total)";
+  std::string many = one;
+  for (int i = 0; i < 20; ++i) many += " + " + one;
+  EXPECT_LE(range(many).peak_bytes, 2 * range(one).peak_bytes);
+}
+
 // 4 kB of query once became 6.5 GB: labels that double with every level.
 TEST_F(PromqlQuery, LabelsThatAQueryMakesCountAgainstTheMemoryThatItMayHold) {
   options_.limits.bytes_max = 16u << 20;
