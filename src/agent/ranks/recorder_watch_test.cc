@@ -324,21 +324,21 @@ TEST_F(RecorderWatchTest, AQuietRankIsToldAfterAQuarterOfItsSilenceMoreThatIsASe
   auto writer = open_writer();
   hang(*writer);
   watch.poll();
-  std::string told_ms;
+  std::string reported_ms;
   const int64_t from_ns = clock.monotonic_ns();
   auto live = [&](int64_t until_ms, int64_t step_ms) {
     while (clock.monotonic_ns() - from_ns < until_ms * kMs) {
       clock.advance(step_ms * kMs);
       if (!events(watch.poll(), kEventRankStatus).empty())
-        told_ms += format(" %lld", static_cast<long long>((clock.monotonic_ns() - from_ns) / kMs));
+        reported_ms += format(" %lld", static_cast<long long>((clock.monotonic_ns() - from_ns) / kMs));
     }
   };
   live(7'000, 250);
-  EXPECT_EQ(told_ms, " 2000 3000 4000 5000 6250");
-  told_ms.clear();
+  EXPECT_EQ(reported_ms, " 2000 3000 4000 5000 6250");
+  reported_ms.clear();
   live(200'000, 193'000);
   live(260'000, 1'000);
-  EXPECT_EQ(told_ms, " 200000 230000 260000");
+  EXPECT_EQ(reported_ms, " 200000 230000 260000");
 }
 
 TEST_F(RecorderWatchTest, ARankThatMovesThroughALongStepSaysSoNowAndThen) {

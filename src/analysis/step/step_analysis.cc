@@ -277,7 +277,10 @@ std::string sentence_of(const StepAnalysis& analysis) {
   if (analysis.ranks.empty()) return "Cannot tell: nothing is known of this step any more.";
   const std::string length = human_duration(static_cast<double>(analysis.length_ns));
   const StepAnalysis::Culprit& culprit = analysis.culprit;
-  if (culprit.rank == kNoRank) return "Nobody waited long for anybody: the step took " + length + ".";
+  if (culprit.rank == kNoRank)
+    return analysis.by_shape
+               ? "Nobody works longer than its equals: ranks wait as the work is laid out, in a step of " + length + "."
+               : "Nobody waited long for anybody: the step took " + length + ".";
   std::string host;
   for (const StepAnalysis::RankTimes& rank : analysis.ranks) {
     if (rank.rank == culprit.rank && !rank.host.empty()) host = " (" + rank.host + ")";

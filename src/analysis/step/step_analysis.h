@@ -147,6 +147,7 @@ struct StepAnalysis {
     std::string doing;       // the phase in which it worked longer, or kLateStart; empty: not known
   };
   Culprit culprit;
+  bool by_shape = false;  // ranks waited, and whom for worked no longer than its equals: a pipeline's own waits
 
   static constexpr size_t kWaitsMax = 1000;
   static constexpr size_t kPathMax = 2000;

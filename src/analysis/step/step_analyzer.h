@@ -139,6 +139,7 @@ class StepAnalyzer {
   void find_causes();
   void charge(const Meeting& meeting, std::span<const uint32_t> waiters);
   void name_culprit();
+  int64_t beyond_equals(const Analysis::RankTimes& one) const;
   void add_phases(const Leg& leg, double weight, std::map<std::string, double>& doing) const;
   void name(Rank rank, int64_t caused_ns, const std::map<Rank, int64_t>& waited, int64_t worth);
 

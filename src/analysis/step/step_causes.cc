@@ -1,5 +1,7 @@
 // StepAnalyzer: whose work the others waited for.
 #include <algorithm>
+#include <limits>
+#include <map>
 
 #include "analysis/step/step_analyzer.h"
 
@@ -154,13 +156,45 @@ void StepAnalyzer::name_culprit() {
       if (wait.awaited == rank) waited[wait.waiter] += wait.wait_ns;
     }
   }
-  name(rank, out_.ranks[worst].caused_ns, waited, worth);
   double most = 0;
+  std::string most_of;
   for (const auto& [phase, time] : doing) {
     if (time <= most) continue;
     most = time;
-    out_.culprit.doing = phase;
+    most_of = phase;
   }
+  // Stages of a pipeline wait for each other by its shape. Who works no longer than its equals is no culprit, and is one
+  // only for what it works longer.
+  const int64_t longer =
+      most_of == Analysis::Culprit::kLateStart ? std::numeric_limits<int64_t>::max() : beyond_equals(out_.ranks[worst]);
+  if (longer <= worth) {
+    out_.by_shape = true;
+    return;
+  }
+  name(rank, out_.ranks[worst].caused_ns, waited, worth);
+  if (out_.culprit.rank == kNoRank) return;
+  out_.culprit.typical_ns = std::min(out_.culprit.typical_ns, longer);
+  out_.culprit.doing = most_of;
+}
+
+// How much longer a rank's own work is than that of the ranks in the same place of the other pipelines, or of all where
+// there is none. Without any equal nothing speaks for it.
+int64_t StepAnalyzer::beyond_equals(const Analysis::RankTimes& one) const {
+  std::map<Rank, size_t> stage;
+  for (const CommRole& role : roles_.all()) {
+    if (role.kind != CommKind::kPp) continue;
+    for (size_t place = 0; place < role.members.size(); ++place)
+      if (role.members[place] != kNoRank) stage[role.members[place]] = place;
+  }
+  auto place_of = [&](Rank rank) {
+    auto found = stage.find(rank);
+    return found == stage.end() ? std::numeric_limits<size_t>::max() : found->second;
+  };
+  std::vector<int64_t> equals;
+  for (const Analysis::RankTimes& other : out_.ranks)
+    if (other.rank != one.rank && place_of(other.rank) == place_of(one.rank)) equals.push_back(other.own_ns);
+  if (equals.empty()) return std::numeric_limits<int64_t>::max();
+  return one.own_ns - upper_median_of(std::move(equals));
 }
 
 void StepAnalyzer::add_phases(const Leg& leg, double weight, std::map<std::string, double>& doing) const {
