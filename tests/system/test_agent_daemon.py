@@ -28,7 +28,7 @@ GPUS = 8
 class NodeAgent(harness.Daemon):
     """On a recorded node that stands still; its GPUs are the stand-in's."""
 
-    def __init__(self, folder, *options, environment=None, arguments=None):
+    def __init__(self, folder, *options, environment=None, library=STANDIN):
         folder.mkdir(parents=True, exist_ok=True)
         os.chmod(folder, 0o755)
         self.folder, self.script = folder, folder / "gpus.txt"
@@ -37,7 +37,7 @@ class NodeAgent(harness.Daemon):
         super().__init__(
             "lockstep-agent",
             ["--data", folder / "agent", "--recorders", folder / "recorders", "--metrics", "127.0.0.1:0", "--export",
-             f"file:{folder}/export", "--root", folder / "root", "--gpus", "nvidia", "--nvml-library", STANDIN,
+             f"file:{folder}/export", "--root", folder / "root", "--gpus", "nvidia", "--nvml-library", library,
              "--cpu-budget", "100", *options],
             folder / "agent.log",
             {"LOCKSTEP_NVML_STANDIN": str(self.script), **(environment or {})},
@@ -223,7 +223,9 @@ def test_a_root_agent_goes_on_as_its_user_with_few_capabilities(node_agent, tmp_
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == 0 and folder != pathlib.Path("/"):
             os.chmod(folder, folder.stat().st_mode | 0o055)
-    agent = node_agent("--user", "nobody", "--export", "")
+    # Where everybody may read: the tree may be in a folder of root's own.
+    library = pathlib.Path(shutil.copy(STANDIN, tmp_path))
+    agent = node_agent("--user", "nobody", "--export", "", library=library)
     status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{agent.pid}/status").read_text().splitlines() if ":\t" in line)
     assert set(status["Uid"].split()) == {"65534"}
     kept = int(status["CapEff"], 16)

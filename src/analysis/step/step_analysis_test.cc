@@ -168,6 +168,38 @@ TEST(StepAnalysis, FollowsMessagesThroughAPipeline) {
   EXPECT_GT(analysis.path_ns[0], ms(100));
 }
 
+// Two pipelines of two stages, the second with three times the work of the first: the first waits, by the shape.
+TEST(StepAnalysis, WhoWorksNoLongerThanItsEqualsInOtherPipelinesIsNoCulprit) {
+  for (const double longer_ms : {0.0, 20.0}) {
+    PlayedStep played(4);
+    auto both = [&](Rank first, Rank second, double work_ms) {
+      played.own(first, work_ms, Phase::kForward);
+      played.own(second, work_ms, Phase::kForward);
+    };
+    both(0_rank, 1_rank, 10);
+    played.message(CommId{0x31}, 0_rank, 2_rank, 1);
+    played.message(CommId{0x32}, 1_rank, 3_rank, 1);
+    both(2_rank, 3_rank, 30);
+    played.own(3_rank, longer_ms, Phase::kForward);
+    played.message(CommId{0x31}, 2_rank, 0_rank, 1);
+    played.message(CommId{0x32}, 3_rank, 1_rank, 1);
+    both(0_rank, 1_rank, 10);
+    played.end();
+    const JobInfo job = played.job();
+    const CommUse messages{.messages = 2};
+    const CommRoles roles = CommRoles::of(job, {{CommId{0x31}, messages}, {CommId{0x32}, messages}});
+    ASSERT_EQ(roles.find(CommId{0x31})->kind, CommKind::kPp);
+    const StepAnalysis analysis = analyze_step(job, 7_step, played.details, {}, roles, clocks_of(played));
+    if (longer_ms == 0) {
+      EXPECT_EQ(analysis.culprit.rank, kNoRank) << sentence_of(analysis);
+      EXPECT_TRUE(sentence_of(analysis).starts_with("Nobody works longer than its equals")) << sentence_of(analysis);
+    } else {
+      EXPECT_EQ(analysis.culprit.rank, 3_rank) << sentence_of(analysis);
+      EXPECT_LE(analysis.culprit.typical_ns, ms(20)) << "what it works longer, not what the shape makes others wait";
+    }
+  }
+}
+
 TEST(StepAnalysis, NeedsNoClocksToSayWhoCameLast) {
   PlayedStep played(4);
   played.clock_ns = {0, 3'000'000'000, -2'000'000'000, 500'000'000};
