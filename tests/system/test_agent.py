@@ -288,7 +288,7 @@ def exported(folder):
 
 def test_an_export_to_files_holds_the_same(start, server, recorders, replay, tmp_path):
     agent = start(harness.Agent, tmp_path / "agent", recorders, export=tmp_path / "export")
-    finish(replay(speed=4))
+    finish(replay(speed=2))  # an agent gives way on a busy machine: faster, and records are lost there, as they should
     harness.eventually(lambda: not files(recorders) and delivered(agent), DELIVERED_S, "everything is written")
     assert agent.stop() == 0
     steps, _ = exported(tmp_path / "export")
