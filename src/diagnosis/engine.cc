@@ -51,7 +51,7 @@ void join_in_the_fabric(std::vector<Finding>& findings) {
 
 // Healthy is a claim like any other: against what. A whole job that was never fast has nothing here to be compared with,
 // so what would show it is said.
-std::string compared_with(const JobWindow& window, const std::vector<StepNumber>& steps, double step_ns) {
+std::string compared_with(const JobWindow& window, const std::vector<StepNumber>& steps) {
   constexpr double kMostly = 0.5;  // of a step
   constexpr size_t kStepsMin = 20;
   std::string text;
@@ -62,16 +62,18 @@ std::string compared_with(const JobWindow& window, const std::vector<StepNumber>
                        ? "; one rank alone, so only its own past is compared"
                        : "; no communicator is reported, so a network slow for all would not be seen");
   std::vector<double> shares, rates;
-  for (StepNumber number : steps) {
-    for (const auto& [rank, row] : *window.step(number)) {
-      if (step_ns > 0) shares.push_back(static_cast<double>(row.summary.comm_ns) / step_ns);
-      for (const FlowStep& flow : row.summary.flows)
-        if (flow.send && flow.wire_ns > 0 && flow.bytes > 0)
-          rates.push_back(static_cast<double>(flow.bytes) / static_cast<double>(flow.wire_ns));
-    }
+  for (size_t i = known - std::min(known, steps.size()); i < known; ++i) {
+    const StepFacts& step = window.facts()[i];
+    if (step.duration_ns > 0) shares.push_back(step.comm_ns / step.duration_ns);
   }
   const double share = median(std::move(shares));
   if (share < kMostly) return text;
+  for (StepNumber number : steps) {
+    for (const auto& [rank, row] : *window.step(number))
+      for (const FlowStep& flow : row.summary.flows)
+        if (flow.send && flow.wire_ns > 0 && flow.bytes > 0)
+          rates.push_back(static_cast<double>(flow.bytes) / static_cast<double>(flow.wire_ns));
+  }
   text += format("; communication takes %s of a step", percent(share).c_str());
   if (!rates.empty()) text += format(" at %.2f GB/s a link", median(std::move(rates)));
   return text + ", on no rank more than on its like: whether the network could do better is not known";
@@ -484,7 +486,7 @@ std::string DiagnosisEngine::summary(std::string_view job_id) const {
   }
   double step_ns = median(durations);
   return format("Healthy: %zu ranks, step %s, slowest rank +%s%s.", rows.size(), human_duration(step_ns).c_str(),
-                percent(step_ns > 0 ? worst / step_ns : 0).c_str(), compared_with(window, steps, step_ns).c_str());
+                percent(step_ns > 0 ? worst / step_ns : 0).c_str(), compared_with(window, steps).c_str());
 }
 
 std::vector<Verdict> DiagnosisEngine::take_changed() {

@@ -70,20 +70,19 @@ double coverage_of(const JobWindow& window, size_t ranks) {
 }
 
 std::vector<Rank> victims_of(const JobWindow& window, const std::vector<Rank>& culprits) {
+  const std::unordered_set<Rank> guilty(culprits.begin(), culprits.end());
+  std::vector<Rank> victims;
   // Whom groups join with a culprit, directly or through others, waits for it. Where no group is known, all do.
   if (window.comms().empty()) {
-    std::vector<Rank> others;
     for (const auto& [rank, identity] : window.ranks())
-      if (std::find(culprits.begin(), culprits.end(), rank) == culprits.end()) others.push_back(rank);
-    return others;
+      if (!guilty.contains(rank)) victims.push_back(rank);
+    return victims;
   }
   const std::unordered_map<Rank, Rank>& parts = window.parts();
   std::unordered_set<Rank> hit;
   for (Rank rank : culprits) {
     if (auto part = parts.find(rank); part != parts.end()) hit.insert(part->second);
   }
-  const std::unordered_set<Rank> guilty(culprits.begin(), culprits.end());
-  std::vector<Rank> victims;
   for (const auto& [rank, part] : parts) {
     if (hit.contains(part) && !guilty.contains(rank)) victims.push_back(rank);
   }

@@ -244,10 +244,10 @@ const StepLateness& lateness(const JobWindow& window, const StepFrame& frame) {
   return *frame.lateness;
 }
 
-Latest latest_of(const StepLateness& step) {
+Latest largest_of(const std::vector<float>& ns_by_slot) {
   Latest latest;
-  for (size_t slot = 0; slot < step.late_ns.size(); ++slot) {
-    const auto ns = static_cast<double>(step.late_ns[slot]);
+  for (size_t slot = 0; slot < ns_by_slot.size(); ++slot) {
+    const auto ns = static_cast<double>(ns_by_slot[slot]);
     if (ns > latest.ns) {
       latest = {slot, ns, latest.ns};
     } else if (ns > latest.next_ns) {

@@ -36,7 +36,10 @@ struct Latest {
   double ns = 0;
   double next_ns = 0;
 };
-Latest latest_of(const StepLateness& step);
+Latest largest_of(const std::vector<float>& ns_by_slot);  // NaN: not known
+inline Latest latest_of(const StepLateness& step) {
+  return largest_of(step.late_ns);
+}
 // The same for few ranks: by rank. Empty where the step says nothing.
 std::map<Rank, double> lateness(const JobWindow& window, const RankRows& rows);
 

@@ -13,7 +13,7 @@ import sys
 import time
 
 from hook import hook_environment
-from programs import Job, fresh, on_cores, ready_machine, start_agent
+from programs import Job, fresh, on_cores, restart_mps, run_all, start_agent
 
 HERE = pathlib.Path(__file__).resolve().parent
 WORLD = 8
@@ -89,6 +89,7 @@ class Fault:
 
 def run_case(name, out):
     case = CASES[name]
+    restart_mps()
     folder = fresh(out / name)
     cores = sorted(os.sched_getaffinity(0))
     own = [cores[2 * rank : 2 * rank + 2] for rank in range(WORLD)] if len(cores) >= 2 * WORLD else None
@@ -124,9 +125,7 @@ def run_case(name, out):
 
 
 def main(out, arguments):
-    with ready_machine():
-        for name in arguments or CASES:
-            run_case(name, out)
+    run_all(arguments, CASES, lambda name: run_case(name, out))
 
 
 if __name__ == "__main__":

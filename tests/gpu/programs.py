@@ -59,6 +59,16 @@ def ready_machine():
         stop_mps()
 
 
+def run_all(names, cases, run_case):
+    """Those of these cases, all without names, one after the other."""
+    unknown = [name for name in names if name not in cases]
+    if unknown:
+        raise SystemExit(f"no such case: {' '.join(unknown)}; there are {' '.join(cases)}")
+    with ready_machine():
+        for name in names or cases:
+            run_case(name)
+
+
 def fresh(folder):
     """An empty folder: what an earlier run left would be taken for this one's."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -32,7 +32,7 @@ import outside
 import overhead
 import plugins
 import ras
-from programs import Job, fresh, ready_machine, start_agent
+from programs import Job, fresh, run_all, start_agent
 
 # name: job, case, rank whose sockets are slow (or None), whether it ends by itself
 CASES = {
@@ -95,12 +95,7 @@ def run_case(name, out):
 
 
 def record(out, names):
-    unknown = [name for name in names if name not in CASES]
-    if unknown:
-        raise SystemExit(f"no such case: {' '.join(unknown)}; there are {' '.join(CASES)}")
-    with ready_machine():
-        for name in names or CASES:
-            run_case(name, out)
+    run_all(names, CASES, lambda name: run_case(name, out))
 
 
 COMMANDS = {"flight": flight.main, "full-node": full_node.main, "hook": hook.main, "node": node.run, "outside": outside.main, "overhead": overhead.main, "live": live.main, "ras": ras.main, "masks": masks.main, "chain": plugins.chain, "graph": plugins.graph}

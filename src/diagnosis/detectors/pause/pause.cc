@@ -1,6 +1,7 @@
 #include "diagnosis/detectors/pause/pause.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -60,10 +61,29 @@ struct PauseFacts {
   std::vector<int64_t> longest_ns;    // of each rank the longest transfer that it sent; sorted
   std::vector<uint32_t> slots;        // by rank, of those whose longest may be one that stood still
   bool aside = false;                 // a rank told of a checkpoint or an evaluation
+  Latest quietest;                    // quietest_of
   const StepFrame* before = nullptr;  // the step before, with so many rows, and
   size_t before_rows = 0;
   int64_t hole_ns = 0;  // the longest time between it and this one on a rank
 };
+
+// The process that made no call for longest while it had operations in flight: how much longer than any other.
+// Whoever waits for a process that stands still is quiet too, but begins later. Ranks that have nobody of their role to
+// compare with are left out: a stage of a pipeline may wait long by its place.
+Latest quietest_of(const JobWindow& window, const StepFrame& frame) {
+  constexpr size_t kPeersMin = 3;
+  const std::vector<uint32_t>& role = lateness(window, frame).role;
+  std::vector<float> quiet_ns(frame.rows.size(), std::numeric_limits<float>::quiet_NaN());
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot)
+    if (frame.knows(slot)) quiet_ns[slot] = static_cast<float>(frame.rows[slot].summary.quiet_ns);
+  const Latest most = largest_of(quiet_ns);
+  if (most.ns <= 0) return {};
+  size_t peers = 0;
+  const bool detailed = !frame.rows[most.slot].summary.flows.empty();
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot)
+    peers += frame.knows(slot) && role[slot] == role[most.slot] && !frame.rows[slot].summary.flows.empty() == detailed;
+  return peers >= kPeersMin ? Latest{most.slot, most.ns - most.next_ns, most.next_ns} : Latest{};
+}
 
 PauseFacts facts_of(const JobWindow& window, const StepFrame& frame) {
   PauseFacts facts;
@@ -86,6 +106,7 @@ PauseFacts facts_of(const JobWindow& window, const StepFrame& frame) {
   }
   std::sort(facts.longest_ns.begin(), facts.longest_ns.end());
   facts.duration_ns = median(std::move(durations));
+  facts.quietest = quietest_of(window, frame);
   facts.before = window.frame(frame.number - 1);
   if (facts.before == nullptr) return facts;
   facts.before_rows = facts.before->known.size() + facts.before->unknown.size();
@@ -151,34 +172,6 @@ bool set_aside(const JobWindow& window, StepNumber number, double event_ns) {
   return false;
 }
 
-// The process that made no call for longest while it had operations in flight, and how much longer than any other.
-// Whoever waits for a process that stands still is quiet too, but begins later. Ranks that have nobody of their role to
-// compare with are left out: a stage of a pipeline may wait long by its place.
-Latest quietest_of(const JobWindow& window, const StepFrame& frame) {
-  constexpr size_t kPeersMin = 3;
-  const std::vector<uint32_t>& role = lateness(window, frame).role;
-  size_t most = 0, known = 0;
-  double longest = 0, next = 0;
-  for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
-    if (!frame.knows(slot)) continue;
-    ++known;
-    const auto ns = static_cast<double>(frame.rows[slot].summary.quiet_ns);
-    if (ns > longest) {
-      next = longest;
-      longest = ns;
-      most = slot;
-    } else {
-      next = std::max(next, ns);
-    }
-  }
-  if (known == 0 || longest <= next) return {};
-  size_t peers = 0;
-  const bool detailed = !frame.rows[most].summary.flows.empty();
-  for (size_t slot = 0; slot < frame.rows.size(); ++slot)
-    peers += frame.knows(slot) && role[slot] == role[most] && !frame.rows[slot].summary.flows.empty() == detailed;
-  return peers >= kPeersMin ? Latest{most, longest - next, next} : Latest{};
-}
-
 // Drops the steps that belong to a stretch of kStretchSteps or more neighbours.
 void drop_stretches(std::vector<StepNumber>& steps) {
   std::vector<StepNumber> kept;
@@ -237,7 +230,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
       late_in[number][latest] = late.ns;
       continue;
     }
-    const Latest silent = quietest_of(window, *window.frame(number));
+    const Latest& silent = facts_in(window, *window.frame(number)).quietest;
     if (silent.ns >= event_ns && !has_verdict(window.rank_of(silent.slot), number)) {
       Part& part = parts[window.rank_of(silent.slot)];
       part.quiet.push_back(number);

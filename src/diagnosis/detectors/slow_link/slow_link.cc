@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -35,10 +36,12 @@ struct Flow {
   Rank from = kNoRank;
   Rank to = kNoRank;
   CommId comm_id;
-  std::vector<double> rate;  // bytes per ns, per step
-  std::vector<double> wire;  // ns per step
-  std::vector<bool> stood;   // in that step it was one transfer that took the time: a pause, not a slow link
-  double bytes = 0;          // per step
+  std::vector<StepNumber> step;  // in which it moved anything, and in each of them:
+  std::vector<double> bytes_in;  // bytes
+  std::vector<double> rate;      // bytes per ns
+  std::vector<double> wire;      // ns
+  std::vector<bool> stood;       // it was one transfer that took the time: a pause, not a slow link
+  double bytes = 0;              // per step
   double typical_rate = 0;
   double typical_wire = 0;
 };
@@ -244,7 +247,50 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
   return findings;
 }
 
-std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<StepNumber>& steps);
+// What each sender moved to each receiver in these steps, step by step.
+std::vector<Flow> measure_flows(const JobWindow& window, const std::vector<StepNumber>& steps) {
+  std::map<std::tuple<Rank, int32_t, CommId>, Flow> by_key;  // sender, receiver's rank in the communicator
+  for (StepNumber number : steps) {
+    for (const auto& [rank, row] : *window.step(number)) {
+      for (const FlowStep& step : row.summary.flows) {
+        if (!step.send || step.bytes <= 0 || step.wire_ns <= 0) continue;
+        Flow& flow = by_key[{rank, step.peer, step.comm_id}];
+        flow.from = rank;
+        flow.to = window.world_rank(step.comm_id, step.peer);
+        flow.comm_id = step.comm_id;
+        flow.step.push_back(number);
+        flow.bytes_in.push_back(static_cast<double>(step.bytes));
+        flow.rate.push_back(static_cast<double>(step.bytes) / static_cast<double>(step.wire_ns));
+        flow.wire.push_back(static_cast<double>(step.wire_ns));
+        flow.stood.push_back(step.transfers >= kTransfersMin && 2 * step.wire_longest_ns >= step.wire_ns);
+      }
+    }
+  }
+  std::vector<Flow> flows;
+  for (auto& [key, flow] : by_key) flows.push_back(std::move(flow));
+  return flows;
+}
+
+// Of the same from that step on, with what is typical there. Flows of too few steps are left out.
+std::vector<Flow> flows_since(const std::vector<Flow>& measured, StepNumber from) {
+  std::vector<Flow> flows;
+  for (const Flow& all : measured) {
+    const auto before = std::lower_bound(all.step.begin(), all.step.end(), from) - all.step.begin();
+    if (all.step.size() - static_cast<size_t>(before) < kStepsSuspect) continue;
+    Flow& flow = flows.emplace_back(Flow{.from = all.from, .to = all.to, .comm_id = all.comm_id});
+    flow.rate.assign(all.rate.begin() + before, all.rate.end());
+    flow.wire.assign(all.wire.begin() + before, all.wire.end());
+    flow.stood.assign(all.stood.begin() + before, all.stood.end());
+    flow.bytes =
+        std::accumulate(all.bytes_in.begin() + before, all.bytes_in.end(), 0.0) / static_cast<double>(flow.rate.size());
+    flow.typical_rate = median(flow.rate);
+    flow.typical_wire = median(flow.wire);
+  }
+  return flows;
+}
+
+std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
+                                     const std::vector<Flow>& measured);
 
 }  // namespace
 
@@ -257,8 +303,13 @@ std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<
   if (all.size() < kStepsSuspect) return {};
   // What has just begun shows in the newest steps alone.
   std::vector<Finding> findings;
+  const std::vector<StepNumber> with_flows = last_steps_with_flows(window, all, kWindow);
+  const std::vector<Flow> measured = measure_flows(window, with_flows);
   for (size_t count : {kWindow, kStepsSure, kStepsSuspect}) {
-    if (findings.empty()) findings = find_slow_flows(window, last_steps_with_flows(window, all, count));
+    const size_t looked_at = std::min(count, with_flows.size());
+    if (findings.empty() && looked_at >= kStepsSuspect)
+      findings = find_slow_flows(window, {with_flows.end() - static_cast<std::ptrdiff_t>(looked_at), with_flows.end()},
+                                 measured);
   }
   if (!findings.empty() || all.size() < kGroupStepsMin) return findings;
   std::set<Rank> late;
@@ -269,41 +320,20 @@ std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<
 
 namespace {
 
-std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<StepNumber>& steps) {
-  std::map<std::tuple<Rank, int32_t, CommId>, Flow> by_key;  // sender, receiver's rank in the communicator
-  std::vector<double> durations, own_times;
+std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
+                                     const std::vector<Flow>& measured) {
+  std::vector<double> durations;
   size_t ranks_seen = 0;
   for (StepNumber number : steps) {
     const auto& rows = *window.step(number);
     ranks_seen = std::max(ranks_seen, rows.size());
     std::vector<double> of_ranks;
-    for (const auto& [rank, row] : rows) {
-      of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
-      for (const FlowStep& step : row.summary.flows) {
-        if (!step.send || step.bytes <= 0 || step.wire_ns <= 0) continue;
-        Flow& flow = by_key[{rank, step.peer, step.comm_id}];
-        flow.from = rank;
-        flow.to = window.world_rank(step.comm_id, step.peer);
-        flow.comm_id = step.comm_id;
-        flow.rate.push_back(static_cast<double>(step.bytes) / static_cast<double>(step.wire_ns));
-        flow.wire.push_back(static_cast<double>(step.wire_ns));
-        flow.stood.push_back(step.transfers >= kTransfersMin && 2 * step.wire_longest_ns >= step.wire_ns);
-        flow.bytes += static_cast<double>(step.bytes);
-      }
-    }
+    for (const auto& [rank, row] : rows) of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
     durations.push_back(median(of_ranks));
   }
   double step_ns = median(durations);
   if (step_ns <= 0) return {};
-
-  std::vector<Flow> flows;
-  for (auto& [key, flow] : by_key) {
-    if (flow.rate.size() < kStepsSuspect) continue;
-    flow.bytes /= static_cast<double>(flow.rate.size());
-    flow.typical_rate = median(flow.rate);
-    flow.typical_wire = median(flow.wire);
-    flows.push_back(flow);
-  }
+  const std::vector<Flow> flows = flows_since(measured, steps.front());
 
   struct Slow {
     Flow flow;
