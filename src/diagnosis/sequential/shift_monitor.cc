@@ -14,7 +14,9 @@ constexpr float kLevelClip = 2;
 constexpr float kLevelVariance = 1.2f;  // of a level made of so many values, times their number, in squared scales
 constexpr double kDifferenceClip = 3;
 constexpr double kClippedMean = 0.995;  // E min(Z^2, 9) of a normal Z
-// The densities of shifts of fixed size are a quarter of the size wide: they overlap.
+// Shifts of fixed size: each so many times the one before, from the least to a hundred times that, and a quarter of the
+// size wide, so that they overlap.
+constexpr float kSizeStep = 2.5f;
 constexpr float kSizeWidth = 4;
 // Excesses beyond so many scales tell how heavy the shoulders are; those beyond kTailFrom are the tail.
 constexpr double kExcessFrom = 2;
@@ -87,6 +89,8 @@ struct ShiftMonitor::StepModel {
   int freedom = 0;         // of the body
   float t_scale = 1;       // of the body's density, in units of the scale
   float tail_density = 0;  // at kTailFrom scales
+  float allowance = 0;     // for all but the one that stands out most
+  size_t foremost = 0;
 };
 
 // Beyond kTailFrom scales: a power law of index one, heavier than that of any noise that has a mean, since few values do
@@ -164,6 +168,15 @@ ShiftMonitor::StepModel ShiftMonitor::model_of(std::span<const float> values) {
   }
   const float floor = static_cast<float>(options_.least_shift / 16);
   model.scale = std::max(floor, static_cast<float>(now.scale));
+  if (options_.shadow > 0) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (std::isnan(values[i]) || mean_ratio(streams_[i]) <= kOutsideRatio) continue;
+      const auto allowance = static_cast<float>(options_.shadow) * (values[i] - streams_[i].level_before);
+      if (allowance <= model.allowance) continue;
+      model.allowance = allowance;
+      model.foremost = i;
+    }
+  }
   // What this step alone says, as far as it is sure.
   scratch_.clear();
   for (size_t i = 0; i < values.size(); ++i) {
@@ -271,9 +284,11 @@ void ShiftMonitor::update(int64_t step, std::span<const float> values, const Ste
   const float lasting_max = static_cast<float>(options_.lasting_max);
   const float least = static_cast<float>(options_.least_shift);
   for (size_t i = 0; i < values.size(); ++i) {
-    const float x = values[i];
+    float x = values[i];
     if (std::isnan(x)) continue;
     Stream& stream = streams_[i];
+    const bool in_shadow = model.allowance > 0 && model.foremost != i && stream.values > 0;
+    if (in_shadow) x = x > stream.level + model.allowance ? x - model.allowance : std::min(x, stream.level);
     if (stream.values == 0) {
       begin(stream, x);
     } else if (model.known) {
@@ -295,14 +310,14 @@ void ShiftMonitor::update(int64_t step, std::span<const float> values, const Ste
       const float before = (1 - r) * stream.level_before;
       const float smallest = std::max(0.5f * sigma, (1 - r) * least);
       float size = smallest, likelihoods = 0;
-      for (int k = 0; k < kSizes; ++k, size *= 2) {
+      for (int k = 0; k < kSizes; ++k, size *= kSizeStep) {
         // Large ones are wide, so that they are found whatever they are between two sizes.
         const float likelihood = against(before + size, std::max(1.0f, size / (kSizeWidth * sigma)));
         grow(k, likelihood);
         likelihoods += likelihood;
       }
       const float learned =
-          std::max(smallest, ((1 - r) * stream.run_excess + smallest) / (static_cast<float>(stream.run_values) + 1));
+          std::max(smallest, (1 - r) * stream.run_excess / static_cast<float>(std::max(1, stream.run_values)));
       const float likelihood = against(before + learned, 1);
       grow(kLearned, likelihood);
       likelihoods += likelihood;
@@ -325,7 +340,7 @@ void ShiftMonitor::update(int64_t step, std::span<const float> values, const Ste
         ++stream.run_values;
         stream.run_excess += x - stream.level_before;
       }
-      if (!held) {
+      if (!held && !in_shadow) {
         const float clip = kLevelClip * sigma * widening / std::sqrt(1 - r * r);
         stream.level += std::clamp(x - stream.level, -clip, clip) / (stream.values + 1);
         stream.values = std::min<float>(stream.values + 1, kMemorySteps);
@@ -333,7 +348,7 @@ void ShiftMonitor::update(int64_t step, std::span<const float> values, const Ste
       if (stream.run_values == 0) stream.level_before = stream.level;
     }
     stream.last_but_one = stream.last;
-    stream.last = x;
+    stream.last = values[i];
     ++stream.seen;
   }
 }

@@ -62,6 +62,10 @@ class ShiftMonitor {
     // Healthy streams may differ for good, by at most this. One that is above, though it always was, is told all the
     // same.
     double lasting_max = 0.05;
+    // Up to this share of a shift may show in others, up or down: who waits for a slow one is measured as other than it
+    // is. While one stands out the others get that much allowance, and their levels do not learn. 0: streams do not
+    // touch each other.
+    double shadow = 0;
   };
   struct Noise {
     double correlation = 0;  // from step to step
@@ -97,7 +101,7 @@ class ShiftMonitor {
   void forget(size_t stream);
 
  private:
-  static constexpr int kSizes = 6;           // fixed shift sizes, each twice the one before
+  static constexpr int kSizes = 6;           // fixed shift sizes
   static constexpr int kLearned = kSizes;    // the size learned since it began
   static constexpr int kLevel = kSizes + 1;  // above lasting_max
   static constexpr int kHypotheses = kSizes + 2;

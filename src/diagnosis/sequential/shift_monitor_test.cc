@@ -234,6 +234,30 @@ TEST(ShiftMonitor, SaysNothingBeforeItKnowsTheNoise) {
   EXPECT_LT(constant.evidence_nats(1), 10) << "a fifth of the least shift";
 }
 
+TEST(ShiftMonitor, WhoOnlyStandsInTheShadowOfAnotherIsNotTold) {
+  for (double shadow : {0.0, 0.25}) {
+    Job job(normal_noise(), 32, 13);
+    job.monitor = ShiftMonitor({.shadow = shadow});
+    job.monitor.hold_at(job.sure);
+    job.play(50);
+    for (int i = 0; i < 30; ++i) {
+      job.source.draw(job.values);
+      job.values[3] += 0.4f;   // slow,
+      job.values[4] += 0.04f;  // waits for it and is measured as slow,
+      job.values[5] -= 0.04f;  // or as quick,
+      job.values[6] += 0.3f;   // or is slow itself
+      job.monitor.add_step(job.step++, job.values);
+    }
+    EXPECT_GE(job.monitor.evidence_nats(3), job.sure);
+    EXPECT_GE(job.monitor.evidence_nats(6), job.sure);
+    EXPECT_EQ(job.monitor.evidence_nats(4) >= job.sure, shadow == 0);
+    if (shadow == 0) continue;
+    EXPECT_NEAR(job.monitor.baseline(5), 0, 0.005);
+    job.play(30);  // over: who was measured as quick is what it was
+    EXPECT_EQ(job.told(), 0u);
+  }
+}
+
 TEST(ShiftMonitor, FindsOneOfEightThousand) {
   Job job(normal_noise(), 8192, 12);
   job.play(20);
