@@ -46,6 +46,7 @@ MAY_USE = {
     "bench/metrics": ["wire", "net"],
     "bench/node": ["sources"],
     "bench/plugin": ["plugin", "recorder", "sim", "net"],
+    "bench/sequential": ["diagnosis"],
     "bench/steps": ["store"],
     "bench/traces": ["ingest", "store", "wire"],
     "tests/faults": ["bus", "store"],
