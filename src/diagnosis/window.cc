@@ -179,6 +179,7 @@ void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
     // Unless this rank says so for the first time again and again: then the job has jumped (a resume), and all follow.
     if (++far_rows_ < kFarRowsMax) return;
     steps_.clear();
+    own_time_through_ = kNoStep;
     std::fill(newest_of_slot_.begin(), newest_of_slot_.end(), kNoStep);
     reporting_ = 0;
     typical_newest_ = kNoStep;
@@ -314,6 +315,35 @@ void JobWindow::remember(int64_t attempt) {
     facts_.push_back(facts);
     if (facts_.size() > kFactsMax) facts_.pop_front();
   }
+}
+
+double JobWindow::nats_for(double alarms_per_hour) const {
+  const double step_s = own_time_steps_ns_.empty() ? 1 : median(own_time_steps_ns_) / 1e9;
+  return threshold_nats(alarms_per_hour, static_cast<double>(slots()), 3600 / std::max(1e-3, step_s));
+}
+
+const ShiftMonitor& JobWindow::own_time() const {
+  constexpr size_t kDurations = 16;
+  std::vector<float> shares;
+  for (StepNumber number : complete_steps()) {
+    if (number <= own_time_through_) continue;
+    own_time_through_ = number;
+    const StepLateness& late = lateness(*this, steps_.at(number));
+    if (late.duration_ns <= 0) continue;
+    if (own_time_steps_ns_.size() < kDurations) {
+      own_time_steps_ns_.push_back(late.duration_ns);
+    } else {
+      own_time_steps_ns_[static_cast<size_t>(number.value()) % kDurations] = late.duration_ns;
+    }
+    // A step that somebody made long must not make him look quicker.
+    const double step_ns = median(own_time_steps_ns_);
+    shares.resize(late.late_ns.size());
+    for (size_t slot = 0; slot < shares.size(); ++slot)
+      shares[slot] = static_cast<float>(static_cast<double>(late.late_ns[slot]) / step_ns);
+    own_time_.hold_at(sure_nats());
+    own_time_.add_step(number.value(), shares);
+  }
+  return own_time_;
 }
 
 Rank JobWindow::world_rank(CommId comm_id, int32_t rank_in_comm) const {

@@ -22,6 +22,7 @@
 
 #include "base/most_reported.h"
 #include "base/sparse_rows.h"
+#include "diagnosis/sequential/shift_monitor.h"
 #include "model/events.h"
 #include "model/step.h"
 #include "store/step_follower.h"
@@ -207,6 +208,13 @@ class JobWindow {
   const std::deque<StepFacts>& facts() const { return facts_; }
   void set_facts(std::deque<StepFacts> facts) { facts_ = std::move(facts); }  // of attempts before
 
+  // How much more own time a rank has than its peers, as a share of a step, judged over all complete steps that were:
+  // by slot (roles.h says who is a peer).
+  const ShiftMonitor& own_time() const;
+  // The evidence from which on a rank is suspected, and named, at the rates that are promised.
+  double suspect_nats() const { return nats_for(kSuspectedPerJobHour); }
+  double sure_nats() const { return nats_for(kConfirmedPerJobHour); }
+
   // Ranks have a slot each, from 0, in the order in which they were first heard of.
   size_t slots() const { return rank_of_slot_.size(); }
   Rank rank_of(size_t slot) const { return rank_of_slot_[slot]; }
@@ -236,6 +244,10 @@ class JobWindow {
   int far_rows_ = 0;
   std::deque<StepFacts> facts_;
   StepNumber remembered_ = kNoStep;  // newest step in facts_ of this window
+  mutable ShiftMonitor own_time_{{.shadow = 0.1}};
+  mutable StepNumber own_time_through_ = kNoStep;  // the newest step that it has seen
+  mutable std::vector<double> own_time_steps_ns_;  // durations of the last of these
+  double nats_for(double alarms_per_hour) const;
   void join(CommMembers& members, int32_t rank_in_comm, Rank rank);
   std::map<CommId, CommMembers> comms_;
   mutable std::unordered_map<Rank, Rank> parts_;

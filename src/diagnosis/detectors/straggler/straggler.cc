@@ -73,6 +73,10 @@ constexpr double kOwnFaultPart = 0.8;
 // So many late ranks are asked whether they are; a slowness that has just begun is told of so few.
 constexpr size_t kAskedMax = 64;
 constexpr size_t kFreshMax = 3;
+// Evidence tells from how small a difference on; who is this little later than its peers is nobody's concern.
+constexpr double kLeastShare = ShiftMonitor::Options{}.least_shift;
+// Steps that explain what evidence has found.
+constexpr size_t kStretch = 40;
 
 // The last steps, ranks by slot.
 struct LastSteps {
@@ -292,7 +296,63 @@ struct Late {
   bool goes_on = false;
   bool clear = false;  // not for long yet, but beyond doubt
   bool plain = false;  // large, and nobody else was late before
+  // What evidence says of it, where it says anything.
+  bool evident = false;
+  bool by_evidence_alone = false;
+  bool sure = false;
+  ShiftEstimate shift;  // in shares of a step
+  StepNumber begin() const { return StepNumber(evident && !shift.lasting ? shift.begin_step : -1); }
 };
+
+// Complete steps from `begin` on, at most the last kStretch of them.
+std::vector<StepNumber> stretch_since(const JobWindow& window, StepNumber begin) {
+  std::vector<StepNumber> steps = window.complete_steps();
+  auto from = std::lower_bound(steps.begin(), steps.end(), begin);
+  if (from == steps.end()) --from;
+  from = std::max(from, steps.end() - static_cast<std::ptrdiff_t>(std::min(kStretch, steps.size())));
+  return {from, steps.end()};
+}
+
+// How late a rank typically was in these steps; NaN: not known.
+double typical_late(const JobWindow& window, const std::vector<StepNumber>& steps, size_t slot) {
+  std::vector<double> values;
+  for (StepNumber number : steps) {
+    const std::vector<float>& late = lateness(window, *window.frame(number)).late_ns;
+    if (slot < late.size() && !std::isnan(late[slot])) values.push_back(static_cast<double>(late[slot]));
+  }
+  return values.empty() ? std::nan("") : median(std::move(values));
+}
+
+// Who has become slower than it was, or is slower than healthy ranks differ, by more than chance explains.
+void add_evident(const JobWindow& window, double step_ns, std::vector<Late>& late, std::vector<double>& typical) {
+  const ShiftMonitor& monitor = window.own_time();
+  const double suspect = window.suspect_nats(), sure = window.sure_nats();
+  for (size_t slot = 0; slot < std::min(typical.size(), monitor.streams()); ++slot) {
+    const double nats = monitor.evidence_nats(slot);
+    if (std::isnan(typical[slot]) || nats < suspect) continue;
+    Late found{.rank = window.rank_of(slot),
+               .slot = slot,
+               .goes_on = true,
+               .evident = true,
+               .by_evidence_alone = true,
+               .sure = nats >= sure,
+               .shift = monitor.estimate(slot)};
+    auto known = std::find_if(late.begin(), late.end(), [&](const Late& entry) { return entry.slot == slot; });
+    if (known != late.end()) {
+      known->evident = true;
+      known->sure = found.sure;
+      known->shift = found.shift;
+      continue;
+    }
+    const std::vector<StepNumber> stretch = stretch_since(window, found.begin());
+    found.ns = typical_late(window, stretch, slot);
+    found.hits = stretch.size();
+    // It has become slower than it was. It is late only if it is slower than the others, too.
+    if (!(found.ns >= kLeastShare * step_ns)) continue;
+    typical[slot] = found.ns;
+    late.push_back(found);
+  }
+}
 
 // Back to the first step of the unbroken stretch, as far as the window remembers.
 StepNumber since_step_of(const JobWindow& window, size_t slot, double typical, StepNumber newest) {
@@ -324,16 +384,19 @@ std::map<std::string, std::vector<Late>> late_hosts(const JobWindow& window, con
   for (auto host = hosts.begin(); host != hosts.end();) {
     std::vector<Late>& entries = host->second;
     const std::vector<Rank>& ranks = ranks_of[host->first];
-    const double worst =
-        std::max_element(entries.begin(), entries.end(), [](const Late& a, const Late& b) { return a.ns < b.ns; })->ns;
-    std::erase_if(entries, [&](const Late& entry) { return entry.ns < kHostPart * worst; });
+    const Late worst =
+        *std::max_element(entries.begin(), entries.end(), [](const Late& a, const Late& b) { return a.ns < b.ns; });
+    std::erase_if(entries, [&](const Late& entry) { return entry.ns < kHostPart * worst.ns; });
+    const StepNumber since = worst.begin();
+    const std::vector<StepNumber> stretch = stretch_since(window, since);
     for (Rank rank : ranks) {
       const int32_t slot = window.slot_of(rank);
       if (slot < 0 || victims.contains(static_cast<size_t>(slot)) ||
           std::any_of(entries.begin(), entries.end(), [&](const Late& one) { return one.rank == rank; }))
         continue;
-      const double ns = typical[static_cast<size_t>(slot)];
-      if (ns >= kHostPart * worst) entries.push_back({.rank = rank, .slot = static_cast<size_t>(slot), .ns = ns});
+      const double ns = since == kNoStep ? typical[static_cast<size_t>(slot)]
+                                         : typical_late(window, stretch, static_cast<size_t>(slot));
+      if (ns >= kHostPart * worst.ns) entries.push_back({.rank = rank, .slot = static_cast<size_t>(slot), .ns = ns});
     }
     const bool together =
         entries.size() >= 2 && static_cast<double>(entries.size()) >= kHostShare * static_cast<double>(ranks.size());
@@ -385,8 +448,9 @@ bool waits_more(const JobWindow& window, const std::vector<StepNumber>& steps, c
     }
   }
   if (!own_fault.empty() && median(std::move(own_fault)) >= kOwnFaultPart * entry.ns) return false;
+  // In most of the steps: where communication varies by more than that it tells nothing.
   return std::any_of(more.begin(), more.end(),
-                     [&](auto& kind) { return median(std::move(kind.second)) >= kWaitPart * entry.ns; });
+                     [&](auto& kind) { return quantile(std::move(kind.second), 0.25) >= kWaitPart * entry.ns; });
 }
 
 // The late ones have one place in their groups of some kind, and there is one in most of these groups: that place has
@@ -430,9 +494,28 @@ double saved_without(const std::vector<double>& typical, const std::vector<Late>
   return std::clamp(worst - std::max(0.0, next), 0.0, step_ns);
 }
 
+// What evidence alone has found is small. Behind others that are later it costs nothing, and may well be their doing.
+bool is_hidden(const std::vector<Late>& late, double saved, double step_ns) {
+  return saved < kHiddenShare * step_ns && std::all_of(late.begin(), late.end(), [&](const Late& entry) {
+           return entry.by_evidence_alone && entry.ns < kShareMin * step_ns;
+         });
+}
+
 std::string name_or_host(const JobWindow& window, const std::string& host, const std::vector<Rank>& ranks) {
   return host.empty() ? name_of(window, ranks.front())
                       : format("Host %s (ranks %s)", host.c_str(), human_ranks(ranks, 4).c_str());
+}
+
+void add_evidence_claim(const Late& late, size_t known, Finding& finding) {
+  finding.chain.push_back(claim(
+      ClaimKind::kExclusion, format("rank %d", late.rank.value()),
+      format("Not chance: it is %s of a step slower than %s, give or take %s. Among %zu healthy ranks as noisy as "
+             "these, chance shows as much less than once in %s hours.",
+             percent(late.shift.size).c_str(), late.shift.lasting ? "its peers, as ever" : "before",
+             percent(late.shift.error).c_str(), known,
+             with_thousands(std::llround(1 / (late.sure ? kConfirmedPerJobHour : kSuspectedPerJobHour))).c_str()),
+      100 * late.shift.size, "%", 0, 0, finding.since_step, finding.through_step,
+      rank_query(late.rank, finding.since_step, finding.through_step)));
 }
 
 Finding finding_of(const JobWindow& window, const std::string& host, std::vector<Late> late, double saved,
@@ -440,16 +523,17 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.rank < b.rank; });
   const Late& worst =
       *std::max_element(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.ns < b.ns; });
-  const std::vector<StepNumber>& steps = last.steps;
+  const bool settled = last.steps.back() >= window.first_step() + kSettleSteps;
+  const std::vector<StepNumber> steps = worst.begin() == kNoStep ? last.steps : stretch_since(window, worst.begin());
   Finding finding;
   finding.kind = emits<Emitter::kStraggler, VerdictKind::kSlow>;
   for (const Late& entry : late) finding.ranks.push_back(entry.rank);
   if (!host.empty()) finding.subject = "host " + host;
-  finding.sure = ((worst.lasting && worst.goes_on && worst.hits >= kStepsSure) || worst.clear) &&
-                 steps.back() >= window.first_step() + kSettleSteps;
-  finding.sure_with_signals = worst.plain && steps.back() >= window.first_step() + kSettleSteps;
+  finding.sure = settled && ((worst.lasting && worst.goes_on && worst.hits >= kStepsSure) || worst.clear || worst.sure);
+  finding.sure_with_signals = settled && (worst.plain || worst.evident);
   finding.through_step = steps.back();
-  finding.since_step = since_step_of(window, worst.slot, worst.ns, steps.back());
+  finding.since_step =
+      worst.begin() == kNoStep ? since_step_of(window, worst.slot, worst.ns, steps.back()) : worst.begin();
   finding.step_ns = static_cast<int64_t>(last.step_ns);
   finding.step_without_ns = static_cast<int64_t>(last.step_ns - saved);
   finding.lost_ns_per_step = static_cast<int64_t>(saved);
@@ -457,6 +541,7 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   finding.victims = victims_of(window, finding.ranks);
   add_wait_claims(window, worst.rank, steps, finding);
   explain_own_time(window, finding.ranks, steps, finding);
+  if (worst.by_evidence_alone) add_evidence_claim(worst, known, finding);
   add_network_exclusion(window, worst.rank, steps, finding);
   const std::string who = name_or_host(window, host, host.empty() ? std::vector<Rank>{worst.rank} : finding.ranks);
   finding.chain.push_back(
@@ -685,6 +770,8 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     }
     if (entry.ns > 0) late.push_back(entry);
   }
+  const size_t by_rule = late.size();
+  add_evident(window, last.step_ns, late, typical);
   // Late together, in the job or in a role: the work is shaped so.
   auto structural = [](size_t few, size_t all) {
     return few > 1 && static_cast<double>(few) >= kStructuralShare * static_cast<double>(all);
@@ -702,28 +789,40 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.ns > b.ns; });
   std::set<size_t> victims;
   for (size_t i = 0, asked = 0; i < late.size() && asked < kAskedMax; ++asked) {
-    if (waits_more(window, newest_steps, late[i])) {
+    const std::vector<StepNumber> since = late[i].begin() != kNoStep ? stretch_since(window, late[i].begin())
+                                          : late[i].lasting          ? last.steps
+                                                                     : newest_steps;
+    if (waits_more(window, since, late[i])) {
       victims.insert(late[i].slot);
       late.erase(late.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
       ++i;
     }
   }
-  if (late.empty()) return find_recurring(window, fresh_limit, explained);
-
   std::vector<Finding> findings;
+  if (by_rule == 0 || late.empty()) {
+    // Who comes and goes has gathered evidence, too, but no stretch of it tells what it costs.
+    findings = find_recurring(window, fresh_limit, explained);
+    for (const Finding& finding : findings)
+      std::erase_if(late, [&](const Late& entry) {
+        return std::find(finding.ranks.begin(), finding.ranks.end(), entry.rank) != finding.ranks.end();
+      });
+    if (late.empty()) return findings;
+  }
   std::map<std::string, std::vector<Late>> hosts = late_hosts(window, late, victims, typical);
   const auto elsewhere = std::count_if(
       late.begin(), late.end(), [&](const Late& entry) { return !hosts.contains(window.ranks().at(entry.rank).host); });
   for (auto& [host, together] : hosts) {
     std::vector<Late>& entries = together;
-    const bool lasting = std::any_of(entries.begin(), entries.end(), [](const Late& entry) { return entry.lasting; });
+    const bool lasting =
+        std::any_of(entries.begin(), entries.end(), [](const Late& entry) { return entry.lasting || entry.sure; });
     if (!lasting && elsewhere > static_cast<std::ptrdiff_t>(kFreshMax)) continue;
     std::erase_if(late, [&](const Late& entry) {
       return std::any_of(entries.begin(), entries.end(), [&](const Late& other) { return other.slot == entry.slot; });
     });
     const double saved = saved_without(typical, entries, last.step_ns);
-    findings.push_back(finding_of(window, host, std::move(entries), saved, last, known));
+    if (!is_hidden(entries, saved, last.step_ns))
+      findings.push_back(finding_of(window, host, std::move(entries), saved, last, known));
   }
   if (alike || structural(late.size(), known)) return findings;
   const StepLateness& newest = *last.late.back();
@@ -741,10 +840,11 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.ns > b.ns; });
   if (late.size() > kFindingsMax) late.resize(kFindingsMax);
   for (const Late& entry : late) {
-    if (!entry.lasting && !few) continue;
+    if (!entry.lasting && !entry.sure && !few) continue;
     if (has_more_work(window, entry.rank, last.steps)) continue;
     const double saved = saved_without(typical, {entry}, last.step_ns);
-    findings.push_back(finding_of(window, "", {entry}, saved, last, known));
+    if (!is_hidden({entry}, saved, last.step_ns))
+      findings.push_back(finding_of(window, "", {entry}, saved, last, known));
   }
   return findings;
 }

@@ -135,6 +135,54 @@ TEST(StragglerDetector, SaysNothingOfADifferenceTooSmallToMatter) {
   EXPECT_EQ(named(stragglers_of(job, slow({5}, 3))), std::vector<Rank>{});
 }
 
+// From step 40 on.
+StepPlan slower(size_t who, double more_ms) {
+  return [=](StepNumber number, std::vector<RankPlan>& ranks) { ranks[who].own_ms += number >= 40_step ? more_ms : 0; };
+}
+
+TEST(StragglerDetector, NamesWhoHasBecomeALittleSlowerByEvidence) {
+  MadeUpJob job(16);
+  job.noise = 0.008;
+  std::vector<Finding> findings = stragglers_of(job, slower(5, 3), 80);  // of some 120
+  ASSERT_EQ(named(findings), std::vector<Rank>{5_rank});
+  EXPECT_TRUE(findings[0].sure);
+  EXPECT_NEAR(static_cast<double>(findings[0].since_step.value()), 40, 4);
+  EXPECT_TRUE(has_claim(findings[0], ClaimKind::kExclusion, "of a step slower than before"));
+  EXPECT_TRUE(has_claim(findings[0], ClaimKind::kExclusion, "Among 16 healthy ranks"));
+  EXPECT_TRUE(has_claim(findings[0], ClaimKind::kExclusion, "once in 1,000 hours"));
+  EXPECT_NEAR(static_cast<double>(findings[0].lost_ns_per_step), 3e6, 1e6);
+}
+
+TEST(StragglerDetector, SuspectsSmallShiftsSoonerThanItIsSureOfThem) {
+  int64_t suspected = 0, sure = 0;
+  for (int64_t steps = 41; steps < 80 && sure == 0; ++steps) {
+    MadeUpJob job(16);
+    job.noise = 0.008;
+    std::vector<Finding> findings = stragglers_of(job, slower(5, 5), steps);
+    if (findings.empty()) continue;
+    EXPECT_EQ(named(findings), std::vector<Rank>{5_rank});
+    if (suspected == 0) suspected = steps;
+    if (findings[0].sure) sure = steps;
+  }
+  EXPECT_GE(suspected, 42);
+  EXPECT_LE(suspected, 52);
+  EXPECT_GT(sure, suspected);
+  EXPECT_LE(sure, 56);
+}
+
+TEST(StragglerDetector, SaysNothingOfASmallShiftBehindALargerOne) {
+  MadeUpJob job(16);
+  job.noise = 0.004;
+  std::vector<Finding> findings = stragglers_of(
+      job,
+      [](StepNumber number, std::vector<RankPlan>& ranks) {
+        ranks[9].own_ms += number >= 40_step ? 3 : 0;
+        ranks[5].own_ms += number >= 40_step ? 60 : 0;
+      },
+      80);
+  EXPECT_EQ(named(findings), std::vector<Rank>{5_rank});
+}
+
 TEST(StragglerDetector, SaysNothingWhenAThirdOfTheRanksAreSlowTogether) {
   MadeUpJob job(9);
   EXPECT_EQ(named(stragglers_of(job, slow({6, 7, 8}))), std::vector<Rank>{});
