@@ -26,7 +26,7 @@ def build():
     flags = ["-DLOCKSTEP_NODE_ONLY=ON", "-DLOCKSTEP_TESTS=OFF", "-DLOCKSTEP_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_BUILD_TYPE=Release"]
     subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, *flags], check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", BUILD, "-j", str(os.cpu_count())], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", BUILD / "slow_socket.so", HERE / "slow_socket.c", "-ldl"], check=True)
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", BUILD / "slow_socket.so", HERE / "slow_socket.c", "-ldl", "-pthread"], check=True)
     print(f"built in {time.monotonic() - began:.0f} s", flush=True)
 
 
@@ -155,10 +155,11 @@ class Job:
     """The ranks of one training job (train.py), each its own "host".
 
     plugin: path of the NCCL profiler plugin, or None. take_turns: steps in a block; before every block the ranks say "block" and wait
-    for go(). environment: more variables for every rank. command: what every rank runs instead of train.py."""
+    for go(). environment: more variables for every rank, rank_environment: for one, by rank. command: what every rank runs instead of
+    train.py."""
 
     def __init__(self, name, folder, job, case="healthy", steps=40, world=None, plugin=PLUGIN, from_step=None, slow_rank=None, cores=None,
-                 take_turns=0, layers=8, batch=64, destroy=False, environment=None, command=None):
+                 take_turns=0, layers=8, batch=64, destroy=False, environment=None, rank_environment=None, command=None):
         self.folder = folder
         (folder / "recorders").mkdir(parents=True, exist_ok=True)
         self.began_path = folder / "fault_began"
@@ -170,6 +171,7 @@ class Job:
                              NCCL_HOSTID=f"node{rank}", NCCL_SOCKET_IFNAME="lo", LOCKSTEP_HOST=f"node{rank}", LOCKSTEP_JOB_ID=name,
                              LOCKSTEP_RECORDER_DIR=str(folder / "recorders"), TORCH_NCCL_ASYNC_ERROR_HANDLING="0", TORCH_NCCL_ENABLE_MONITORING="0", NCCL_DEBUG="WARN")
             variables.update(environment or {})
+            variables.update((rank_environment or {}).get(rank, {}))
             if plugin:
                 variables["NCCL_PROFILER_PLUGIN"] = str(plugin)
             if rank == slow_rank:

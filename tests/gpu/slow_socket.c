@@ -1,14 +1,43 @@
 /* LD_PRELOAD: every TCP socket of the process sends at most SLOW_SOCKET_BYTES_PER_S, by the kernel's own pacing. A slow
- * link that a test can have without touching the machine. */
+ * link that a test can have without touching the machine. With SLOW_SOCKET_WHEN only while a file of that name exists. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
+#define FDS_MAX 4096
+#define UNLIMITED (~0u)
+
+static void pace(int fd, unsigned int rate) {
+  setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
+}
+
+static unsigned int slow_rate(void) {
+  const char* text = getenv("SLOW_SOCKET_BYTES_PER_S");
+  return text ? (unsigned int)strtoul(text, 0, 10) : 0;
+}
+
+static void* follow(void* path) {
+  int slow = 0;
+  for (;; usleep(100000)) {
+    int wanted = access((const char*)path, F_OK) == 0;
+    if (wanted == slow) continue;
+    slow = wanted;
+    for (int fd = 3; fd < FDS_MAX; ++fd) pace(fd, slow ? slow_rate() : UNLIMITED); /* what is no socket refuses it */
+  }
+  return 0;
+}
+
+__attribute__((constructor)) static void begin(void) {
+  pthread_t thread;
+  char* path = getenv("SLOW_SOCKET_WHEN");
+  if (path && slow_rate() > 0 && pthread_create(&thread, 0, follow, path) == 0) pthread_detach(thread);
+}
 
 static void slow_down(int fd) {
-  const char* text = getenv("SLOW_SOCKET_BYTES_PER_S");
-  unsigned int rate = text ? (unsigned int)strtoul(text, 0, 10) : 0;
-  if (fd >= 0 && rate > 0) setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
+  if (fd >= 0 && slow_rate() > 0 && !getenv("SLOW_SOCKET_WHEN")) pace(fd, slow_rate());
 }
 
 int socket(int domain, int type, int protocol) {
