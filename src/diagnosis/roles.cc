@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-// A place in a point-to-point group tells a role apart only where so many ranks have it.
-constexpr size_t kMembersMin = 4;
+// Ranks of one stage of a pipeline are equals; so many of them can be compared.
+constexpr size_t kMembersMin = 2;
 // Own time follows the work where the correlation is this good, among so many; among few it has to be better.
 constexpr double kFitMin = 0.6;
 constexpr size_t kFitMembersMin = 6;
@@ -156,13 +156,11 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
   result->role.assign(slots, 0);
   result->own_ns = own_times(frame);
   std::vector<Keys> keys(slots);
-  std::unordered_map<uint64_t, size_t> fine_count;
   std::vector<double> everyone, durations;
   for (size_t slot = 0; slot < slots; ++slot) {
     if (!frame.knows(slot)) continue;
     const RankStep& row = frame.rows[slot];
     keys[slot] = keys_of(row.summary, pipelines);
-    ++fine_count[keys[slot].fine];
     everyone.push_back(static_cast<double>(result->own_ns[slot]));
     durations.push_back(static_cast<double>(row.summary.duration_ns));
   }
@@ -174,7 +172,7 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
   std::vector<std::vector<uint32_t>> members;
   for (size_t slot = 0; slot < slots; ++slot) {
     if (!frame.knows(slot)) continue;
-    const uint64_t key = fine_count[keys[slot].fine] >= kMembersMin ? keys[slot].fine : keys[slot].coarse;
+    const uint64_t key = keys[slot].fine;
     auto [found, fresh] = number.try_emplace(key, static_cast<uint32_t>(members.size()));
     if (fresh) members.emplace_back();
     result->role[slot] = found->second;
@@ -194,6 +192,8 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
     left.clear();
     for (uint32_t slot : role)
       left.push_back(static_cast<double>(result->own_ns[slot]) - static_cast<double>(result->work_ns[slot]));
+    // A stage of its own has no equal: what other stages take says nothing of it (detectors/pipeline).
+    if (role.size() < kMembersMin && keys[role.front()].fine != keys[role.front()].coarse) continue;
     // With one member there is nobody of the role to compare with; all ranks together are the next best.
     const double reference = role.size() >= 2 ? lower_median_in_place(left) : of_all;
     for (uint32_t slot : role)

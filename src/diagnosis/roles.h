@@ -1,10 +1,10 @@
 // Who is whose peer: ranks that do the same operations in a step, so that their own times may be compared.
 //
 // Ranks of one role are in communicators of the same sizes with the same number of operations and (within about 20 %)
-// bytes of collectives; and in the same pipeline stage, where that leaves enough of them. Bytes of sends do not count:
-// they follow the routing and the length of sequences. Where peers tell different tokens, or exchange different bytes,
-// and their own times follow, that part of a rank's time is its work and not its lateness: packed sequences and routed
-// experts are no fault of a GPU.
+// bytes of collectives; and in the same pipeline stage. A rank that is a stage of its own has no peer, and its lateness
+// is not known. Bytes of sends do not count: they follow the routing and the length of sequences. Where peers tell
+// different tokens, or exchange different bytes, and their own times follow, that part of a rank's time is its work and
+// not its lateness: packed sequences and routed experts are no fault of a GPU.
 //
 // Thread rule: Confined (what is computed is kept in the frame).
 #pragma once

@@ -317,6 +317,16 @@ void JobWindow::remember(int64_t attempt) {
   }
 }
 
+double JobWindow::step_ns_before(StepNumber number) const {
+  constexpr size_t kFew = 3, kMany = 16;
+  std::vector<double> durations;
+  for (auto fact = facts_.rbegin(); fact != facts_.rend() && durations.size() < kMany; ++fact) {
+    if (fact->number < first_step_ + kWarmUpSteps) break;  // or of an attempt before
+    if (fact->number < number) durations.push_back(fact->duration_ns);
+  }
+  return durations.size() < kFew ? 0 : median(std::move(durations));
+}
+
 double JobWindow::nats_for(double alarms_per_hour) const {
   const double step_s = own_time_steps_ns_.empty() ? 1 : median(own_time_steps_ns_) / 1e9;
   return threshold_nats(alarms_per_hour, static_cast<double>(slots()), 3600 / std::max(1e-3, step_s));

@@ -206,6 +206,8 @@ class JobWindow {
   // Takes the facts of the steps that have become complete since; `facts` is in order of steps.
   void remember(int64_t attempt);
   const std::deque<StepFacts>& facts() const { return facts_; }
+  // What a step took before that one: the median of the last few; 0: too few are known.
+  double step_ns_before(StepNumber number) const;
   void set_facts(std::deque<StepFacts> facts) { facts_ = std::move(facts); }  // of attempts before
 
   // How much more own time a rank has than its peers, as a share of a step, judged over all complete steps that were:

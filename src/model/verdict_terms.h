@@ -23,6 +23,7 @@ namespace lockstep {
 // clang-format off
 #define LOCKSTEP_EMITTERS(X)                                                                                           \
   X(kStraggler, "straggler", "detector: a rank whose own work takes longer than its peers'")                           \
+  X(kPipeline, "pipeline", "detector: a stage of a pipeline that all others wait for")                                 \
   X(kSlowLink, "slow_link", "detector: a link that moves data far slower than comparable ones")                        \
   X(kFabric, "fabric", "detector: flows and groups of a large job slower than their like")                             \
   X(kPause, "pause", "detector: a rank that stops everybody now and then")                                             \
@@ -62,25 +63,25 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kCleared, "cleared", kEngine, "It was confirmed and is over, or was suspected and has not been seen again.")
 
 #define LOCKSTEP_VERDICT_KINDS(X)                                                                                      \
-  X(kSlow, "slow", kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression, \
+  X(kSlow, "slow", kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression, \
     "Somebody or something makes the job wait.")                                                                       \
   X(kHang, "hang", kHang, "Nothing moves.")                                                                            \
   X(kFail, "fail", kFail, "Ranks of the job died.")                                                                    \
   X(kIncorrect, "incorrect", kLoss, "The loss is not a number, or jumps.")                                             \
-  X(kInefficient, "inefficient", kTransport | kWorkload | kLessWork,                                                   \
+  X(kInefficient, "inefficient", kPipeline | kTransport | kWorkload | kLessWork,                                                   \
     "Time is wasted and nothing is broken: work dealt unevenly, less work, the slower transport.")
 
 #define LOCKSTEP_LAYERS(X)                                                                                             \
-  X(kGpu, "gpu", kStraggler | kSignals | kEarlyWarning, "A GPU: its clocks, memory, PCIe or other users.")             \
-  X(kHost, "host", kStraggler | kSlowLink | kPause | kCheckpoint | kHang | kFail | kSignals,                           \
+  X(kGpu, "gpu", kStraggler | kPipeline | kSignals | kEarlyWarning, "A GPU: its clocks, memory, PCIe or other users.")             \
+  X(kHost, "host", kStraggler | kPipeline | kSlowLink | kPause | kCheckpoint | kHang | kFail | kSignals,                           \
     "A host or a process on it: CPU, memory, scheduling, whether it lives.")                                           \
-  X(kInput, "input", kStraggler | kCheckpoint | kRegression | kSignals, "Reading input, or the storage behind it.")    \
+  X(kInput, "input", kStraggler | kPipeline | kCheckpoint | kRegression | kSignals, "Reading input, or the storage behind it.")    \
   X(kNvlink, "nvlink", kFabric | kSignals | kEarlyWarning, "NVLinks and NVSwitches inside a host.")                    \
   X(kNic, "nic", kFabric | kSignals, "A network adapter.")                                                             \
   X(kLink, "link", kSlowLink | kFabric | kPause | kSignals | kEarlyWarning, "A link: port, cable, transceiver.")       \
   X(kSwitch, "switch", kFabric | kRegression | kSignals, "The fabric between hosts.")                                  \
   X(kSoftware, "software", kRotatingStall | kRegression | kTransport | kHang | kFail | kSignals, "The job's program or its settings.") \
-  X(kWorkload, "workload", kWorkload | kLessWork, "The work itself and how it is dealt; nothing is broken.")           \
+  X(kWorkload, "workload", kPipeline | kWorkload | kLessWork, "The work itself and how it is dealt; nothing is broken.")           \
   X(kUnknown, "unknown", kLoss | kHang, "Nothing says where.")
 
 #define LOCKSTEP_CAUSES(X)                                                                                             \
@@ -89,17 +90,17 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kEcc, "ecc", kSignals | kEarlyWarning, "Memory errors of the GPU, or rows of it replaced or about to be.")         \
   X(kXid, "xid", kSignals, "Another hardware fault that the GPU's driver reports, or the GPU is lost.")                \
   X(kForeignProcess, "foreign-process", kSignals, "Processes of others run on the GPU.")                               \
-  X(kSlowCompute, "slow-compute", kStraggler | kSignals | kEarlyWarning,                                               \
+  X(kSlowCompute, "slow-compute", kStraggler | kPipeline | kSignals | kEarlyWarning,                                               \
     "The host is on time and the GPU is behind, and no other reason shows.")                                           \
   X(kPcieDegraded, "pcie-degraded", kSignals,                                                                          \
     "Fewer PCIe lanes, a lower generation or errors, of a GPU or an adapter.")                                         \
-  X(kCpuContention, "cpu-contention", kStraggler | kSlowLink | kSignals,                                               \
+  X(kCpuContention, "cpu-contention", kStraggler | kPipeline | kSlowLink | kSignals,                                               \
     "The rank enqueues late, or its transfers crawl: its threads do not get the CPU.")                                 \
   X(kMemoryPressure, "memory-pressure", kSignals, "The host or the cgroup is short of memory; an OOM kill.")           \
   X(kProcessPaused, "process-paused", kPause | kHang | kSignals,                                                       \
     "The whole process stands still, now and then or for good.")                                                       \
   X(kGc, "gc", kRotatingStall | kSignals, "Garbage collection, or other work on the host, at every rank's own time.")  \
-  X(kDataLoader, "data-loader", kStraggler | kSignals, "The rank waits for its input longer than its peers.")          \
+  X(kDataLoader, "data-loader", kStraggler | kPipeline | kSignals, "The rank waits for its input longer than its peers.")          \
   X(kStorage, "storage", kRegression | kSignals, "What the input is read from answers slowly.")                        \
   X(kCheckpoint, "checkpoint", kCheckpoint | kSignals, "Checkpoints take longer than the job's first ones.")           \
   X(kNvlinkDegraded, "nvlink-degraded", kFabric | kSignals | kEarlyWarning,                                            \
@@ -112,7 +113,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
     "The fabric carries more than it can; no rank or host stands out.")                                                \
   X(kPfcStorm, "pfc-storm", kSignals, "Pause frames stop sending for more than a few percent of the time.")            \
   X(kTcpFallback, "tcp-fallback", kTransport | kSignals, "The job's data goes over TCP though its hosts have RDMA.")   \
-  X(kStageImbalance, "stage-imbalance", kWorkload, "One pipeline stage has more work than the others.")                \
+  X(kStageImbalance, "stage-imbalance", kPipeline | kWorkload, "One pipeline stage has more work than the others.")                \
   X(kExpertImbalance, "expert-imbalance", kWorkload, "An expert gets more than its share of the tokens.")              \
   X(kRankMissing, "rank-missing", kHang, "A rank has not entered an operation that others wait in.")                   \
   X(kSequenceImbalance, "sequence-imbalance", kWorkload,                                                               \
@@ -128,19 +129,19 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kLessWork, "less-work", kLessWork, "Steps take as long as ever and do less work.")
 
 #define LOCKSTEP_CLAIM_KINDS(X)                                                                                        \
-  X(kWaitsFor, "waits_for", kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kHang, "Who waits for whom.") \
-  X(kSelfTime, "self_time", kStraggler | kSlowLink | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kHang,  \
+  X(kWaitsFor, "waits_for", kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kHang, "Who waits for whom.") \
+  X(kSelfTime, "self_time", kStraggler | kPipeline | kSlowLink | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kHang,  \
     "What a rank's own work takes beside its peers'.")                                                                 \
   X(kCounter, "counter", kTransport | kLessWork | kSignals | kEarlyWarning,                                            \
     "A number that a node or the job reports.")                                                                        \
   X(kPath, "path", kSlowLink | kFabric, "How fast data moves on a way through the network.")                           \
   X(kEvent, "event", kLoss | kHang | kFail | kSignals, "Something that happened once.")                                \
   X(kCounterfactual, "counterfactual",                                                                                 \
-    kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork |   \
+    kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork |   \
     kTransport | kHang,                                                                                                \
     "What a step would take without the culprit.")                                                                     \
   X(kExclusion, "exclusion",                                                                                           \
-    kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork | kLoss |   \
+    kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork | kLoss |   \
     kTransport | kHang | kSignals,                                                                                     \
     "What was looked at and found healthy.")
 // clang-format on

@@ -162,6 +162,34 @@ INSTANTIATE_TEST_SUITE_P(
                       Outside{"hyb_gpu_r3_and_link_r4", {{3_rank, Layer::kGpu}, {4_rank, Layer::kLink}}}),
     [](const auto& one) { return std::string(one.param.name); });
 
+// What becomes slow while the job runs, stopped and killed ranks, and healthy jobs that are odd now and then.
+INSTANTIATE_TEST_SUITE_P(Later, H200Outside,
+                         ::testing::Values(Outside{"fsdp_wire_r1", {{1_rank, Layer::kLink}}},
+                                           Outside{"fsdp_wire_r6", {{6_rank, Layer::kLink}}},
+                                           Outside{"fsdp_narrow_r4", {{4_rank, Layer::kHost}}},
+                                           Outside{"fsdp_stop_r0", {{0_rank, Layer::kHost}}},
+                                           // Busy processes where its loader's worker is: its transfers starve with it.
+                                           Outside{"fsdp_worker_r2", {{2_rank, Layer::kHost}}},
+                                           Outside{"fsdp_freeze_r7", {{7_rank, Layer::kHost}}},
+                                           Outside{"fsdp_kill_r2", {{2_rank, Layer::kHost}}},
+                                           Outside{"fsdp_checkpoint", {}}, Outside{"fsdp_compile", {}},
+                                           Outside{"fsdp_evaluate", {}}, Outside{"fsdp_lengths", {}},
+                                           Outside{"fsdp_loader", {}}),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+// One rank a stage, by torch's own 1F1B schedule.
+INSTANTIATE_TEST_SUITE_P(
+    Pipeline, H200Outside,
+    ::testing::Values(Outside{"pipe_healthy", {}}, Outside{"pipe_cpu_r3", {{3_rank, Layer::kHost}}},
+                      Outside{"pipe_narrow_r5", {{5_rank, Layer::kHost}}},
+                      Outside{"pipe_wire_r2", {{2_rank, Layer::kLink}}},
+                      // A small share of the GPU from the first step on: a stage with more work looks the same.
+                      Outside{"pipe_share_r4", {{4_rank, Layer::kWorkload}}},
+                      Outside{"pipe_freeze_r1", {{1_rank, Layer::kHost}}},
+                      Outside{"pipe_kill_r6", {{6_rank, Layer::kHost}}},
+                      Outside{"pipe_stop_r6", {}}),  // missed: everybody is quiet as long as the one that is stopped
+    [](const auto& one) { return std::string(one.param.name); });
+
 INSTANTIATE_TEST_SUITE_P(Cases, H200, ::testing::ValuesIn(kCases),
                          [](const auto& one) { return std::string(one.param.name); });
 

@@ -5,6 +5,7 @@
 #include "diagnosis/detectors/less_work/less_work.h"
 #include "diagnosis/detectors/loss/loss.h"
 #include "diagnosis/detectors/pause/pause.h"
+#include "diagnosis/detectors/pipeline/pipeline.h"
 #include "diagnosis/detectors/regression/regression.h"
 #include "diagnosis/detectors/rotating_stall/rotating_stall.h"
 #include "diagnosis/detectors/slow_link/slow_link.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr StepDetector kStepDetectors[] = {
     {"straggler", "a rank whose own work takes longer than its peers' in most steps", find_stragglers},
+    {"pipeline", "a stage of a pipeline, one rank, that all others wait for", find_slow_stages},
     {"slow_link", "a link that moves data far slower than comparable ones", find_slow_links},
     {"fabric", "flows and groups of a large job that are slower than their like, and what they share",
      find_slow_fabric},

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "diagnosis/evidence.h"
 #include "diagnosis/phrasing.h"
+#include "diagnosis/roles.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +35,15 @@ std::vector<double> column(const std::deque<StepFacts>& facts, size_t from, size
   std::vector<double> values;
   for (size_t i = from; i < to; ++i) values.push_back(of(facts[i]));
   return values;
+}
+
+// Where most ranks are a stage of a pipeline each, own time has waiting in it that nobody sees: it says nothing of work.
+bool has_equals(const JobWindow& window) {
+  const StepFrame* newest = window.complete_steps().empty() ? nullptr : window.frame(window.complete_steps().back());
+  if (newest == nullptr) return true;
+  const std::vector<float>& late = lateness(window, *newest).late_ns;
+  const auto alone = std::count_if(late.begin(), late.end(), [](float ns) { return std::isnan(ns); });
+  return static_cast<size_t>(alone) * 2 < late.size();
 }
 
 }  // namespace
@@ -92,7 +102,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
     finding.component = "input of all ranks";
     what = "all ranks wait longer for their input";
     finding.next.push_back({"look at the storage that all ranks read from: latency, bandwidth, other readers", ""});
-  } else if (own >= 0.5 * rise) {
+  } else if (own >= 0.5 * rise && has_equals(window)) {
     finding.layer = emits<Emitter::kRegression, Layer::kSoftware>;
     finding.cause = emits<Emitter::kRegression, Cause::kCodeRegression>;
     finding.component = "work of all ranks";

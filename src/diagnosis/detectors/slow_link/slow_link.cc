@@ -1,6 +1,7 @@
 #include "diagnosis/detectors/slow_link/slow_link.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
@@ -335,9 +336,15 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
   if (step_ns <= 0) return {};
   const std::vector<Flow> flows = flows_since(measured, steps.front());
 
+  // A pipeline waits for each transfer in turn; elsewhere little time on the wire is little time lost.
+  auto alone_in_stage = [&](Rank rank) {
+    const std::vector<float>& late_ns = lateness(window, *window.frame(steps.back())).late_ns;
+    return std::isnan(late_ns[static_cast<size_t>(window.slot_of(rank))]);
+  };
   struct Slow {
     Flow flow;
     double peers_rate;
+    bool hidden;  // little of it shows on the wire: the rest is in the system's buffers, or many short waits in a chain
   };
   std::vector<Slow> slow;
   for (const Flow& flow : flows) {
@@ -356,12 +363,13 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     double peers_rate = median(rates);
     if (flow.typical_rate > kRateRatioMax * peers_rate) continue;
     if (slowest_stranger > 0 && flow.typical_rate > kApartMax * slowest_stranger) continue;
-    if (flow.typical_wire < kWireShareMin * step_ns) continue;
+    const bool hidden = flow.typical_wire < kWireShareMin * step_ns;
+    if (hidden && !alone_in_stage(flow.from)) continue;
     size_t hits = 0;
     for (size_t i = 0; i < flow.rate.size(); ++i)
-      hits += flow.rate[i] <= 1.5 * kRateRatioMax * peers_rate && !flow.stood[i];
+      hits += flow.rate[i] <= 1.5 * kRateRatioMax * peers_rate && (hidden || !flow.stood[i]);
     if (static_cast<double>(hits) < 0.7 * static_cast<double>(flow.rate.size())) continue;
-    slow.push_back({flow, peers_rate});
+    slow.push_back({flow, peers_rate, hidden});
   }
   if (slow.empty() || slow.size() * 3 > flows.size() + 2) return {};
 
@@ -379,6 +387,38 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
   }
   std::vector<Finding> findings;
   std::set<Rank> receivers_blamed;
+  const std::vector<StepNumber> with_flows =
+      last_steps_with_flows(window, window.complete_steps(), JobWindow::kStepsMax);
+  // Back over the window, as long as the flows stay slow. `before_ns`: what a step took while they were not; 0: not known.
+  struct Since {
+    StepNumber step;
+    double before_ns = 0;
+  };
+  auto slow_since = [&](const std::vector<Slow>& entries) {
+    Since since{.step = steps.front()};
+    for (auto at = with_flows.rbegin(); at != with_flows.rend(); ++at) {
+      const auto& rows = *window.step(*at);
+      bool still = false, reported = false;
+      for (const Slow& entry : entries) {
+        auto row = rows.find(entry.flow.from);
+        if (row == rows.end()) continue;
+        for (const FlowStep& step : row->second.summary.flows) {
+          if (step.send && step.comm_id == entry.flow.comm_id &&
+              window.world_rank(step.comm_id, step.peer) == entry.flow.to && step.wire_ns > 0 &&
+              2 * static_cast<double>(step.bytes) >= entry.flow.bytes) {
+            reported = true;
+            still |= static_cast<double>(step.bytes) / static_cast<double>(step.wire_ns) <=
+                     std::sqrt(entry.flow.typical_rate * entry.peers_rate);
+          }
+        }
+      }
+      if (still) since.step = *at;
+      if (!reported || still) continue;
+      since.before_ns = window.step_ns_before(*at + 1);
+      break;
+    }
+    return since;
+  };
   auto report = [&](Rank rank, const std::vector<Slow>& entries, bool receiving) {
     double worst_rate = 0, peers_rate = 0, wire = 0;
     std::vector<Rank> others;
@@ -395,7 +435,12 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     }
     double late_ns = median(late[rank]);
     if (late_ns > 0.5 * wire) return;
+    const Since since = slow_since(entries);
     double saved = std::min(wire * (1 - worst_rate / peers_rate), step_ns);
+    if (std::all_of(entries.begin(), entries.end(), [](const Slow& entry) { return entry.hidden; })) {
+      // Then it counts only if steps have become longer together with it.
+      saved = since.before_ns > 0 ? step_ns - since.before_ns : 0;
+    }
     if (saved < kSavedShareMin * step_ns) return;
     Finding finding;
     finding.kind = emits<Emitter::kSlowLink, VerdictKind::kSlow>;
@@ -405,26 +450,8 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     finding.component = receiving ? format("link into rank %d from rank %s", rank.value(), human_ranks(others).c_str())
                                   : format("link from rank %d to rank %s", rank.value(), human_ranks(others).c_str());
     finding.sure = seen >= kStepsSure;
-    finding.since_step = steps.front();
+    finding.since_step = since.step;
     finding.through_step = steps.back();
-    // Back over the window, as long as the flow stays slow.
-    std::vector<StepNumber> all = window.complete_steps();
-    for (auto at = all.rbegin(); at != all.rend(); ++at) {
-      const auto& rows = *window.step(*at);
-      bool still = false;
-      for (const Slow& entry : entries) {
-        auto row = rows.find(entry.flow.from);
-        if (row == rows.end()) continue;
-        for (const FlowStep& step : row->second.summary.flows) {
-          if (step.send && step.comm_id == entry.flow.comm_id &&
-              window.world_rank(step.comm_id, step.peer) == entry.flow.to && step.wire_ns > 0) {
-            still |= static_cast<double>(step.bytes) / static_cast<double>(step.wire_ns) <= 0.5 * entry.peers_rate;
-          }
-        }
-      }
-      if (!still) break;
-      finding.since_step = *at;
-    }
     finding.step_ns = static_cast<int64_t>(step_ns);
     finding.step_without_ns = static_cast<int64_t>(step_ns - saved);
     finding.lost_ns_per_step = static_cast<int64_t>(saved);

@@ -75,6 +75,8 @@ constexpr size_t kAskedMax = 64;
 constexpr size_t kFreshMax = 3;
 // Evidence tells from how small a difference on; who is this little later than its peers is nobody's concern.
 constexpr double kLeastShare = ShiftMonitor::Options{}.least_shift;
+// A size is taken this many standard errors to the careful side.
+constexpr double kErrors = 2;
 // Steps that explain what evidence has found.
 constexpr size_t kStretch = 40;
 
@@ -323,10 +325,21 @@ double typical_late(const JobWindow& window, const std::vector<StepNumber>& step
   return values.empty() ? std::nan("") : median(std::move(values));
 }
 
+// How much steps vary, as a share of one. What is less than that nobody would notice, and other steps hide it.
+double step_spread(const JobWindow& window) {
+  constexpr size_t kMany = 64;
+  std::vector<double> durations;
+  for (auto fact = window.facts().rbegin(); fact != window.facts().rend() && durations.size() < kMany; ++fact)
+    durations.push_back(fact->duration_ns);
+  const double usual = median(durations);
+  return usual > 0 ? spread_of(std::move(durations), usual) / usual : 0;
+}
+
 // Who has become slower than it was, or is slower than healthy ranks differ, by more than chance explains.
 void add_evident(const JobWindow& window, double step_ns, std::vector<Late>& late, std::vector<double>& typical) {
   const ShiftMonitor& monitor = window.own_time();
   const double suspect = window.suspect_nats(), sure = window.sure_nats();
+  const double least = std::max(kLeastShare, step_spread(window));
   for (size_t slot = 0; slot < std::min(typical.size(), monitor.streams()); ++slot) {
     const double nats = monitor.evidence_nats(slot);
     if (std::isnan(typical[slot]) || nats < suspect) continue;
@@ -347,8 +360,9 @@ void add_evident(const JobWindow& window, double step_ns, std::vector<Late>& lat
     const std::vector<StepNumber> stretch = stretch_since(window, found.begin());
     found.ns = typical_late(window, stretch, slot);
     found.hits = stretch.size();
-    // It has become slower than it was. It is late only if it is slower than the others, too.
-    if (!(found.ns >= kLeastShare * step_ns)) continue;
+    // It has become slower than it was, as far as the steps since can tell by how much. It is late only if it is slower
+    // than the others, too.
+    if (found.shift.size - kErrors * found.shift.error < least || !(found.ns >= least * step_ns)) continue;
     typical[slot] = found.ns;
     late.push_back(found);
   }

@@ -1,0 +1,312 @@
+#include "diagnosis/detectors/pipeline/pipeline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "base/text.h"
+#include "diagnosis/detectors/slow_link/starved_proxy.h"
+#include "diagnosis/flow_steps.h"
+#include "diagnosis/phrasing.h"
+#include "diagnosis/roles.h"
+#include "model/rank_text.h"
+
+namespace lockstep {
+namespace {
+
+// Steps with transfers that are looked at back in time, and how many of the newest have to say the same.
+constexpr size_t kLook = 64;
+constexpr size_t kStepsSuspect = 3;
+constexpr size_t kStepsSure = 6;
+// Neighbours wait for it so many times as long as it waits for them. In healthy pipelines it is about once.
+constexpr double kWaitTimes = 3;
+// What costs less of a step is nobody's concern; what stages differ by from the beginning, by twice that.
+constexpr double kShareMin = 0.05;
+// Steps so many times as long as the good ones are slow; waits of less than this part of a good step are none.
+constexpr double kSlowStep = 1.1;
+constexpr double kLeastWait = 0.002;
+// Transfers of a step from which on a flow counts.
+constexpr int64_t kTransfersMin = 4;
+// A job's first steps: what is so from then on was always so.
+constexpr int64_t kFirstSteps = 12;
+// Steps that say what was before, and what is now.
+constexpr size_t kBeside = 16;
+// Its proxy is slow for so much of what is lost: it is that, and nothing else is asked.
+constexpr double kStarvedPart = 0.4;
+
+struct Bottleneck {
+  Rank rank = kNoRank;
+  double others_wait_ns = 0;  // for it, a transfer: the neighbour that waits least
+  double waits_ns = 0;        // for a neighbour: the one it waits for most
+};
+
+// How long a transfer from one rank to another was waited for, a step; by receiver and sender. Nothing where not all ranks
+// of the pipelines told of their transfers.
+using Waits = std::map<std::pair<Rank, Rank>, double>;
+Waits waits_in(const JobWindow& window, const StepFrame& frame) {
+  const Pipelines pipelines(window, frame);
+  Waits waits;
+  size_t members = 0, told = 0;
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+    if (!frame.knows(slot)) continue;
+    const Rank rank = window.rank_of(slot);
+    members += pipelines.stage_of(frame.rows[slot].summary) >= 0 ? 1 : 0;
+    bool tells = false;
+    for (const FlowStep& flow : frame.rows[slot].summary.flows) {
+      if (flow.send || flow.transfers < kTransfersMin || !pipelines.contains(flow.comm_id)) continue;
+      const Rank sender = window.world_rank(flow.comm_id, flow.peer);
+      if (sender == kNoRank) continue;
+      waits[{rank, sender}] += static_cast<double>(flow.peer_ns) / static_cast<double>(flow.transfers);
+      tells = true;
+    }
+    told += tells ? 1 : 0;
+  }
+  if (told < members) waits.clear();
+  return waits;
+}
+
+// The rank that all its neighbours wait for and that waits for none of them, beyond what was usual; kNoRank: there is
+// none, or it has an equal. Waits shorter than `least_ns` are none.
+Bottleneck bottleneck_of(const JobWindow& window, const StepFrame& frame, const Waits& waits, const Waits& usual,
+                         double least_ns) {
+  struct Sums {
+    double for_it_ns = -1, its_own_ns = -1;
+  };
+  std::map<Rank, Sums> ranks;
+  for (const auto& [ends, wait_ns] : waits) {
+    const auto before = usual.find(ends);
+    const double ns = std::max(0.0, wait_ns - (before == usual.end() ? 0 : before->second));
+    double& own = ranks[ends.first].its_own_ns;
+    own = std::max(own, ns);
+    double& others = ranks[ends.second].for_it_ns;
+    others = others < 0 ? ns : std::min(others, ns);
+  }
+  const StepLateness& late = lateness(window, frame);
+  Bottleneck found;
+  for (const auto& [rank, sums] : ranks) {
+    const int32_t slot = window.slot_of(rank);
+    if (slot < 0 || sums.its_own_ns < 0 || !std::isnan(late.late_ns[static_cast<size_t>(slot)])) continue;
+    if (sums.for_it_ns >= kWaitTimes * std::max(least_ns, sums.its_own_ns) && sums.for_it_ns > found.others_wait_ns)
+      found = {rank, sums.for_it_ns, sums.its_own_ns};
+  }
+  return found;
+}
+
+// What each transfer is waited for in the steps that are not slow; nothing where too few of them are known.
+Waits usual_waits(const std::vector<std::pair<double, Waits>>& steps, double slow_ns) {
+  std::map<std::pair<Rank, Rank>, std::vector<double>> all;
+  size_t calm = 0;
+  for (const auto& [duration_ns, waits] : steps) {
+    if (duration_ns >= slow_ns) continue;
+    ++calm;
+    for (const auto& [ends, ns] : waits) all[ends].push_back(ns);
+  }
+  Waits usual;
+  if (calm < kStepsSuspect) return usual;
+  for (auto& [ends, values] : all) usual[ends] = median(std::move(values));
+  return usual;
+}
+
+// Since when it is always the same rank; one step may say nothing.
+struct Stretch {
+  Bottleneck typical;
+  std::vector<StepNumber> steps;
+  bool has_before = false;  // it is known how long transfers were waited for before
+};
+
+std::optional<Stretch> newest_stretch(const JobWindow& window) {
+  std::vector<StepNumber> numbers;
+  std::vector<std::pair<double, Waits>> steps;
+  for (StepNumber number : last_steps_with_flows(window, window.complete_steps(), kLook)) {
+    Waits waits = waits_in(window, *window.frame(number));
+    if (waits.empty()) continue;
+    numbers.push_back(number);
+    steps.emplace_back(lateness(window, *window.frame(number)).duration_ns, std::move(waits));
+  }
+  if (numbers.size() < kStepsSuspect) return std::nullopt;
+  std::vector<double> durations;
+  for (const StepFacts& facts : window.facts()) durations.push_back(facts.duration_ns);
+  const double good_ns = quantile(std::move(durations), 0.25);
+  // Steps that are not longer than the good ones may all be slow, from the first on: then the waits themselves tell.
+  const bool is_slow = steps.back().first >= kSlowStep * good_ns;
+  const Waits usual = is_slow ? usual_waits(steps, kSlowStep * good_ns) : Waits{};
+  Stretch stretch{.has_before = !usual.empty()};
+  std::vector<double> others, own;
+  size_t missed = 0;
+  for (size_t i = numbers.size(); i-- > 0 && missed <= 1;) {
+    const StepFrame& frame = *window.frame(numbers[i]);
+    const Bottleneck here = bottleneck_of(window, frame, steps[i].second, usual, kLeastWait * good_ns);
+    const bool slow = usual.empty() || steps[i].first >= kSlowStep * good_ns;
+    if (!slow || here.rank == kNoRank || (!stretch.steps.empty() && here.rank != stretch.typical.rank)) {
+      if (stretch.steps.empty() && missed > 0) break;
+      ++missed;
+      continue;
+    }
+    missed = 0;
+    stretch.typical.rank = here.rank;
+    stretch.steps.insert(stretch.steps.begin(), numbers[i]);
+    others.push_back(here.others_wait_ns);
+    own.push_back(here.waits_ns);
+  }
+  if (stretch.steps.size() < kStepsSuspect) return std::nullopt;
+  stretch.typical.others_wait_ns = median(std::move(others));
+  stretch.typical.waits_ns = median(std::move(own));
+  return stretch;
+}
+
+struct OwnTimes {
+  double own_ns = 0, queue_ns = 0, input_ns = 0;
+};
+
+OwnTimes times_of(const JobWindow& window, const std::vector<StepNumber>& steps, Rank rank) {
+  std::vector<double> own, queue, input;
+  for (StepNumber number : steps) {
+    const RankRows* rows = window.step(number);
+    if (rows == nullptr || !rows->contains(rank)) continue;
+    const RankStep& row = rows->at(rank);
+    own.push_back(static_cast<double>(row.own_ns()));
+    queue.push_back(static_cast<double>(row.summary.queue_ns));
+    input.push_back(static_cast<double>(row.summary.phase_ns[static_cast<size_t>(Phase::kInput)]));
+  }
+  return {median(std::move(own)), median(std::move(queue)), median(std::move(input))};
+}
+
+// Complete steps from `from` on, or those before it: at most kBeside of them, next to it.
+std::vector<StepNumber> beside(const JobWindow& window, StepNumber from, bool before) {
+  std::vector<StepNumber> all = window.complete_steps();
+  const auto at = std::lower_bound(all.begin(), all.end(), from);
+  if (before)
+    return {at - static_cast<std::ptrdiff_t>(std::min<size_t>(kBeside, static_cast<size_t>(at - all.begin()))), at};
+  return {all.end() - static_cast<std::ptrdiff_t>(std::min<size_t>(kBeside, static_cast<size_t>(all.end() - at))),
+          all.end()};
+}
+
+double duration_now(const JobWindow& window, const std::vector<StepNumber>& steps) {
+  std::vector<double> durations;
+  for (StepNumber number : steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
+  return median(std::move(durations));
+}
+
+void add_claims(const Bottleneck& who, bool has_before, StepNumber from, StepNumber to, Finding& finding) {
+  const std::string subject = format("rank %d", who.rank.value());
+  const char* longer = has_before ? " longer than before" : "";
+  finding.chain.push_back(
+      claim(ClaimKind::kWaitsFor, subject,
+            format("Its neighbours in the pipeline wait at least %s%s for each of its transfers, it waits at most %s%s "
+                   "for theirs.",
+                   human_duration(who.others_wait_ns).c_str(), longer, human_duration(who.waits_ns).c_str(), longer),
+            who.others_wait_ns / 1e6, "ms", 0, who.waits_ns / 1e6, from, to, rank_query(who.rank, from, to)));
+  finding.chain.push_back(claim(ClaimKind::kCounterfactual, subject,
+                                format("Without it a step would take %s instead of %s.",
+                                       human_duration(static_cast<double>(finding.step_without_ns)).c_str(),
+                                       human_duration(static_cast<double>(finding.step_ns)).c_str()),
+                                static_cast<double>(finding.step_without_ns) / 1e6, "ms",
+                                static_cast<double>(finding.step_ns) / 1e6, 0, from, to, steps_query(from, to)));
+}
+
+// What has become longer on this rank: its input, its GPU, or what its host does.
+void explain(const JobWindow& window, Rank rank, const std::vector<StepNumber>& now,
+             const std::vector<StepNumber>& before, Finding& finding) {
+  const std::string subject = format("rank %d", rank.value());
+  const OwnTimes is = times_of(window, now, rank), was = times_of(window, before, rank);
+  const StepNumber from = now.front(), to = now.back();
+  const auto lost = static_cast<double>(finding.lost_ns_per_step);
+  const std::string query = rank_query(rank, from, to);
+  auto self_time = [&](const char* text, double is_ns, double was_ns) {
+    finding.chain.push_back(claim(ClaimKind::kSelfTime, subject,
+                                  format(text, per_step(is_ns).c_str(), human_duration(was_ns).c_str()), is_ns / 1e6,
+                                  "ms", was_ns / 1e6, 0, from, to, query));
+  };
+  if (is.input_ns - was.input_ns >= 0.5 * lost) {
+    finding.layer = emits<Emitter::kPipeline, Layer::kInput>;
+    finding.cause = emits<Emitter::kPipeline, Cause::kDataLoader>;
+    finding.component = "input of " + subject;
+    self_time("It waits %s for its input, before %s.", is.input_ns, was.input_ns);
+    finding.next.push_back({"look at its data loader: workers, CPU, the shard it reads", "lockstep why {job} --json"});
+  } else if (const double more = is.own_ns - was.own_ns; more > 0 && is.queue_ns - was.queue_ns >= 0.5 * more) {
+    finding.layer = emits<Emitter::kPipeline, Layer::kGpu>;
+    finding.cause = emits<Emitter::kPipeline, Cause::kSlowCompute>;
+    finding.component = "GPU of " + subject;
+    self_time("Its transfers wait %s behind its own kernels, before %s: the host is on time, the GPU is behind.",
+              is.queue_ns, was.queue_ns);
+    finding.next.push_back({"compare its GPU's clocks, temperature and processes with a peer's",
+                            "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,PIDS"});
+  } else {
+    finding.layer = emits<Emitter::kPipeline, Layer::kHost>;
+    finding.cause = emits<Emitter::kPipeline, Cause::kCpuContention>;
+    finding.component = "host side of " + subject;
+    self_time("Nothing is queued on its GPU for longer than before (%s, before %s): the host is behind.", is.queue_ns,
+              was.queue_ns);
+    finding.next.push_back(
+        {"look at its host: CPU load, cgroup throttling, other processes, a stack of its main thread",
+         "py-spy dump --pid PID"});
+  }
+}
+
+// It was so from the first step on.
+void call_uneven(Rank rank, Finding& finding) {
+  finding.kind = emits<Emitter::kPipeline, VerdictKind::kInefficient>;
+  finding.layer = emits<Emitter::kPipeline, Layer::kWorkload>;
+  finding.cause = emits<Emitter::kPipeline, Cause::kStageImbalance>;
+  finding.component = format("pipeline stage of rank %d", rank.value());
+  finding.alternatives.push_back({format("GPU of rank %d", rank.value()), 0.4,
+                                  "it was so from the first step on: more work and a slower GPU look alike",
+                                  "GPU clocks and processes of its host, or a kernel profile of it and one neighbour"});
+  finding.next.push_back(
+      {"move layers from this stage to others, or split the loss layer off; compare the GPU's clocks first",
+       "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,PIDS"});
+}
+
+}  // namespace
+
+std::vector<Finding> find_slow_stages(const JobWindow& window, const std::vector<AttributedRange>&) {
+  const std::optional<Stretch> stretch = newest_stretch(window);
+  if (!stretch) return {};
+  const Rank rank = stretch->typical.rank;
+  const StepNumber since = stretch->steps.front(), to = stretch->steps.back();
+  const std::vector<StepNumber> now = beside(window, since, false), before = beside(window, since, true);
+  const double step_ns = duration_now(window, now), usual_ns = window.step_ns_before(since);
+  const bool always = usual_ns <= 0 || (!stretch->has_before && since < window.first_step() + kFirstSteps);
+  double lost = step_ns - usual_ns;
+  if (always) {
+    // What the stage takes more than the typical one behind or before it.
+    std::vector<double> others;
+    for (const auto& [other, identity] : window.ranks())
+      if (other != rank) others.push_back(times_of(window, now, other).own_ns);
+    lost = times_of(window, now, rank).own_ns - median(std::move(others));
+  }
+  if (lost < (always ? 2 : 1) * kShareMin * step_ns) return {};
+  Finding finding;
+  finding.kind = emits<Emitter::kPipeline, VerdictKind::kSlow>;
+  finding.ranks = {rank};
+  finding.since_step = since;
+  finding.through_step = to;
+  finding.sure = stretch->steps.size() >= kStepsSure;
+  finding.sure_with_signals = true;
+  finding.step_ns = static_cast<int64_t>(step_ns);
+  finding.lost_ns_per_step = static_cast<int64_t>(std::min(lost, step_ns));
+  finding.step_without_ns = finding.step_ns - finding.lost_ns_per_step;
+  finding.victims = victims_of(window, finding.ranks);
+  finding.coverage = coverage_of(window, window.step(to)->size());
+  finding.confidence = std::min(0.95, 0.5 + 0.05 * static_cast<double>(stretch->steps.size()));
+  add_claims(stretch->typical, stretch->has_before, now.front(), to, finding);
+  finding.sentence =
+      format("%s makes all %d ranks wait %s since step {since}: %s of the job.", name_of(window, rank).c_str(),
+             window.world_size(), per_step(lost).c_str(), percent(lost / step_ns).c_str());
+  if (always) {
+    call_uneven(rank, finding);
+    finding.sentence = format(
+        "%s has the slowest stage of the pipeline, which everybody waits for since its first steps: %s a step, %s of "
+        "the job.",
+        name_of(window, rank).c_str(), human_duration(lost).c_str(), percent(lost / step_ns).c_str());
+  } else if (const Handling handling = handling_of(window, stretch->steps, rank);
+             handling.starved(kStarvedPart * lost)) {
+    blame_starved_proxy(window, stretch->steps, rank, handling, finding);
+  } else {
+    explain(window, rank, now, before, finding);
+  }
+  return {finding};
+}
+
+}  // namespace lockstep
