@@ -24,8 +24,10 @@ StepDetail step_of(StepNumber step, size_t ops, int64_t duration_ns = 1'000'000'
 // Steps of these ranks that are sent, of `steps` in a row.
 std::set<StepNumber> sampled(TraceSampler& sampler, Rank rank, int32_t world, int64_t steps, size_t ops) {
   std::set<StepNumber> chosen;
-  for (StepNumber step = 0_step; step < StepNumber{steps}; ++step) {
-    if (sampler.wants(rank_of(rank, world), step_of(step, ops))) chosen.insert(step);
+  const Identity identity = rank_of(rank, world);
+  StepDetail detail = step_of(0_step, ops);
+  for (; detail.step < StepNumber{steps}; ++detail.step) {
+    if (sampler.wants(identity, detail)) chosen.insert(detail.step);
   }
   return chosen;
 }
