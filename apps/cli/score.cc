@@ -14,6 +14,7 @@
 #include "apps/cli/score_receivers.h"
 #include "base/files.h"
 #include "base/flags.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/text.h"
 #include "sim/fleet/interrupt.h"
@@ -229,6 +230,7 @@ int run_score(const Arguments& arguments) {
     server = std::move(*started);
   }
 
+  set_log_level(LogLevel::kWarn);  // jobs that come and go by the hundred are no news here
   sim::Interrupt interrupt;
   std::vector<std::vector<sim::CaseScore>> scores =
       play_all(*set, options, server.get(), [&] { return !interrupt.asked(); });
