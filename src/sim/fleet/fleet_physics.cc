@@ -285,9 +285,12 @@ void Fleet::record(Rank rank, Role role, Function function, int64_t operations, 
   if (state.beside_to_ns > start_ns)
     state.beside_shared_ns +=
         std::max<int64_t>(0, std::min(end_ns, state.beside_to_ns) - std::max(start_ns, state.beside_from_ns));
-  for (auto [from, to] : state.stream_last)
-    state.beside_shared_ns += std::max<int64_t>(0, std::min(end_ns, to) - std::max(start_ns, from));
   state.queue_ns += start_ns - enqueued_ns;  // the host waits at each operation, so no two of these overlap
+  for (auto [from, to] : state.stream_last) {
+    state.beside_shared_ns += std::max<int64_t>(0, std::min(end_ns, to) - std::max(start_ns, from));
+    // While something is on the wire, nothing counts as queued.
+    state.queue_ns -= std::max<int64_t>(0, std::min(start_ns, to) - std::max(enqueued_ns, from));
+  }
   // No callback from enqueue to GPU start, nor while the operation waits for others.
   note_quiet(state, enqueued_ns, start_ns - enqueued_ns);
   note_quiet(state, start_ns, silent_ns);

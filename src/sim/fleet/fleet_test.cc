@@ -358,6 +358,8 @@ TEST(Fleet, AShardedJobWithTensorAndExpertGroupsCountsEachTimeOnce) {
     EXPECT_NEAR(ms(summary.duration_ns), 1000, 80);
     EXPECT_GE(*std::min_element(summary.split_ns.begin(), summary.split_ns.end()), 0);
     EXPECT_LE(summary.comm_ns, summary.duration_ns);
+    EXPECT_GE(summary.queue_ns, 0);
+    EXPECT_LE(summary.queue_ns, summary.self_ns) << "nothing is queued while something is on the wire";
     EXPECT_EQ(summary.comms.size(), 4u);  // tp, ep, dp, world
     int64_t phases = std::accumulate(summary.phase_ns.begin(), summary.phase_ns.end(), int64_t{0});
     EXPECT_EQ(phases, summary.duration_ns);
@@ -370,6 +372,7 @@ TEST(Fleet, ASlowGpuOfAShardedJobQueuesAndKeepsAllWaiting) {
   EXPECT_GT(slow.summary(2_rank).duration_ns, 1.15 * static_cast<double>(healthy.summary(2_rank).duration_ns));
   EXPECT_GT(slow.summary(5_rank).self_ns, slow.summary(2_rank).self_ns);
   EXPECT_GT(slow.summary(5_rank).queue_ns, healthy.summary(5_rank).queue_ns);
+  for (Rank rank : all_ranks(12)) EXPECT_LE(slow.summary(rank).queue_ns, slow.summary(rank).self_ns) << rank;
   const auto exposed = static_cast<size_t>(TimePart::kCommunication);
   EXPECT_GT(slow.summary(2_rank).split_ns[exposed], healthy.summary(2_rank).split_ns[exposed] + 100'000'000);
 }

@@ -171,7 +171,7 @@ TEST(Scenario, TheGuidesExamplesCanBePlayedAndItNamesEveryWord) {
     EXPECT_TRUE(scenario.ok()) << scenario.error();
     ++examples;
   }
-  EXPECT_EQ(examples, 3);
+  EXPECT_EQ(examples, 4);
   for (Cause cause : playable_causes()) {
     const char* name = to_text(cause);
     EXPECT_NE(guide->find(std::string("`") + name + "`"), std::string::npos) << name;
