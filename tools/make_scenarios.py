@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Writes tests/scenarios/train, test and warnings: what `lockstep score` plays.
+"""Writes tests/scenarios/train, test, warnings and hard: what `lockstep score` plays.
 
-    tools/make_scenarios.py            write the files
-    tools/make_scenarios.py --check    say which files are not as this program would write them
+    tools/make_scenarios.py                        write the files
+    tools/make_scenarios.py --check                say which files are not as this program would write them
+    tools/make_scenarios.py --calibrate PROGRAM    find the severities of the curve of small faults (hard_scenarios.py)
 
 Rules are tuned on train/ alone; test/ has other seeds, so other jobs, ranks, times and sizes, and is only measured.
 warnings/ has long runs for early warnings: faults that show signs before they come, and signs that come to nothing.
 The plan is a table: every cause at every severity, then healthy and healthy-but-odd jobs, several faults at once, and
 damaged telemetry. What the table leaves open is drawn from a seed per file, so that a new row changes no other file.
+The harder board (hard/train and hard/test) has its own plan in hard_scenarios.py.
 """
 from __future__ import annotations
 
@@ -30,6 +32,7 @@ class Job:
     ep: int = 1
     micro_batches: int = 4
     schedule: str = "1f1b"
+    gpus_per_host: int = GPUS_PER_HOST
 
     @property
     def ranks(self) -> int:
@@ -37,7 +40,7 @@ class Job:
 
     @property
     def hosts(self) -> int:
-        return (self.ranks + GPUS_PER_HOST - 1) // GPUS_PER_HOST
+        return (self.ranks + self.gpus_per_host - 1) // self.gpus_per_host
 
     @property
     def name(self) -> str:
@@ -152,6 +155,7 @@ class Scenario:
         self.oddities: list[dict[str, object]] = []
         self.signs: list[dict[str, object]] = []
         self.telemetry: dict[str, object] = {}
+        self.topology: dict[str, object] = {}  # besides hosts_per_leaf
         self.taken: set[int] = set()  # hosts that have a fault already
 
     def job(self, job: Job, name: str = "job") -> Job:
@@ -207,7 +211,8 @@ class Scenario:
                  "# Written by tools/make_scenarios.py; the words are explained in docs/guide/scenarios.md.",
                  f"name: {self.name}", f"seed: {self.seed}", f"steps: {self.steps}"]
         hosts = sum(job.hosts for _, job, _ in self.jobs)
-        lines += ["topology:", f"  hosts_per_leaf: {max(2, min(16, hosts // 4))}", "jobs:"]
+        lines += ["topology:", f"  hosts_per_leaf: {max(2, min(16, hosts // 4))}"]
+        lines += [f"  {key}: {value}" for key, value in self.topology.items()] + ["jobs:"]
         for name, job, more in self.jobs:
             lines.append(f"  - job: {name}")
             sizes = [(key, getattr(job, key)) for key in ("tp", "cp", "pp", "dp", "ep")]
@@ -417,7 +422,7 @@ def warnings() -> list[Scenario]:
     return made
 
 
-SPLITS = ("train", "test", "warnings")
+SPLITS = ("train", "test", "warnings", "hard/train", "hard/test")
 
 
 def everything() -> dict[pathlib.Path, str]:
@@ -430,13 +435,21 @@ def everything() -> dict[pathlib.Path, str]:
                 files[path] = scenario.text()
     for scenario in warnings():
         files[ROOT / "warnings" / f"{scenario.name}.yaml"] = scenario.text()
+    for split in ("train", "test"):
+        for scenario in hard_scenarios.everything(split):
+            path = ROOT / "hard" / split / f"{scenario.name}.yaml"
+            assert path not in files, f"two scenarios named {path.name}"
+            files[path] = scenario.text()
     return files
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; say what differs")
+    parser.add_argument("--calibrate", metavar="PROGRAM", help="the built `lockstep`; writes hard_scenarios.json")
     options = parser.parse_args()
+    if options.calibrate:
+        hard_scenarios.calibrate(options.calibrate)
     files = everything()
     there = {path for split in SPLITS for path in (ROOT / split).glob("*.yaml")}
     stale = sorted(there - set(files))
@@ -447,16 +460,19 @@ def main() -> int:
         return 1 if different or stale else 0
     for path in stale:
         path.unlink()
-    for path, text in files.items():
+    for path, text in sorted(files.items()):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    damages = {key for damage in DAMAGE.values() for key in damage}
     for split in SPLITS:
-        texts = [text for path, text in files.items() if path.parent.name == split]
+        texts = [text for path, text in files.items() if path.parent == ROOT / split]
         print(f"{split}: {len(texts)} scenarios, {sum('faults:' not in text for text in texts)} healthy, "
               f"{sum(text.count('cause:') > 1 for text in texts)} with several faults, "
-              f"{sum('telemetry:' in text for text in texts)} with damaged telemetry")
+              f"{sum(any(f'  {key}: ' in text for key in damages) for text in texts)} with damaged telemetry")
     return 0
 
 
 if __name__ == "__main__":
+    import hard_scenarios  # it builds on this file
+
     sys.exit(main())

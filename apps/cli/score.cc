@@ -14,6 +14,7 @@
 #include "apps/cli/score_receivers.h"
 #include "base/files.h"
 #include "base/flags.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/text.h"
 #include "sim/fleet/interrupt.h"
@@ -32,6 +33,7 @@ struct Options {
   double delay_ms = 20;
   bool receivers = false;
   bool no_rules = false;
+  bool truth = false;
 };
 
 int fail(const std::string& line, int code = kExitFailed) {
@@ -149,6 +151,22 @@ std::vector<sim::SubjectScores> by_subject(std::vector<std::vector<sim::CaseScor
   return subjects;
 }
 
+// What is true of each scenario, without playing it to anybody: to see that a file is what it should be.
+void print_truth(const Set& set) {
+  for (size_t i = 0; i < set.size(); ++i) {
+    const sim::Scenario& scenario = set.at(i).scenario;
+    for (const sim::Truth& truth : sim::truths(scenario)) {
+      std::string layers, causes;
+      for (Layer layer : truth.layers) layers += (layers.empty() ? "" : " or ") + std::string(to_text(layer));
+      for (Cause cause : truth.causes) causes += (causes.empty() ? "" : " or ") + std::string(to_text(cause));
+      std::printf("%s: %s: costs %.1f %% of a step%s; %s, %s\n", scenario.name.c_str(),
+                  sim::describe(scenario.faults[truth.fault]).c_str(), 100 * truth.cost,
+                  truth.below_notice ? " (below notice)" : "", layers.c_str(), causes.c_str());
+    }
+    if (scenario.faults.empty()) std::printf("%s: healthy\n", scenario.name.c_str());
+  }
+}
+
 // Of the Markdown: what was played, and the command. paths: empty where the jobs were made up.
 std::string title_of(const Arguments& arguments, const std::vector<std::string>& paths, const Options& options) {
   std::string title = "Score";
@@ -187,6 +205,7 @@ int run_score(const Arguments& arguments) {
       .toggle(&options.receivers, "--receivers", "through the receivers of a real server, in real time")
       .toggle(&options.receivers, "--doors", "the former name of --receivers, for one version")
       .toggle(&options.no_rules, "--no-rules", "without the simple rules beside it")
+      .toggle(&options.truth, "--truth", "play nothing: say what is true of each scenario, and what its faults cost")
       .decimal(&options.delay_ms, "--delay-ms", "MS", "from agent to server (default 20)", 0, 60'000)
       .number(&options.healthy_hours, "--healthy-hours", "N",
               "instead of files: N job-hours of small healthy jobs, a seed each", 1, 1'000'000)
@@ -199,6 +218,11 @@ int run_score(const Arguments& arguments) {
                             : Set::from_files(flags.positional(), options.filter);
   if (!set.ok()) return fail(set.error(), kExitNotFound);
 
+  if (options.truth) {
+    print_truth(*set);
+    return kExitOk;
+  }
+
   std::unique_ptr<ScoreServer> server;
   if (options.receivers) {
     Result<std::unique_ptr<ScoreServer>> started = ScoreServer::start();
@@ -206,6 +230,7 @@ int run_score(const Arguments& arguments) {
     server = std::move(*started);
   }
 
+  set_log_level(LogLevel::kWarn);  // jobs that come and go by the hundred are no news here
   sim::Interrupt interrupt;
   std::vector<std::vector<sim::CaseScore>> scores =
       play_all(*set, options, server.get(), [&] { return !interrupt.asked(); });

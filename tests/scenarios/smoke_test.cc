@@ -34,7 +34,7 @@ TEST_P(Smoke, NamesTheFaultAndNothingElse) {
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, Smoke,
                          ::testing::Values("slow-gpu", "slow-input", "slow-adapter", "missing-rank", "healthy",
-                                           "healthy-packing"),
+                                           "healthy-packing", "sharded-slow-gpu", "noisy-slow-input"),
                          [](const ::testing::TestParamInfo<const char*>& file) {
                            std::string name = file.param;
                            std::replace(name.begin(), name.end(), '-', '_');

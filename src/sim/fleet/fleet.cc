@@ -53,7 +53,7 @@ Fleet::Fleet(JobShape shape, int64_t start_unix_ns, StepNumber first_step)
   }
   network_disturbed_ = true;  // so that the first step works the factors out
   for (size_t i = 0; i < world; ++i)
-    rank_speed_.push_back(1 + kRankSigma * bell(mix(shape_.seed ^ mix(kForGpu << 32 ^ i))));
+    rank_speed_.push_back(1 + shape_.noise.rank_spread * bell(mix(shape_.seed ^ mix(kForGpu << 32 ^ i))));
   for (int32_t host = 0; host < shape_.hosts(); ++host) {
     const uint64_t drawn = mix(shape_.seed ^ mix(kForClock << 32 ^ static_cast<uint64_t>(host)));
     clock_error_ns_.push_back(static_cast<int64_t>(bell(drawn) * shape_.clock_error_us * 1e3));
@@ -191,7 +191,7 @@ StepSummary Fleet::summary(Rank rank) const {
   summary.start_unix_ns = state.start_ns + error_ns;
   summary.duration_ns = state.gpu_ns - state.start_ns;
   summary.phase_ns = state.phase_ns;
-  summary.comm_ns = state.comm_ns + state.beside_to_ns - state.beside_from_ns - state.beside_shared_ns;
+  summary.comm_ns = communicated_ns(state);
   summary.self_ns = summary.duration_ns - summary.comm_ns;
   summary.queue_ns = state.queue_ns;
   summary.quiet_ns = state.quiet_ns;
@@ -251,9 +251,9 @@ void Fleet::add_exchange_flows(Rank rank, StepSummary& summary) const {
   const Transfer& transfer = transfers_[static_cast<size_t>(Role::kEp)];
   const Traffic& traffic = state_.traffic[slot(rank, Role::kEp)];
   const Group group = shape_.group(Role::kEp, rank);
-  // Two exchanges in a forward pass, two of twice the size in a backward one.
+  // Two exchanges in a forward pass, two of twice the size in a backward one; of a sharded job so many in each layer.
   const auto exchanges = static_cast<double>(traffic.count) / (2.0 * (group.size - 1));
-  const double bytes = static_cast<double>(transfer.bytes) * exchanges * 1.5 / group.size;
+  const double bytes = static_cast<double>(transfer.bytes) * exchanges * 1.5 / group.size / shape_.layers;
   for (int32_t i = 0; i < group.size; ++i) {
     const Rank peer = group.member(i);
     if (shape_.host_of(peer) == shape_.host_of(rank)) continue;
@@ -318,9 +318,7 @@ Fleet::Activity Fleet::activity(Rank rank) const {
   activity.duration_ns = state.gpu_ns - state.start_ns;
   const double duration = std::max<double>(1, static_cast<double>(activity.duration_ns));
   activity.busy = static_cast<double>(state.compute_ns) / duration;
-  activity.communicating =
-      static_cast<double>(state.comm_ns + state.beside_to_ns - state.beside_from_ns - state.beside_shared_ns) /
-      duration;
+  activity.communicating = static_cast<double>(communicated_ns(state)) / duration;
   activity.input = static_cast<double>(state.phase_ns[static_cast<size_t>(Phase::kInput)]) / duration;
   for (size_t i = 0; i < kRoleCount; ++i) {
     if (!has(role_at(i))) continue;

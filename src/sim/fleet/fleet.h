@@ -5,7 +5,10 @@
 // and backward passes of every micro-batch in the order of the schedule, each of them: receive from the stage before,
 // compute, context-parallel exchange, tensor-parallel all-reduce, tokens to their experts and back, send to the stage
 // behind; a reduction of the gradients over the data- and context-parallel ranks, a part of it beside the last backward
-// passes; an all-reduce over the whole job (the gradient norm); the optimizer. A collective ends for all its members at
+// passes; an all-reduce over the whole job (the gradient norm); the optimizer. A sharded job (JobShape::sharding) has
+// no such reduction: its passes go layer by layer, each layer's parameters are gathered on a second stream while the
+// layer before computes, and its gradients are scattered there while the next one does; kernels wait for what is not
+// there yet. A collective ends for all its members at
 // (arrival of the last) + (transfer), and a member's GPU time in it is that end minus its own arrival: the last to
 // arrive spends the least. The host runs ahead of the GPU within one pass and waits at each communication, so a late
 // GPU lengthens the queue in front of the next operation, and a late host or input does not.
@@ -21,6 +24,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -134,11 +138,17 @@ class Fleet {
     int64_t gpu_ns = 0;   // the GPU is busy until then
     int64_t start_ns = 0;
     int64_t phase_since_ns = 0;
-    int64_t compute_ns = 0;                        // this step: the GPU at the rank's own work
-    int64_t comm_ns = 0;                           // on the main stream
-    int64_t beside_from_ns = 0, beside_to_ns = 0;  // the reduction that runs beside the backward pass
-    int64_t beside_shared_ns = 0;                  // of that: while the main stream communicates too
-    int64_t exposed_ns = 0;                        // of that: after the last backward pass
+    int64_t compute_ns = 0;                                    // this step: the GPU at the rank's own work
+    int64_t comm_ns = 0;                                       // on the main stream
+    int64_t beside_from_ns = 0, beside_to_ns = 0;              // the reduction that runs beside the backward pass
+    int64_t beside_shared_ns = 0;                              // of that: while the main stream communicates too
+    int64_t stream_ns = 0;                                     // a sharded job's second stream is busy until then
+    int64_t stream_busy_ns = 0;                                // this step: with transfers
+    int64_t gathered_ns = 0;                                   // when the layer that comes next will be there
+    int64_t layer_ns = 0;                                      // when the kernels of the layer before ended
+    std::array<std::pair<int64_t, int64_t>, 4> stream_last{};  // its last transfers, from and to; a ring
+    size_t stream_count = 0;
+    int64_t exposed_ns = 0;  // of that: after the last backward pass
     int64_t queue_ns = 0;
     int64_t quiet_ns = 0, quiet_from_ns = 0;
     std::array<int64_t, kPhaseCount> phase_ns{};
@@ -188,16 +198,27 @@ class Fleet {
   bool has(Role role) const { return slot_of_[static_cast<size_t>(role)] >= 0; }
   CommId comm_id(Role role, const Group& group) const;
   uint64_t draw(uint64_t what, uint64_t which) const;
+  // 1 on average; sigma is what it deviates by at JobNoise::times 1.
+  double jitter(double sigma, uint64_t drawn) const;
+  double tailed_jitter(double sigma, uint64_t drawn) const;  // with the tails of JobNoise
   double wire_noise(Role role, int32_t group_index);
   double edge_factor(Rank from, Rank to) const;
   double edge_bytes_per_ns(Rank from, Rank to) const;
   bool sends_gradients_out(Rank rank) const;
 
   void size_up();
+  double sharded_forward_ns(double main_ns) const;
   void begin_step();
+  void set_shocks();
   void set_network();
   void play();
   void run(const Pass& pass);
+  void run_sharded(const Pass& pass);
+  // What its host does before a pass computes. False: it is stuck.
+  bool enter_pass(Rank rank, const Pass& pass);
+  void main_stream_collectives(Rank first, Rank end, double size, bool forward);
+  bool beside_kernels(int32_t layer) const;
+  void stream_collectives(Function function, int32_t layer, bool stands);
   void start_reduction(int32_t stage);
   void sync();
   void finish();
@@ -205,8 +226,13 @@ class Fleet {
   void collective(Role role, const Group& group, int32_t group_index, int64_t bytes, double wire_ns, Function function,
                   bool beside = false);
   void exchange(const Group& group, int32_t group_index, double factor);
+  void stream_collective(const Group& group, int32_t group_index, Function function, bool waited_for, bool stands);
+  // Puts into enqueued_ and arrival_ when the members come; the last one's arrival.
+  int64_t gather_arrivals(const Group& group, bool on_stream);
+  // How long a collective stands still because a link of it flaps or a process of it pauses.
+  int64_t stand_ns(const Group& group) const;
   void ring_flows(Role role, const Group& group, int32_t group_index, int64_t edge_bytes, double noise, int64_t end_ns,
-                  bool beside);
+                  bool stands);
   bool pauses_in_transfer(Rank rank) const;
   double flaps_ns(Rank rank) const;
   void receive(Rank rank, const Pass& pass);
@@ -217,6 +243,11 @@ class Fleet {
               int64_t enqueued_ns, int64_t start_ns, int64_t end_ns, int64_t silent_ns);
   void wait_in(Rank rank, Role role, Function function, int64_t bytes, int32_t peer);
   bool any_stuck(const Group& group) const;
+  // Union of a rank's transfers in this step.
+  static int64_t communicated_ns(const RankState& state) {
+    return state.comm_ns + state.stream_busy_ns + state.beside_to_ns - state.beside_from_ns - state.beside_shared_ns;
+  }
+  void note_quiet(RankState& state, int64_t from_ns, int64_t length_ns) const;
   // Whether a stop of this kind holds the rank here: stuck, or delayed until it is released.
   bool stops(Rank rank, StopKind kind);
   bool stops_in_pass(Rank rank);
@@ -258,6 +289,7 @@ class Fleet {
   std::array<std::vector<int64_t>, 2> arrivals_;          // of messages, backward and forward, by rank and pass
   std::array<std::vector<uint32_t>, kRoleCount> drawn_;   // operations of a group so far: what their noise hangs on
   uint64_t step_seed_ = 0;
+  double kernel_shock_ = 1, wire_shock_ = 1;
   bool gradients_stand_ = false;  // a link flaps or a process pauses while they are on their way
   bool experts_uneven_ = false;
   bool gradients_nan_ = false;

@@ -27,7 +27,12 @@ inline constexpr double kWeights[kRoleCount] = {0.42, 0.30, 0.50, 0.08, 0.50, 0}
 // Of the kernels of a model with experts these are theirs.
 inline constexpr double kExpertShare = 0.4;
 
-inline constexpr double kRankSigma = 0.004, kStepSigma = 0.008, kPassSigma = 0.01, kWireSigma = 0.02;
+// JobNoise::times multiplies them.
+inline constexpr double kStepSigma = 0.008, kPassSigma = 0.01, kWireSigma = 0.02, kInputSigma = 0.1;
+inline constexpr double kFactorLeast = 0.3;  // however noisy: nothing takes less than this of its usual time
+// A shock slows everything by 2 to 6 % (times JobNoise::times), for one to four steps.
+inline constexpr double kShockLeast = 0.02, kShockMore = 0.04;
+inline constexpr int64_t kShockStepsMax = 4;
 // About one hiccup in every 1,000 rank-steps: the host (a page fault, a timer) keeps its GPU waiting once.
 inline constexpr double kHiccupChance = 0.001, kHiccupShare = 0.06;
 
@@ -54,6 +59,7 @@ enum Purpose : uint64_t {
   kForCheckpoint,
   kForGradient,
   kForWire,  // + role
+  kForShock = kForWire + kRoleCount,
 };
 
 inline Role role_at(size_t index) {

@@ -2,6 +2,7 @@
 // has happened before, so one sweep over all passes plays the step; a stop is a sweep in which some ranks do not go on.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "sim/fleet/fleet.h"
@@ -33,15 +34,23 @@ void Fleet::size_up() {
     const double bytes_per_ns =
         transfer.crosses ? shape_.topology.nic_gb_s * kNicReached : shape_.topology.nvlink_gb_s * kNvlinkReached;
     const double share_ns = step_ns * shape_.communication * kWeights[i] / weights;
-    // A forward pass has half of what a backward one has, but of messages between stages both have one.
-    transfer.wire_ns = role == Role::kDp ? share_ns : share_ns / passes / (role == Role::kPp ? 2 : 3);
+    // A forward pass has half of what a backward one has, but of messages between stages both have one. A sharded job
+    // gathers every layer twice and scatters it once.
+    const bool sharded = shape_.sharding == Sharding::kFull && role == Role::kDp;
+    transfer.wire_ns = sharded             ? share_ns / (3.0 * shape_.micro_batches * shape_.layers)
+                       : role == Role::kDp ? share_ns
+                                           : share_ns / passes / (role == Role::kPp ? 2 : 3);
     if (role == Role::kEp) transfer.wire_ns /= 2;  // there and back
     // A ring in two directions carries bytes * (n - 1) / n per edge and direction; so does an exchange.
     const double n = group.size;
     transfer.bytes = static_cast<int64_t>(transfer.wire_ns * bytes_per_ns * (role == Role::kPp ? 1 : n / (n - 1)));
     if (role == Role::kDp) continue;
     inside_ns += transfer.wire_ns * (role == Role::kEp ? 2 : role == Role::kPp ? 2.0 / 3 : 1);
-    add_overhead(role == Role::kEp || role == Role::kPp ? 2 : 1);
+    add_overhead((role == Role::kEp || role == Role::kPp ? 2 : 1) * shape_.layers);
+  }
+  if (shape_.sharding == Sharding::kFull) {
+    forward_ns_ = sharded_forward_ns((inside_ns + overhead_ns) / shape_.layers);
+    return;
   }
   add_overhead(0.5);
   const double gradients_ns = has(Role::kDp) ? transfers_[static_cast<size_t>(Role::kDp)].wire_ns : 0;
@@ -54,6 +63,45 @@ void Fleet::size_up() {
     reduction_after_ =
         std::clamp(backward - static_cast<int32_t>(std::ceil(beside_ns / (pass_ns * 2 / 3))), 1, backward);
   }
+}
+
+// How long the kernels of a forward pass may take so that a step without noise has the length asked for: what a layer
+// does not hide is not known before all of them have been laid out. main_ns: transfers of a layer on the main stream.
+double Fleet::sharded_forward_ns(double main_ns) const {
+  const double transfer_ns =
+      transfers_[static_cast<size_t>(Role::kDp)].wire_ns + static_cast<double>(kLatencyNs + kPickupNs);
+  const double wanted_ns = healthy_step_ns() - input_ns_ - optimizer_ns_ -
+                           (has(Role::kWorld) ? 2 : 1) * static_cast<double>(kLatencyNs + kLaunchNs + kPickupNs);
+  auto laid_out = [&](double layer_ns) {
+    double gpu = 0, stream = 0, gathered = 0;
+    auto transfer = [&] { stream = std::max(gpu, stream) + transfer_ns; };
+    for (int32_t pass = 0; pass < 2 * shape_.micro_batches; ++pass) {
+      const bool forward = pass % 2 == 0;
+      for (int32_t layer = 0; layer < shape_.layers; ++layer) {
+        if (layer == 0 || !beside_kernels(layer)) {
+          transfer();
+          gathered = stream;
+        }
+        gpu = std::max(gpu, gathered);
+        if (layer + 1 < shape_.layers && beside_kernels(layer + 1)) {
+          transfer();
+          gathered = stream;
+        }
+        gpu += (forward ? 1 : 2) * (layer_ns + main_ns);
+        if (forward) continue;
+        transfer();
+        if (!beside_kernels(layer)) gpu = stream;
+      }
+    }
+    return std::max(gpu, stream);
+  };
+  const double most_ns = wanted_ns / (3.0 * shape_.micro_batches * shape_.layers);
+  double low = 0.1 * most_ns, high = most_ns;
+  for (int i = 0; i < 40; ++i) {
+    const double middle = (low + high) / 2;
+    (laid_out(middle) < wanted_ns ? low : high) = middle;
+  }
+  return low * shape_.layers;
 }
 
 bool Fleet::sends_gradients_out(Rank rank) const {
@@ -72,8 +120,17 @@ uint64_t Fleet::draw(uint64_t what, uint64_t which) const {
 
 double Fleet::wire_noise(Role role, int32_t group_index) {
   const uint32_t operation = drawn_[static_cast<size_t>(role)][static_cast<size_t>(group_index)]++;
-  return 1 + kWireSigma * bell(draw(kForWire + static_cast<uint64_t>(role),
-                                    static_cast<uint64_t>(group_index) << 24 ^ operation));
+  return wire_shock_ * tailed_jitter(kWireSigma, draw(kForWire + static_cast<uint64_t>(role),
+                                                      static_cast<uint64_t>(group_index) << 24 ^ operation));
+}
+
+double Fleet::jitter(double sigma, uint64_t drawn) const {
+  return std::max(kFactorLeast, 1 + sigma * shape_.noise.times * bell(drawn));
+}
+
+double Fleet::tailed_jitter(double sigma, uint64_t drawn) const {
+  return shape_.noise.heavy_tails ? std::max(kFactorLeast, 1 + sigma * shape_.noise.times * heavy(drawn))
+                                  : jitter(sigma, drawn);
 }
 
 double Fleet::edge_bytes_per_ns(Rank from, Rank to) const {
@@ -229,17 +286,22 @@ void Fleet::record(Rank rank, Role role, Function function, int64_t operations, 
     state.beside_shared_ns +=
         std::max<int64_t>(0, std::min(end_ns, state.beside_to_ns) - std::max(start_ns, state.beside_from_ns));
   state.queue_ns += start_ns - enqueued_ns;  // the host waits at each operation, so no two of these overlap
+  for (auto [from, to] : state.stream_last) {
+    state.beside_shared_ns += std::max<int64_t>(0, std::min(end_ns, to) - std::max(start_ns, from));
+    // While something is on the wire, nothing counts as queued.
+    state.queue_ns -= std::max<int64_t>(0, std::min(start_ns, to) - std::max(enqueued_ns, from));
+  }
   // No callback from enqueue to GPU start, nor while the operation waits for others.
-  if (start_ns - enqueued_ns > state.quiet_ns) {
-    state.quiet_ns = start_ns - enqueued_ns;
-    state.quiet_from_ns = enqueued_ns;
-  }
-  if (silent_ns > state.quiet_ns) {
-    state.quiet_ns = silent_ns;
-    state.quiet_from_ns = start_ns;
-  }
+  note_quiet(state, enqueued_ns, start_ns - enqueued_ns);
+  note_quiet(state, start_ns, silent_ns);
   state.gpu_ns = end_ns;
   state.host_ns = end_ns;
+}
+
+void Fleet::note_quiet(RankState& state, int64_t from_ns, int64_t length_ns) const {
+  if (length_ns <= state.quiet_ns) return;
+  state.quiet_ns = length_ns;
+  state.quiet_from_ns = from_ns;
 }
 
 bool Fleet::any_stuck(const Group& group) const {
@@ -290,32 +352,17 @@ void Fleet::collective(Role role, const Group& group, int32_t group_index, int64
     return;
   }
   const auto n = static_cast<size_t>(group.size);
-  if (arrival_.size() < n) {
-    arrival_.resize(n);
-    enqueued_.resize(n);
-  }
-  int64_t last_arrival = 0;
-  for (size_t i = 0; i < n; ++i) {
-    const RankState& state = state_.ranks[index_of(group.member(static_cast<int32_t>(i)))];
-    enqueued_[i] = state.host_ns + kLaunchNs;
-    arrival_[i] = std::max(state.gpu_ns, enqueued_[i] + kPickupNs);
-    last_arrival = std::max(last_arrival, arrival_[i]);
-  }
+  const int64_t last_arrival = gather_arrivals(group, false);
   const double noise = wire_noise(role, group_index);
   const double slow = role == Role::kWorld ? 1 : slow_[static_cast<size_t>(role)][static_cast<size_t>(group_index)];
   int64_t end = last_arrival + kLatencyNs + static_cast<int64_t>(wire_ns * slow * noise);
-  if (gradients_stand_ && role == Role::kDp && !beside) {
-    double stand_ns = 0;
-    for (size_t i = 0; i < n; ++i) {
-      const Rank rank = group.member(static_cast<int32_t>(i));
-      stand_ns = std::max({stand_ns, flaps_ns(rank), pauses_in_transfer(rank) ? conditions(rank).pause_ns : 0.0});
-    }
-    end += static_cast<int64_t>(stand_ns);
-  }
+  // A sharded job's stand still is in its layers' gradients, not in their norm.
+  const bool stands = gradients_stand_ && role == Role::kDp && !beside && shape_.sharding == Sharding::kNone;
+  if (stands) end += stand_ns(group);
   const bool crosses = shape_.host_of(group.first) != shape_.host_of(group.member(group.size - 1));
   if (crosses && role != Role::kWorld && bytes >= kChunkBytes) {
     const auto edge_bytes = bytes * (group.size - 1) / group.size;
-    ring_flows(role, group, group_index, edge_bytes, noise, end, beside);
+    ring_flows(role, group, group_index, edge_bytes, noise, end, stands);
   }
   for (size_t i = 0; i < n; ++i) {
     const Rank rank = group.member(static_cast<int32_t>(i));
@@ -329,6 +376,71 @@ void Fleet::collective(Role role, const Group& group, int32_t group_index, int64
     // Inside a host there is no proxy and so no callback until the end.
     record(rank, role, function, 1, bytes, -1, 0, enqueued_[i], arrival_[i], end,
            (crosses ? last_arrival : end) - arrival_[i]);
+  }
+}
+
+int64_t Fleet::gather_arrivals(const Group& group, bool on_stream) {
+  const auto n = static_cast<size_t>(group.size);
+  if (arrival_.size() < n) {
+    arrival_.resize(n);
+    enqueued_.resize(n);
+  }
+  int64_t last_arrival = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const RankState& state = state_.ranks[index_of(group.member(static_cast<int32_t>(i)))];
+    enqueued_[i] = state.host_ns + kLaunchNs;
+    arrival_[i] = std::max({state.gpu_ns, on_stream ? state.stream_ns : 0, enqueued_[i] + kPickupNs});
+    last_arrival = std::max(last_arrival, arrival_[i]);
+  }
+  return last_arrival;
+}
+
+int64_t Fleet::stand_ns(const Group& group) const {
+  double stand_ns = 0;
+  for (int32_t i = 0; i < group.size; ++i) {
+    const Rank rank = group.member(i);
+    stand_ns = std::max({stand_ns, flaps_ns(rank), pauses_in_transfer(rank) ? conditions(rank).pause_ns : 0.0});
+  }
+  return static_cast<int64_t>(stand_ns);
+}
+
+// A layer's parameters or gradients on the second stream of a sharded job. Its transfers follow one another, so they
+// start when the one before has ended and the kernels that they need have; the host has enqueued them long before.
+void Fleet::stream_collective(const Group& group, int32_t group_index, Function function, bool waited_for,
+                              bool stands) {
+  const Transfer& transfer = transfers_[static_cast<size_t>(Role::kDp)];
+  if (stopping_ && any_stuck(group)) {
+    for (int32_t i = 0; i < group.size; ++i) {
+      if (!stuck_[index_of(group.member(i))]) wait_in(group.member(i), Role::kDp, function, transfer.bytes, -1);
+    }
+    return;
+  }
+  const int64_t last_arrival = gather_arrivals(group, true);
+  const double noise = wire_noise(Role::kDp, group_index);
+  const double slow = slow_[static_cast<size_t>(Role::kDp)][static_cast<size_t>(group_index)];
+  const bool stand = stands && gradients_stand_;
+  const int64_t end =
+      last_arrival + kLatencyNs + static_cast<int64_t>(transfer.wire_ns * slow * noise) + (stand ? stand_ns(group) : 0);
+  const bool crosses = shape_.host_of(group.first) != shape_.host_of(group.member(group.size - 1));
+  if (crosses && transfer.bytes >= kChunkBytes)
+    ring_flows(Role::kDp, group, group_index, transfer.bytes * (group.size - 1) / group.size, noise, end, stand);
+  for (int32_t i = 0; i < group.size; ++i) {
+    const Rank rank = group.member(i);
+    RankState& state = state_.ranks[index_of(rank)];
+    const int64_t enqueued = enqueued_[static_cast<size_t>(i)], arrival = arrival_[static_cast<size_t>(i)];
+    count(rank, Role::kDp, function, 1, transfer.bytes, -1, 0, enqueued, arrival, end);
+    // Enqueued, not begun, and nothing else is on the wire: the kernels before it keep it.
+    state.queue_ns += std::max<int64_t>(0, arrival - std::max(enqueued, state.stream_ns));
+    note_quiet(state, arrival, (crosses ? last_arrival : end) - arrival);
+    state.host_ns += kLaunchNs;
+    state.stream_ns = end;
+    state.stream_busy_ns += end - arrival;
+    state.stream_last[state.stream_count++ % state.stream_last.size()] = {arrival, end};
+    if (function == Function::kAllGather) state.gathered_ns = end;
+    if (waited_for && end > state.gpu_ns) {
+      state.exposed_ns += end - std::max(state.gpu_ns, enqueued);
+      state.gpu_ns = end;
+    }
   }
 }
 
@@ -347,14 +459,13 @@ double Fleet::flaps_ns(Rank rank) const {
 // waits: for the peer's credit where the peer is what holds up the ring, else for its own GPU, which waits for data.
 // Its proxy is there from the enqueue on, so an arrival later than that is a wait for the own GPU as well.
 void Fleet::ring_flows(Role role, const Group& group, int32_t group_index, int64_t edge_bytes, double noise,
-                       int64_t end_ns, bool beside) {
+                       int64_t end_ns, bool stands) {
   const auto n = static_cast<size_t>(group.size);
   const auto last =
       static_cast<size_t>(std::max_element(arrival_.begin(), arrival_.begin() + group.size) - arrival_.begin());
   const int64_t last_arrival = arrival_[last];
   const int32_t known = blocker_[static_cast<size_t>(role)][static_cast<size_t>(group_index)];
   const size_t blocker = known >= 0 ? static_cast<size_t>(known) : last;
-  const bool stands = gradients_stand_ && role == Role::kDp && !beside;
   for (size_t i = 0; i < n; ++i) {
     const Rank self = group.member(static_cast<int32_t>(i));
     RingFlows& flows = state_.flows[static_cast<size_t>(role)][index_of(self)];
@@ -413,20 +524,9 @@ void Fleet::exchange(const Group& group, int32_t group_index, double factor) {
     }
     return;
   }
-  if (arrival_.size() < n) {
-    arrival_.resize(n);
-    enqueued_.resize(n);
-  }
-  int64_t last_arrival = 0;
+  const int64_t last_arrival = gather_arrivals(group, false);
   double most = 0;
-  for (size_t i = 0; i < n; ++i) {
-    const Rank rank = group.member(static_cast<int32_t>(i));
-    const RankState& state = state_.ranks[index_of(rank)];
-    enqueued_[i] = state.host_ns + kLaunchNs;
-    arrival_[i] = std::max(state.gpu_ns, enqueued_[i] + kPickupNs);
-    last_arrival = std::max(last_arrival, arrival_[i]);
-    most = std::max(most, expert_share(rank));
-  }
+  for (int32_t i = 0; i < group.size; ++i) most = std::max(most, expert_share(group.member(i)));
   const double slow = slow_[static_cast<size_t>(Role::kEp)][static_cast<size_t>(group_index)];
   const int64_t end =
       last_arrival + kLatencyNs +
@@ -476,8 +576,9 @@ void Fleet::send(Rank rank, const Pass& pass) {
   RankState& state = state_.ranks[index_of(rank)];
   const Transfer& transfer = transfers_[static_cast<size_t>(Role::kPp)];
   const Rank receiver = rank + (pass.to_stage - pass.stage) * shape_.stage_ranks();
-  const double noise = 1 + kWireSigma * bell(draw(kForMessage, static_cast<uint64_t>(rank.value()) << 24 ^
-                                                                   static_cast<uint64_t>(pass.ordinal)));
+  const double noise =
+      wire_shock_ * tailed_jitter(kWireSigma, draw(kForMessage, static_cast<uint64_t>(rank.value()) << 24 ^
+                                                                    static_cast<uint64_t>(pass.ordinal)));
   const bool crosses = shape_.host_of(receiver) != shape_.host_of(rank);
   double wire_ns =
       static_cast<double>(transfer.bytes) / edge_bytes_per_ns(rank, receiver) * edge_factor(rank, receiver) * noise;
@@ -510,7 +611,7 @@ void Fleet::play() {
     for (auto& arrivals : arrivals_) std::fill(arrivals.begin(), arrivals.end(), kNever);
   }
   begin_step();
-  for (const Pass& pass : order_) run(pass);
+  for (const Pass& pass : order_) shape_.sharding == Sharding::kFull ? run_sharded(pass) : run(pass);
   sync();
   finish();
 }
@@ -535,8 +636,25 @@ bool Fleet::stops_in_pass(Rank rank) {
   return stops(rank, StopKind::kDead) || stops(rank, StopKind::kStopped);
 }
 
+// Something common slows all kernels or all transfers, for some steps: shared storage, a neighbour on the fabric, power.
+void Fleet::set_shocks() {
+  kernel_shock_ = wire_shock_ = 1;
+  if (shape_.noise.shocks <= 0) return;
+  constexpr double kMeanSteps = (1.0 + kShockStepsMax) / 2;
+  for (int64_t back = 0; back < kShockStepsMax && back <= step_.value(); ++back) {
+    const uint64_t drawn = mix(shape_.seed ^ mix(kForShock << 32 ^ static_cast<uint64_t>(step_.value() - back)));
+    if (uniform(drawn) >= shape_.noise.shocks / kMeanSteps) continue;
+    const uint64_t luck = mix(drawn);
+    if (back > static_cast<int64_t>(luck % kShockStepsMax)) continue;
+    const double factor = 1 + shape_.noise.times * (kShockLeast + kShockMore * uniform(mix(luck)));
+    double& hit = (luck >> 8) % 2 == 0 ? kernel_shock_ : wire_shock_;
+    hit = std::max(hit, factor);
+  }
+}
+
 void Fleet::begin_step() {
   set_network();
+  set_shocks();
   for (auto& drawn : drawn_) std::fill(drawn.begin(), drawn.end(), 0);
   std::fill(state_.traffic.begin(), state_.traffic.end(), Traffic{});
   for (auto& flows : state_.flows) std::fill(flows.begin(), flows.end(), RingFlows{});
@@ -551,14 +669,19 @@ void Fleet::begin_step() {
     const auto which = static_cast<uint64_t>(rank.value());
     const RankConditions& now = conditions(rank);
     const int64_t start = std::max(state.host_ns, state.gpu_ns);
-    state = RankState{
-        .host_ns = start, .gpu_ns = start, .start_ns = start, .phase_since_ns = start, .phase = Phase::kInput};
+    state = RankState{.host_ns = start,
+                      .gpu_ns = start,
+                      .start_ns = start,
+                      .phase_since_ns = start,
+                      .stream_ns = start,
+                      .phase = Phase::kInput};
     if (with_detail_) details_[index_of(rank)].step = step_;
-    state.scale = now.gpu * now.work * rank_speed_[index_of(rank)] * (1 + kStepSigma * bell(draw(kForStep, which)));
+    state.scale = now.gpu * now.work * rank_speed_[index_of(rank)] * tailed_jitter(kStepSigma, draw(kForStep, which)) *
+                  kernel_shock_;
     state.expert_scale = state.scale * expert_share(rank);
     const uint64_t drawn = draw(kForInput, which);
     state.host_ns +=
-        static_cast<int64_t>(input_ns_ * (1 + 0.1 * bell(drawn)) + now.input_ns * (1 + 0.03 * bell(mix(drawn))));
+        static_cast<int64_t>(input_ns_ * jitter(kInputSigma, drawn) + now.input_ns * (1 + 0.03 * bell(mix(drawn))));
     enter_phase(rank, Phase::kForward);
     const uint64_t luck = draw(kForHiccup, which);
     const double hiccup_ns = uniform(luck) < kHiccupChance ? step_ns * kHiccupShare * (1 + 0.2 * bell(mix(luck))) : 0;
@@ -568,42 +691,58 @@ void Fleet::begin_step() {
   }
 }
 
+bool Fleet::enter_pass(Rank rank, const Pass& pass) {
+  if (stuck(rank)) return false;
+  enter_phase(rank, pass.forward ? Phase::kForward : Phase::kBackward);
+  if (pass.from_stage >= 0) receive(rank, pass);
+  if (stuck(rank) || (stopping_ && stops_in_pass(rank))) return false;
+  RankState& state = state_.ranks[index_of(rank)];
+  ++state.passes;
+  if (conditions_.ranks.empty()) return true;
+  const auto forwards = static_cast<double>(shape_.micro_batches * shape_.model_chunks);
+  const auto passes = static_cast<uint64_t>(2 * shape_.micro_batches * shape_.model_chunks);
+  const auto which = static_cast<uint64_t>(rank.value());
+  const RankConditions& now = conditions(rank);
+  double late_ns = pass.forward && now.host_ns > 0
+                       ? now.host_ns / forwards *
+                             (1 + 0.15 * bell(draw(kForHost, which << 16 ^ static_cast<uint64_t>(pass.ordinal))))
+                       : 0;
+  if (now.stall_ns > 0 && pass.forward &&
+      draw(kForStall, which) % static_cast<uint64_t>(forwards) == static_cast<uint64_t>(pass.of_kind))
+    late_ns += now.stall_ns;
+  if (now.pause_ns > 0 && mix(draw(kForPause, which)) % passes == static_cast<uint64_t>(pass.ordinal) &&
+      !pauses_in_transfer(rank))
+    late_ns += now.pause_ns;
+  // A late host has no lead left.
+  if (late_ns > 0) state.host_ns = std::max(state.host_ns, state.gpu_ns) + static_cast<int64_t>(late_ns);
+  return true;
+}
+
 void Fleet::run(const Pass& pass) {
   const Rank first{pass.stage * shape_.stage_ranks()}, end = first + shape_.stage_ranks();
   const double size = pass.forward ? 1 : 2;
   const double dense_ns = size * forward_ns_ * (has(Role::kEp) ? 1 - kExpertShare : 1);
-  const auto forwards = static_cast<double>(shape_.micro_batches * shape_.model_chunks);
-  const auto passes = static_cast<uint64_t>(2 * shape_.micro_batches * shape_.model_chunks);
   for (Rank rank = first; rank < end; ++rank) {
-    if (stuck(rank)) continue;
-    enter_phase(rank, pass.forward ? Phase::kForward : Phase::kBackward);
-    if (pass.from_stage >= 0) receive(rank, pass);
-    if (stuck(rank) || (stopping_ && stops_in_pass(rank))) continue;
-    RankState& state = state_.ranks[index_of(rank)];
+    if (!enter_pass(rank, pass)) continue;
     const auto which = static_cast<uint64_t>(rank.value());
-    if (!conditions_.ranks.empty()) {
-      const RankConditions& now = conditions(rank);
-      double late_ns = pass.forward && now.host_ns > 0
-                           ? now.host_ns / forwards *
-                                 (1 + 0.15 * bell(draw(kForHost, which << 16 ^ static_cast<uint64_t>(pass.ordinal))))
-                           : 0;
-      if (now.stall_ns > 0 && pass.forward &&
-          draw(kForStall, which) % static_cast<uint64_t>(forwards) == static_cast<uint64_t>(pass.of_kind))
-        late_ns += now.stall_ns;
-      if (now.pause_ns > 0 && mix(draw(kForPause, which)) % passes == static_cast<uint64_t>(pass.ordinal) &&
-          !pauses_in_transfer(rank))
-        late_ns += now.pause_ns;
-      // A late host has no lead left.
-      if (late_ns > 0) state.host_ns = std::max(state.host_ns, state.gpu_ns) + static_cast<int64_t>(late_ns);
-    }
-    compute(rank, dense_ns * state.scale *
-                      (1 + kPassSigma * bell(draw(kForPass, which << 20 ^ static_cast<uint64_t>(pass.ordinal)))));
-    ++state.passes;
+    compute(rank, dense_ns * state_.ranks[index_of(rank)].scale *
+                      jitter(kPassSigma, draw(kForPass, which << 20 ^ static_cast<uint64_t>(pass.ordinal))));
   }
+  main_stream_collectives(first, end, size, pass.forward);
+  if (pass.to_stage >= 0) {
+    for (Rank rank = first; rank < end; ++rank) {
+      if (!stuck(rank)) send(rank, pass);
+    }
+  }
+  if (!pass.forward && pass.of_kind + 1 == reduction_after_) start_reduction(pass.stage);
+}
+
+// What kernels of a pass, or of a layer of it, are followed by: context, tensor and expert groups, in this order.
+void Fleet::main_stream_collectives(Rank first, Rank end, double size, bool forward) {
   auto transfer = [&](Role role) -> const Transfer& { return transfers_[static_cast<size_t>(role)]; };
   if (has(Role::kCp))
     collectives(Role::kCp, first, end, static_cast<int64_t>(size * static_cast<double>(transfer(Role::kCp).bytes)),
-                size * transfer(Role::kCp).wire_ns, pass.forward ? Function::kAllGather : Function::kReduceScatter);
+                size * transfer(Role::kCp).wire_ns, forward ? Function::kAllGather : Function::kReduceScatter);
   if (has(Role::kTp))
     collectives(Role::kTp, first, end, static_cast<int64_t>(size * static_cast<double>(transfer(Role::kTp).bytes)),
                 size * transfer(Role::kTp).wire_ns, Function::kAllReduce);
@@ -618,12 +757,50 @@ void Fleet::run(const Pass& pass) {
       }
     }
   }
-  if (pass.to_stage >= 0) {
-    for (Rank rank = first; rank < end; ++rank) {
-      if (!stuck(rank)) send(rank, pass);
+}
+
+// Spread evenly: of ten layers at 0.9 nine.
+bool Fleet::beside_kernels(int32_t layer) const {
+  return std::floor((layer + 1) * shape_.overlap) > std::floor(layer * shape_.overlap);
+}
+
+void Fleet::stream_collectives(Function function, int32_t layer, bool stands) {
+  const bool waited_for = function == Function::kReduceScatter && !beside_kernels(layer);
+  for (Rank first{0}; first < Rank{shape_.tp}; ++first)
+    stream_collective(shape_.group(Role::kDp, first), shape_.group_index(Role::kDp, first), function, waited_for,
+                      stands);
+}
+
+// Layer by layer: its parameters must be there; those of the next one are asked for; it computes; in backward its
+// gradients leave. A host is one layer ahead of its GPU (the allocator lets it no further).
+void Fleet::run_sharded(const Pass& pass) {
+  const Rank end{shape_.world_size()};
+  const double size = (pass.forward ? 1.0 : 2.0) / shape_.layers;
+  const double dense_ns = size * forward_ns_ * (has(Role::kEp) ? 1 - kExpertShare : 1);
+  for (Rank rank = 0_rank; rank < end; ++rank) enter_pass(rank, pass);
+  const bool last_pass = !pass.forward && pass.of_kind + 1 == shape_.micro_batches;
+  for (int32_t layer = 0; layer < shape_.layers; ++layer) {
+    if (layer == 0 || !beside_kernels(layer)) stream_collectives(Function::kAllGather, layer, false);
+    for (Rank rank = 0_rank; rank < end; ++rank) {
+      if (stuck(rank)) continue;
+      RankState& state = state_.ranks[index_of(rank)];
+      const int64_t ready = std::max(state.gpu_ns, state.host_ns);
+      if (state.gathered_ns > ready) state.exposed_ns += state.gathered_ns - ready;
+      state.gpu_ns = std::max(state.gpu_ns, state.gathered_ns);
     }
+    if (layer + 1 < shape_.layers && beside_kernels(layer + 1))
+      stream_collectives(Function::kAllGather, layer + 1, false);
+    for (Rank rank = 0_rank; rank < end; ++rank) {
+      if (stuck(rank)) continue;
+      RankState& state = state_.ranks[index_of(rank)];
+      const auto which = static_cast<uint64_t>(rank.value());
+      const auto ordinal = static_cast<uint64_t>(pass.ordinal * shape_.layers + layer);
+      compute(rank, dense_ns * state.scale * jitter(kPassSigma, draw(kForPass, which << 20 ^ ordinal)));
+      state.host_ns = std::max(state.host_ns, std::exchange(state.layer_ns, state.gpu_ns));
+    }
+    main_stream_collectives(0_rank, end, size, pass.forward);
+    if (!pass.forward) stream_collectives(Function::kReduceScatter, layer, last_pass && layer + 1 == shape_.layers);
   }
-  if (!pass.forward && pass.of_kind + 1 == reduction_after_) start_reduction(pass.stage);
 }
 
 // The part of the gradients that is reduced beside what is left of the backward passes.
@@ -640,7 +817,10 @@ void Fleet::start_reduction(int32_t stage) {
 void Fleet::sync() {
   const Role where = has(Role::kDp) ? Role::kDp : Role::kWorld;
   const Transfer& gradients = transfers_[static_cast<size_t>(Role::kDp)];
-  const auto rest = static_cast<int64_t>((1 - shape_.overlap) * static_cast<double>(gradients.bytes));
+  const bool sharded = shape_.sharding == Sharding::kFull;
+  // Sharded gradients are there already; what is left is their norm.
+  const double rest_share = sharded ? 0 : 1 - shape_.overlap;
+  const auto rest = sharded ? 8 : static_cast<int64_t>(rest_share * static_cast<double>(gradients.bytes));
   for (Rank rank : all_ranks(shape_.world_size())) {
     if (stuck(rank) || stops(rank, StopKind::kMissing)) continue;
     enter_phase(rank, Phase::kSync);
@@ -648,19 +828,24 @@ void Fleet::sync() {
     if (stops(rank, StopKind::kDeadlock)) {
       wait_in(rank, Role::kWorld, Function::kAllReduce, 8, -1);
     } else if (stops(rank, StopKind::kMismatch)) {
-      wait_in(rank, where, Function::kAllGather, where == Role::kDp ? rest / 2 : 16, -1);
+      wait_in(rank, where, Function::kAllGather, where == Role::kDp && !sharded ? rest / 2 : 16, -1);
     } else if (state.beside_to_ns == kNever) {
       stuck_[index_of(rank)] = 1;
     } else if (const int64_t now = std::max(state.gpu_ns, state.beside_from_ns); state.beside_to_ns > now) {
       state.exposed_ns += state.beside_to_ns - now;
       state.gpu_ns = state.beside_to_ns;
       state.host_ns = std::max(state.host_ns, state.gpu_ns);
+    } else if (sharded) {
+      const int64_t ready = std::max(state.gpu_ns, state.host_ns);
+      if (state.stream_ns > ready) state.exposed_ns += state.stream_ns - ready;
+      state.gpu_ns = std::max(state.gpu_ns, state.stream_ns);
+      state.host_ns = std::max(state.host_ns, state.gpu_ns);
     }
   }
-  if (has(Role::kDp) && shape_.overlap < 1) {
+  if (has(Role::kDp) && (sharded || shape_.overlap < 1)) {
     for (int32_t stage = 0; stage < shape_.pp; ++stage)
       collectives(Role::kDp, Rank{stage * shape_.stage_ranks()}, Rank{(stage + 1) * shape_.stage_ranks()}, rest,
-                  (1 - shape_.overlap) * gradients.wire_ns, Function::kAllReduce);
+                  rest_share * gradients.wire_ns, Function::kAllReduce);
   }
   if (has(Role::kWorld)) collective(Role::kWorld, shape_.group(Role::kWorld, 0_rank), 0, 8, 0, Function::kAllReduce);
 }
@@ -673,7 +858,7 @@ void Fleet::finish() {
     const RankConditions& now = conditions(rank);
     const auto which = static_cast<uint64_t>(rank.value());
     enter_phase(rank, Phase::kOptimizer);
-    compute(rank, optimizer_ns_ * state.scale * (1 + kPassSigma * bell(draw(kForOptimizer, which))));
+    compute(rank, optimizer_ns_ * state.scale * jitter(kPassSigma, draw(kForOptimizer, which)));
     state.host_ns = state.gpu_ns;  // the script reads the loss
     enter_phase(rank, Phase::kOther);
     if (now.log_ns > 0) state.host_ns += static_cast<int64_t>(now.log_ns);

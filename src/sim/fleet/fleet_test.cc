@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -300,6 +301,192 @@ TEST(Fleet, CommunicatorsAreTheSameOnEveryMemberAndInEveryRun) {
   }
   Fleet restarted(JobShape{.attempt = 1}, kStart);
   EXPECT_NE(restarted.comm_inits(0_rank)[0].comm_id, fleet.comm_inits(0_rank)[0].comm_id);
+}
+
+JobShape sharded_job() {
+  return {.tp = 1,
+          .pp = 1,
+          .dp = 12,
+          .micro_batches = 2,
+          .step_ms = 1000,
+          .overlap = 0.9,
+          .communication = 0.3,
+          .sharding = Sharding::kFull,
+          .layers = 8,
+          .first_step_extra = 0,
+          .second_step_extra = 0,
+          .topology = {.gpus_per_host = 4}};
+}
+
+TEST(Fleet, AShardedJobGathersEveryLayerTwiceAndScattersItOnce) {
+  Fleet fleet = played(sharded_job(), 3);
+  std::map<std::string, int> functions;
+  fleet.play_step({}, true);
+  for (const OpSpan& op : fleet.detail(3_rank).ops) ++functions[op.function];
+  EXPECT_EQ(functions["AllGather"], 2 * 2 * 8);  // micro-batches, forward and backward, layers
+  EXPECT_EQ(functions["ReduceScatter"], 2 * 8);
+  EXPECT_EQ(functions["AllReduce"], 1);  // the gradients' norm
+  for (Rank rank : all_ranks(12)) EXPECT_NEAR(ms(fleet.summary(rank).duration_ns), 1000, 60) << rank;
+}
+
+TEST(Fleet, AShardedJobsTransfersRunBesideItsKernels) {
+  JobShape shape = sharded_job();
+  auto exposed_share = [](const Fleet& fleet) {
+    const StepSummary summary = fleet.summary(5_rank);
+    const auto exposed = summary.split_ns[static_cast<size_t>(TimePart::kCommunication)];
+    EXPECT_EQ(summary.self_ns + summary.comm_ns, summary.duration_ns);
+    EXPECT_EQ(std::accumulate(summary.split_ns.begin(), summary.split_ns.end(), int64_t{0}), summary.duration_ns);
+    EXPECT_GE(*std::min_element(summary.split_ns.begin(), summary.split_ns.end()), 0);
+    EXPECT_GT(summary.comm_ns, 290'000'000) << "beside kernels or not, it is as much, and waits for others besides";
+    EXPECT_LT(summary.comm_ns, 450'000'000);
+    return static_cast<double>(exposed) / static_cast<double>(summary.comm_ns);
+  };
+  EXPECT_LT(exposed_share(played(shape, 4)), 0.3);
+  shape.overlap = 0;
+  EXPECT_GT(exposed_share(played(shape, 4)), 0.95);
+}
+
+TEST(Fleet, AShardedJobWithTensorAndExpertGroupsCountsEachTimeOnce) {
+  JobShape shape = sharded_job();
+  shape.tp = 4;
+  shape.dp = 6;
+  shape.ep = 3;
+  shape.micro_batches = 1;
+  Fleet fleet = played(shape, 4);
+  for (Rank rank : all_ranks(24)) {
+    const StepSummary summary = fleet.summary(rank);
+    EXPECT_NEAR(ms(summary.duration_ns), 1000, 80);
+    EXPECT_GE(*std::min_element(summary.split_ns.begin(), summary.split_ns.end()), 0);
+    EXPECT_LE(summary.comm_ns, summary.duration_ns);
+    EXPECT_GE(summary.queue_ns, 0);
+    EXPECT_LE(summary.queue_ns, summary.self_ns) << "nothing is queued while something is on the wire";
+    EXPECT_EQ(summary.comms.size(), 4u);  // tp, ep, dp, world
+    int64_t phases = std::accumulate(summary.phase_ns.begin(), summary.phase_ns.end(), int64_t{0});
+    EXPECT_EQ(phases, summary.duration_ns);
+  }
+}
+
+TEST(Fleet, ASlowGpuOfAShardedJobQueuesAndKeepsAllWaiting) {
+  const Fleet healthy = played(sharded_job(), 6);
+  const Fleet slow = played(sharded_job(), 6, 3, {fault_of(FaultKind::kSlowGpu, 5_rank, 1.3)});
+  EXPECT_GT(slow.summary(2_rank).duration_ns, 1.15 * static_cast<double>(healthy.summary(2_rank).duration_ns));
+  EXPECT_GT(slow.summary(5_rank).self_ns, slow.summary(2_rank).self_ns);
+  EXPECT_GT(slow.summary(5_rank).queue_ns, healthy.summary(5_rank).queue_ns);
+  for (Rank rank : all_ranks(12)) EXPECT_LE(slow.summary(rank).queue_ns, slow.summary(rank).self_ns) << rank;
+  const auto exposed = static_cast<size_t>(TimePart::kCommunication);
+  EXPECT_GT(slow.summary(2_rank).split_ns[exposed], healthy.summary(2_rank).split_ns[exposed] + 100'000'000);
+}
+
+TEST(Fleet, ASlowLinkOfAShardedJobShowsOnItsSendersWire) {
+  const Fleet slow = played(sharded_job(), 6, 3, {fault_of(FaultKind::kSlowLink, 3_rank, 0.1)});
+  EXPECT_GT(ms(slow.summary(0_rank).duration_ns), 1500);
+  int64_t culprit = 0, other = 0;
+  for (const FlowStep& flow : gradient_sends(slow, 3_rank)) culprit = std::max(culprit, flow.wire_ns);
+  for (const FlowStep& flow : gradient_sends(slow, 7_rank)) other = std::max(other, flow.wire_ns);
+  EXPECT_GT(culprit, 5 * other);
+}
+
+TEST(Fleet, AMissingRankStopsAShardedJobAtTheNormOfItsGradients) {
+  Fleet fleet = played(sharded_job(), 3);
+  const std::vector<Fault> missing = {fault_of(FaultKind::kMissingRank, 7_rank)};
+  EXPECT_FALSE(fleet.play_step(missing));
+  const int64_t later = fleet.now_unix_ns() + 5'000'000'000;
+  for (Rank rank : all_ranks(12)) {
+    const RankStatus status = fleet.status(rank, later);
+    ASSERT_EQ(status.comms.size(), 1u);
+    EXPECT_EQ(status.comms[0].collective.state, rank == 7_rank ? OpState::kCompleted : OpState::kStarted) << rank;
+  }
+  fleet.release(later);
+  EXPECT_FALSE(fleet.hung());
+  EXPECT_TRUE(fleet.play_step({}));
+}
+
+// Own times of a rank over many steps, as shares of their mean.
+std::vector<double> own_times(JobShape shape, int steps = 400) {
+  Fleet fleet(shape, kStart);
+  std::vector<double> times;
+  for (int i = 0; i < steps; ++i) {
+    fleet.play_step({});
+    times.push_back(static_cast<double>(fleet.summary(1_rank).split_ns[static_cast<size_t>(TimePart::kCompute)]));
+  }
+  const double mean = std::accumulate(times.begin(), times.end(), 0.0) / steps;
+  for (double& time : times) time /= mean;
+  return times;
+}
+
+double deviation(const std::vector<double>& times) {
+  double squares = 0;
+  for (double time : times) squares += (time - 1) * (time - 1);
+  return std::sqrt(squares / static_cast<double>(times.size()));
+}
+
+TEST(Fleet, NoiseIsAsManyTimesTheUsualAsAskedFor) {
+  JobShape shape{.tp = 1, .pp = 1, .dp = 4, .first_step_extra = 0, .second_step_extra = 0};
+  const double usual = deviation(own_times(shape));
+  EXPECT_NEAR(usual, 0.008, 0.002);
+  shape.noise.times = 6;
+  EXPECT_NEAR(deviation(own_times(shape)), 6 * usual, usual);
+}
+
+TEST(Fleet, HeavyTailsHaveTheirWidthAndSomeFarBeyondIt) {
+  JobShape shape{.tp = 1, .pp = 1, .dp = 4, .first_step_extra = 0, .second_step_extra = 0};
+  shape.noise.times = 3;
+  auto beyond = [](const std::vector<double>& times, double share) {
+    return std::count_if(times.begin(), times.end(), [&](double time) { return time > 1 + share; });
+  };
+  const std::vector<double> bell = own_times(shape, 2000);
+  shape.noise.heavy_tails = true;
+  const std::vector<double> heavy = own_times(shape, 2000);
+  EXPECT_NEAR(deviation(heavy), deviation(bell), 0.4 * deviation(bell));
+  EXPECT_EQ(beyond(bell, 0.085), 0);  // three and a half deviations
+  EXPECT_GE(beyond(heavy, 0.085), 5);
+  EXPECT_LE(*std::max_element(heavy.begin(), heavy.end()), 1.25);
+}
+
+TEST(Fleet, RanksDifferForGoodByTheirSpread) {
+  JobShape shape{.tp = 1, .pp = 1, .dp = 32, .first_step_extra = 0, .second_step_extra = 0};
+  shape.noise = {.times = 0, .rank_spread = 0.01};
+  Fleet fleet(shape, kStart);
+  std::vector<double> first, later;
+  for (int step = 0; step < 5; ++step) {
+    fleet.play_step({});
+    for (Rank rank : all_ranks(32)) {
+      const auto own = static_cast<double>(fleet.summary(rank).split_ns[static_cast<size_t>(TimePart::kCompute)]);
+      (step == 0 ? first : later).push_back(own);
+    }
+  }
+  const double mean = std::accumulate(first.begin(), first.end(), 0.0) / 32;
+  std::vector<double> shares;
+  for (double own : first) shares.push_back(own / mean);
+  EXPECT_NEAR(deviation(shares), 0.01, 0.004);
+  for (size_t i = 0; i < later.size(); ++i) EXPECT_NEAR(later[i] / first[i % 32], 1, 1e-4);
+}
+
+TEST(Fleet, AShockSlowsAllRanksTogetherForAFewSteps) {
+  JobShape shape{.tp = 1, .pp = 1, .dp = 8, .first_step_extra = 0, .second_step_extra = 0};
+  shape.noise.shocks = 0.1;
+  Fleet fleet(shape, kStart);
+  std::vector<double> means;  // over the ranks, of each step
+  for (int step = 0; step < 1000; ++step) {
+    fleet.play_step({});
+    double sum = 0;
+    for (Rank rank : all_ranks(8))
+      sum += static_cast<double>(fleet.summary(rank).split_ns[static_cast<size_t>(TimePart::kCompute)]);
+    means.push_back(sum / 8);
+  }
+  std::vector<double> sorted = means;
+  std::sort(sorted.begin(), sorted.end());
+  int shocked = 0, longest = 0, row = 0;
+  for (double mean : means) {
+    const bool slow = mean > 1.014 * sorted[sorted.size() / 2];
+    row = slow ? row + 1 : 0;
+    shocked += slow;
+    longest = std::max(longest, row);
+  }
+  EXPECT_GE(shocked, 25);  // half of a hundred: the others are on the wire
+  EXPECT_LE(shocked, 80);
+  EXPECT_GE(longest, 2);
+  EXPECT_LE(longest, 10);
 }
 
 TEST(Fleet, RefusesShapesThatAreNoJob) {

@@ -10,6 +10,10 @@ const char* to_text(Schedule schedule) {
   return kNames[static_cast<size_t>(schedule)];
 }
 
+const char* to_text(Sharding sharding) {
+  return sharding == Sharding::kFull ? "full" : "none";
+}
+
 const char* to_text(Role role) {
   static constexpr const char* kNames[kRoleCount] = {"tp", "cp", "ep", "pp", "dp", "world"};
   return kNames[static_cast<size_t>(role)];
@@ -99,7 +103,7 @@ Result<void> check(const JobShape& shape) {
   if (shape.job_id.empty() || shape.job_id.size() > kIdentityTextMax)
     return Error{format("the job's name must have 1 to %zu bytes", kIdentityTextMax)};
   for (int32_t number : {shape.tp, shape.pp, shape.dp, shape.cp, shape.ep, shape.topology.gpus_per_host,
-                         shape.topology.hosts_per_leaf, shape.micro_batches, shape.model_chunks}) {
+                         shape.topology.hosts_per_leaf, shape.micro_batches, shape.model_chunks, shape.layers}) {
     if (number < 1) return Error{"tp, pp, dp, cp, ep, GPUs per host and micro-batches must be at least 1"};
   }
   int64_t world = 1;
@@ -111,10 +115,19 @@ Result<void> check(const JobShape& shape) {
     return Error{format("ep %d does not divide dp x cp = %d", shape.ep, shape.replicas())};
   if (shape.micro_batches > kMicroBatchesMax)
     return Error{format("%d micro-batches are too many (limit %d)", shape.micro_batches, kMicroBatchesMax)};
-  if (world * shape.micro_batches * shape.model_chunks > kPassesMax)
-    return Error{format("%lld ranks x %d micro-batches x %d model chunks are too much work (limit %lld million)",
-                        static_cast<long long>(world), shape.micro_batches, shape.model_chunks,
-                        static_cast<long long>(kPassesMax / 1'000'000))};
+  if (shape.sharding == Sharding::kFull) {
+    if (shape.pp > 1) return Error{"full sharding and pipeline stages together are not possible"};
+    if (shape.replicas() < 2) return Error{"full sharding needs dp or cp of at least 2"};
+    if (shape.layers > kLayersMax) return Error{format("more than %d layers are not possible", kLayersMax)};
+  } else if (shape.layers != 1) {
+    return Error{"layers needs full sharding"};
+  }
+  if (world * shape.micro_batches * shape.model_chunks * shape.layers > kPassesMax)
+    return Error{
+        format("%lld ranks x %d micro-batches x %d model chunks x %d layers are too much work (limit %lld "
+               "million)",
+               static_cast<long long>(world), shape.micro_batches, shape.model_chunks, shape.layers,
+               static_cast<long long>(kPassesMax / 1'000'000))};
   if (shape.schedule == Schedule::kInterleaved) {
     if (shape.model_chunks < 2 || shape.pp < 2)
       return Error{"an interleaved schedule needs model_chunks and pp of at least 2"};

@@ -37,6 +37,20 @@ struct Topology {
 enum class Schedule : uint8_t { kGpipe, kOneForwardOneBackward, kInterleaved };
 const char* to_text(Schedule schedule);  // "gpipe", "1f1b", "interleaved"
 
+// Whether the data-parallel ranks hold whole copies of the model, or shards of it (FSDP, ZeRO-3): then every layer is
+// gathered before it computes, in forward and again in backward, and its gradients are scattered behind it.
+enum class Sharding : uint8_t { kNone, kFull };
+const char* to_text(Sharding sharding);  // "none", "full"
+
+// How unevenly a healthy job runs.
+struct JobNoise {
+  double times = 1;            // of the usual jitter of kernels, transfers and input: 3 is 2.4 % from step to step
+  bool heavy_tails = false;    // Student's t with three degrees of freedom in place of a bell, of the same width
+  double rank_spread = 0.004;  // lasting differences between GPUs, standard deviation; never beyond three of them
+  double shocks = 0;  // share of steps in which all ranks or all transfers are slowed together, 1 to 4 in a row
+  bool operator==(const JobNoise&) const = default;
+};
+
 enum class Role : uint8_t { kTp, kCp, kEp, kPp, kDp, kWorld };
 inline constexpr size_t kRoleCount = 6;
 const char* to_text(Role role);  // "tp", "cp", "ep", "pp", "dp", "world"
@@ -62,8 +76,12 @@ struct JobShape {
   int32_t model_chunks = 1;     // per stage, for kInterleaved
   int32_t first_host = 0;       // host names start at this number: several jobs, several sets of hosts
   double step_ms = 250;         // a healthy step
-  double overlap = 0;           // share of the gradient reduction that runs beside the backward pass
+  double overlap = 0;           // share of the gradient reduction that runs beside the backward pass; sharded: share
+                                // of the layers whose transfers run beside the kernels
   double communication = 0.20;  // share of a healthy step that goes into transfers of all groups together
+  Sharding sharding = Sharding::kNone;
+  int32_t layers = 1;  // that are gathered one by one, for kFull
+  JobNoise noise;
   double first_step_extra = 3, second_step_extra = 0.5;  // compilation, in steps
   double clock_error_us = 800;                           // of hosts, standard deviation
   Topology topology;
@@ -86,7 +104,8 @@ struct JobShape {
 };
 inline constexpr int32_t kWorldSizeMax = 131'072;
 inline constexpr int32_t kMicroBatchesMax = 4'096;
-inline constexpr int64_t kPassesMax = 64'000'000;  // ranks x micro-batches x model chunks
+inline constexpr int32_t kLayersMax = 512;
+inline constexpr int64_t kPassesMax = 64'000'000;  // ranks x micro-batches x model chunks x layers
 // A clear line where the numbers do not make a job.
 Result<void> check(const JobShape& shape);
 

@@ -4,6 +4,8 @@
 // Thread rule: Thread-safe (no state).
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string_view>
 
@@ -32,6 +34,18 @@ inline double bell(uint64_t drawn) {
   constexpr uint64_t kBits = (1u << 21) - 1;
   const uint64_t sum = (drawn & kBits) + (drawn >> 21 & kBits) + (drawn >> 42 & kBits);
   return 2 * (static_cast<double>(sum) * 0x1p-21 - 1.5);
+}
+
+// Student's t with three degrees of freedom, scaled to a standard deviation of about 1, so that one in a thousand is
+// beyond 6: a tail as kernels and transfers of real jobs have it. Cut at 6, beyond which a stall has a reason of its
+// own, and at -2: nothing gets much faster than usual by chance.
+inline double heavy(uint64_t drawn) {
+  double squares = 0;
+  for (uint64_t i = 1; i <= 3; ++i) {
+    const double one = bell(mix(drawn ^ i));
+    squares += one * one;
+  }
+  return std::clamp(bell(drawn) / std::sqrt(std::max(squares, 1e-9)), -2.0, 6.0);
 }
 
 }  // namespace lockstep::sim

@@ -117,7 +117,7 @@ void foreign_process(const Scene& scene) {
 }
 
 void pcie_degraded(const Scene& scene) {
-  const bool adapter_side = scene.character.shows("adapter", 0.3);
+  const bool adapter_side = on_adapter_side(scene.character);
   const bool fewer_lanes = scene.character.shows("lanes", 0.6);
   const bool errors = scene.character.shows("replays", 0.85);
   scene.each_gpu([&](size_t i) {
@@ -439,6 +439,10 @@ bool nvlink_goes_down(const Character& character) {
 
 bool nic_trains_down(const Character& character) {
   return character.shows("trained down", 0.35);
+}
+
+bool on_adapter_side(const Character& character) {
+  return character.shows("adapter", 0.3);
 }
 
 bool killed_for_memory(const Character& character) {

@@ -117,6 +117,7 @@ enum class EccStory : uint8_t { kCorrectedOnly, kRemapped, kContained, kRemapFai
 EccStory ecc_story(const Character& character);
 bool nvlink_goes_down(const Character& character);
 bool nic_trains_down(const Character& character);
+bool on_adapter_side(const Character& character);  // of a bad PCIe link; else the GPU's
 bool killed_for_memory(const Character& character);
 
 // Clocks drift before a GPU gets slow without a reason: kernels take 1 + this when signs have risen so far.

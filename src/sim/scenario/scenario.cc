@@ -228,6 +228,19 @@ Topology read_topology(const YAML::Node& node) {
   return topology;
 }
 
+JobNoise read_noise(const YAML::Node& node) {
+  JobNoise noise;
+  Fields fields(node, "noise");
+  fields.number("times", noise.times, 0, 20);
+  if (std::optional<size_t> tails = fields.word("tails", {"bell", "heavy"})) noise.heavy_tails = *tails == 1;
+  fields.number("rank_spread", noise.rank_spread, 0, 0.1);
+  fields.number("shocks", noise.shocks, 0, 0.5);
+  fields.done();
+  return noise;
+}
+
+constexpr int32_t kUsualLayers = 8;
+
 JobPlan read_job(const YAML::Node& node, const Scenario& scenario) {
   JobPlan plan;
   Fields fields(node, "a job");
@@ -243,6 +256,12 @@ JobPlan read_job(const YAML::Node& node, const Scenario& scenario) {
   fields.number("step_ms", plan.step_ms, 10, 600'000);
   fields.number("overlap", plan.overlap, 0, 1);
   fields.number("communication", plan.communication, 0, 0.8);
+  if (std::optional<size_t> sharding = fields.word("sharding", {"none", "full"}))
+    plan.sharding = static_cast<Sharding>(*sharding);
+  if (!fields.number("layers", plan.layers, 1, kLayersMax) && plan.sharding == Sharding::kFull)
+    plan.layers = kUsualLayers;
+  if (std::optional<YAML::Node> noise = fields.take("noise"); noise && !noise->IsNull())
+    plan.noise = read_noise(*noise);
   if (!fields.number("first_host", plan.first_host, 0, 1'000'000)) {
     for (const JobPlan& before : scenario.jobs)
       plan.first_host = std::max(plan.first_host,
@@ -572,6 +591,9 @@ JobShape shape_of(const Scenario& scenario, const JobPlan& plan, int64_t attempt
   shape.step_ms = plan.step_ms;
   shape.overlap = plan.overlap;
   shape.communication = plan.communication;
+  shape.sharding = plan.sharding;
+  shape.layers = plan.layers;
+  shape.noise = plan.noise;
   shape.first_step_extra = shape.second_step_extra = 0;
   shape.clock_error_us = scenario.telemetry.clock_error_us;
   shape.topology = scenario.topology;
@@ -581,7 +603,8 @@ JobShape shape_of(const Scenario& scenario, const JobPlan& plan, int64_t attempt
 
 int32_t resized_dp(const JobPlan& plan, double amount) {
   const auto wanted = static_cast<int32_t>(std::ceil(plan.dp * (1 - amount)));
-  for (int32_t dp = std::min(wanted, plan.dp - 1); dp >= 1; --dp) {
+  const int32_t least = plan.sharding == Sharding::kFull && plan.cp == 1 ? 2 : 1;  // what is sharded needs two
+  for (int32_t dp = std::min(wanted, plan.dp - 1); dp >= least; --dp) {
     if (dp * plan.cp % plan.ep == 0) return dp;
   }
   return plan.dp;

@@ -25,9 +25,12 @@ struct JobPlan {
   Schedule schedule = Schedule::kOneForwardOneBackward;
   int32_t model_chunks = 1;     // per stage, for kInterleaved
   double step_ms = 500;         // a healthy step
-  double overlap = 0;           // share of the gradient reduction that runs beside the backward pass
+  double overlap = 0;           // share of the gradient reduction, or of a sharded job's layers, beside the kernels
   double communication = 0.15;  // share of a healthy step, all groups together
-  int32_t first_host = 0;       // the parser puts a job behind the one before where it is not given
+  Sharding sharding = Sharding::kNone;
+  int32_t layers = 1;  // of a sharded job; the parser gives it 8 where none is given
+  JobNoise noise;
+  int32_t first_host = 0;  // the parser puts a job behind the one before where it is not given
   int32_t world_size() const { return tp * pp * dp * cp; }
 };
 

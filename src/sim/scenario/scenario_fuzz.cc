@@ -1,5 +1,6 @@
 // A scenario file never crashes the parser, its mistakes are one line, and what it takes can be played: shapes that
-// multiply out, targets that are there.
+// multiply out, targets that are there, small jobs whose faults cost what they cost (truths() plays a few steps).
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -23,10 +24,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   require(!scenario->jobs.empty());
-  int64_t ranks = 0;
+  int64_t ranks = 0, passes = 0;
   for (const JobPlan& plan : scenario->jobs) {
     require(check(shape_of(*scenario, plan, 0, plan.dp)).ok());
     ranks += plan.world_size();
+    passes += int64_t{plan.world_size()} * plan.micro_batches * plan.model_chunks * plan.layers;
   }
   if (ranks > 4096) return 0;  // large ones are only slow
   for (size_t i = 0; i < scenario->faults.size(); ++i) {
@@ -37,5 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(amount_at(*scenario, i, fault.from_step) >= 0);
     require(!describe(fault).empty());
   }
+  if (ranks > 64 || passes > 4096 || scenario->faults.size() > 4) return 0;
+  for (const Truth& truth : truths(*scenario)) require(std::isfinite(truth.cost) && !truth.layers.empty());
   return 0;
 }

@@ -78,6 +78,26 @@ TEST(Scenario, EveryFieldIsRead) {
   EXPECT_TRUE(scenario->telemetry.guilty_agent_lost);
 }
 
+TEST(Scenario, AShardedJobAndItsNoiseAreRead) {
+  Result<Scenario> scenario = parse_scenario(
+      "jobs: [{dp: 12, sharding: full, layers: 5, overlap: 0.9, "
+      "noise: {times: 3, tails: heavy, rank_spread: 0.01, shocks: 0.02}}, {job: b, dp: 6, sharding: full}]\n",
+      "test.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.error();
+  const JobShape shape = shape_of(*scenario, scenario->jobs[0], 0, 12);
+  EXPECT_EQ(shape.sharding, Sharding::kFull);
+  EXPECT_EQ(shape.layers, 5);
+  EXPECT_EQ(shape.noise, (JobNoise{.times = 3, .heavy_tails = true, .rank_spread = 0.01, .shocks = 0.02}));
+  EXPECT_EQ(scenario->jobs[1].layers, 8) << "where none are given";
+  EXPECT_EQ(scenario->jobs[1].noise, JobNoise{});
+  EXPECT_EQ(error_of("jobs: [{dp: 4, pp: 2, sharding: full}]"),
+            "night.yaml:1: job sim: full sharding and pipeline stages together are not possible");
+  EXPECT_EQ(error_of("jobs: [{dp: 4, layers: 3}]"), "night.yaml:1: job sim: layers needs full sharding");
+  EXPECT_EQ(error_of("jobs: [{tp: 4, sharding: full}]"),
+            "night.yaml:1: job sim: full sharding needs dp or cp of at least 2");
+  EXPECT_EQ(error_of("jobs: [{dp: 4, noise: {time: 3}}]"), "night.yaml:1: noise has no \"time\". Did you mean times?");
+}
+
 TEST(Scenario, ANameIsTakenFromTheFileWhereNoneIsGiven) {
   Result<Scenario> scenario = parse_scenario("jobs: [{dp: 8}]", "tests/scenarios/slow_nic.yaml");
   ASSERT_TRUE(scenario.ok()) << scenario.error();
@@ -151,7 +171,7 @@ TEST(Scenario, TheGuidesExamplesCanBePlayedAndItNamesEveryWord) {
     EXPECT_TRUE(scenario.ok()) << scenario.error();
     ++examples;
   }
-  EXPECT_EQ(examples, 3);
+  EXPECT_EQ(examples, 4);
   for (Cause cause : playable_causes()) {
     const char* name = to_text(cause);
     EXPECT_NE(guide->find(std::string("`") + name + "`"), std::string::npos) << name;

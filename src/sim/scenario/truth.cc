@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/fleet/fleet.h"
+#include "sim/node/effects.h"
 #include "sim/scenario/conditions.h"
 
 namespace lockstep::sim {
@@ -11,75 +12,108 @@ namespace {
 
 struct Label {
   VerdictKind kind;
-  std::vector<Layer> layers;
-  std::vector<Cause> causes;
+  Layer layer;
+  std::vector<Cause> causes;  // any of these: the table of docs/guide/scenarios.md
 };
 
-// What telemetry lets one tell. Where two layers or causes look alike from a job and its nodes, both are right; the
-// table is documented in docs/guide/scenarios.md.
-Label label_of(Cause cause) {
+// Exactly one layer for each cause, with the way in which this fault shows itself; what cannot be told apart is in
+// kAlike alone.
+Label label_of(const ScenarioFault& fault, const Character& character) {
+  const Cause cause = fault.cause;
   switch (cause) {
     case Cause::kSlowCompute:
     case Cause::kThrottleThermal:
     case Cause::kThrottlePower:
     case Cause::kEcc:
     case Cause::kForeignProcess:
-      return {VerdictKind::kSlow, {Layer::kGpu}, {cause}};
+      return {VerdictKind::kSlow, Layer::kGpu, {cause}};
     case Cause::kXid:
-      return {VerdictKind::kHang, {Layer::kGpu}, {cause, Cause::kRankDead}};
+      return {VerdictKind::kHang, Layer::kGpu, {cause, Cause::kRankDead}};
     case Cause::kPcieDegraded:
-      return {VerdictKind::kSlow, {Layer::kGpu, Layer::kNic, Layer::kHost}, {cause}};
+      return {VerdictKind::kSlow, on_adapter_side(character) ? Layer::kNic : Layer::kGpu, {cause}};
     case Cause::kCpuContention:
     case Cause::kMemoryPressure:
     case Cause::kProcessPaused:
-      return {VerdictKind::kSlow, {Layer::kHost}, {cause}};
+      return {VerdictKind::kSlow, Layer::kHost, {cause}};
     case Cause::kGc:
-      return {VerdictKind::kSlow, {Layer::kSoftware, Layer::kHost}, {cause}};
+      return {VerdictKind::kSlow, Layer::kSoftware, {cause}};
     case Cause::kDataLoader:
-      return {VerdictKind::kSlow, {Layer::kInput}, {cause, Cause::kStorage}};
+      return {VerdictKind::kSlow, Layer::kInput, {cause, Cause::kStorage}};
     case Cause::kStorage:
-      return {VerdictKind::kSlow, {Layer::kInput, Layer::kHost}, {cause, Cause::kDataLoader}};
+      return {VerdictKind::kSlow, Layer::kInput, {cause, Cause::kDataLoader}};
     case Cause::kCheckpoint:
-      return {VerdictKind::kSlow, {Layer::kInput, Layer::kHost, Layer::kSoftware}, {cause, Cause::kStorage}};
+      // All of them: what they write to. One rank or host alone: the storage answers the others in time.
+      return {VerdictKind::kSlow,
+              fault.target.rank != kNoRank || fault.target.host >= 0 ? Layer::kHost : Layer::kInput,
+              {cause, Cause::kStorage}};
     case Cause::kNvlinkDegraded:
-      return {VerdictKind::kSlow, {Layer::kNvlink}, {cause}};
+      return {VerdictKind::kSlow, Layer::kNvlink, {cause}};
     case Cause::kNicDegraded:
-      return {VerdictKind::kSlow, {Layer::kNic, Layer::kLink}, {cause}};
+      return {VerdictKind::kSlow, Layer::kNic, {cause}};
     case Cause::kLinkFlap:
-      return {VerdictKind::kSlow, {Layer::kLink, Layer::kNic}, {cause}};
+      return {VerdictKind::kSlow, Layer::kLink, {cause}};
     case Cause::kCongestion:
-      return {VerdictKind::kSlow, {Layer::kSwitch, Layer::kLink}, {cause}};
+      return {VerdictKind::kSlow, Layer::kSwitch, {cause}};
     case Cause::kPfcStorm:
-      return {VerdictKind::kSlow, {Layer::kSwitch, Layer::kLink}, {cause, Cause::kCongestion}};
+      return {VerdictKind::kSlow, Layer::kSwitch, {cause, Cause::kCongestion}};
     case Cause::kTcpFallback:
-      return {VerdictKind::kInefficient, {Layer::kNic, Layer::kSoftware}, {cause}};
+      return {VerdictKind::kInefficient, Layer::kSoftware, {cause}};
     case Cause::kStageImbalance:
     case Cause::kSequenceImbalance:
     case Cause::kExpertImbalance:
-      return {VerdictKind::kSlow, {Layer::kWorkload}, {cause}};
+      return {VerdictKind::kSlow, Layer::kWorkload, {cause}};
     case Cause::kRankMissing:
     case Cause::kOpMismatch:
     case Cause::kDeadlock:
-      return {VerdictKind::kHang, {Layer::kSoftware}, {cause}};
+      return {VerdictKind::kHang, Layer::kSoftware, {cause}};
     case Cause::kRankDead:
-      return {VerdictKind::kHang,
-              {Layer::kHost, Layer::kSoftware},
-              {cause, Cause::kMemoryPressure}};  // an OOM kill is told with some of them
+      // An OOM kill is told with some of them.
+      return {VerdictKind::kHang, Layer::kHost, {cause, Cause::kMemoryPressure}};
     case Cause::kCodeRegression:
-      return {VerdictKind::kInefficient, {Layer::kSoftware}, {cause}};
-    case Cause::kNanSource:
-      return {VerdictKind::kIncorrect, {Layer::kGpu, Layer::kSoftware, Layer::kWorkload, Layer::kUnknown}, {cause}};
+      return {VerdictKind::kInefficient, Layer::kSoftware, {cause}};
+    case Cause::kNanSource:  // a number that is none does not say whose mistake it is
+      return {VerdictKind::kIncorrect, Layer::kUnknown, {cause}};
     case Cause::kInOperationStall:  // not played
     case Cause::kLossSpike:
     case Cause::kLessWork:
     case Cause::kNone:
       break;
   }
-  return {VerdictKind::kSlow, {}, {}};
+  return {VerdictKind::kSlow, Layer::kUnknown, {}};
 }
 
+bool always(const Scenario&, const Character&) {
+  return true;
+}
+bool without_node_metrics(const Scenario& scenario, const Character&) {
+  return scenario.telemetry.no_metrics > 0;
+}
+bool not_killed_for_memory(const Scenario&, const Character& character) {
+  return !killed_for_memory(character);
+}
+
+// The exceptions, all of them: a second layer is right where nothing that reaches a server tells it from the first.
+struct Alike {
+  Cause cause;
+  Layer layer;
+  bool (*when)(const Scenario& scenario, const Character& character);
+};
+constexpr Alike kAlike[] = {
+    // Adapter, transceiver and cable: retransmissions, symbol errors and a rate that halves are all counted at the one
+    // port of the rank; nothing is heard of the port at the other end.
+    {Cause::kNicDegraded, Layer::kLink, always},
+    // Lanes and replays say whose bus it is. Without them all that is seen is a slow adapter and slow copies.
+    {Cause::kPcieDegraded, Layer::kGpu, without_node_metrics},
+    {Cause::kPcieDegraded, Layer::kNic, without_node_metrics},
+    // A process that is gone, without an exit status and without an OOM kill in the kernel's log: it may have left by
+    // itself or have been killed.
+    {Cause::kRankDead, Layer::kSoftware, not_killed_for_memory},
+};
+
+constexpr int64_t kCostRankSteps = 4096;
+
 // How much of a healthy step the fault adds while it acts, played: a delay may as well vanish in the bubble of a
-// pipeline or behind another group. 1 where it stops everything.
+// pipeline, behind another group or in the noise of the others. 1 where it stops everything.
 double cost_of(const Scenario& scenario, const ScenarioFault& fault, const JobPlan& plan) {
   switch (fault.cause) {
     case Cause::kGc:
@@ -101,13 +135,31 @@ double cost_of(const Scenario& scenario, const ScenarioFault& fault, const JobPl
   const JobShape shape = shape_of(alone, plan, 0, plan.dp);
   const JobConditions conditions(alone, plan, shape);
   Fleet with(shape, 0), without(shape, 0);
-  constexpr int kSteps = 2;
-  for (int step = 0; step < kSteps; ++step) {
-    StepConditions now = conditions.at(StepNumber{step}).conditions;
-    with.play_under(now);
+  // What a fault costs hangs on who else is late in the same step, so a few steps are needed; a large job has chance
+  // enough in two.
+  const int64_t steps = std::clamp<int64_t>(kCostRankSteps / shape.world_size(), 2, 24);
+  for (StepNumber step = 0_step; step < StepNumber{steps}; ++step) {
+    with.play_under(conditions.at(step).conditions);
     without.play_under({});
   }
   return static_cast<double>(with.now_unix_ns() - without.now_unix_ns()) / static_cast<double>(without.now_unix_ns());
+}
+
+// Neighbours in rings and pipelines, and all of an exchange, that are on another host.
+std::vector<Rank> peers_on_other_hosts(const JobShape& shape, Rank rank) {
+  std::vector<Rank> peers;
+  auto add = [&](Rank peer) {
+    if (shape.host_of(peer) != shape.host_of(rank) && std::find(peers.begin(), peers.end(), peer) == peers.end())
+      peers.push_back(peer);
+  };
+  for (Role role : {Role::kTp, Role::kCp, Role::kEp, Role::kPp, Role::kDp}) {
+    const Group group = shape.group(role, rank);
+    const int32_t at = shape.index_in(role, rank);
+    for (int32_t hop = 1; hop < group.size; ++hop) {
+      if (role == Role::kEp || hop == 1 || hop == group.size - 1) add(group.member((at + hop) % group.size));
+    }
+  }
+  return peers;
 }
 
 // Less than this of a step is everyday noise between ranks.
@@ -121,15 +173,21 @@ std::vector<Truth> truths(const Scenario& scenario) {
     const ScenarioFault& fault = scenario.faults[i];
     const JobPlan* plan = find_job(scenario, fault.target.job);
     if (plan == nullptr) continue;
-    Label label = label_of(fault.cause);
+    const Character character(node_seed(scenario), fault);
+    Label label = label_of(fault, character);
     const bool stopped = fault.cause == Cause::kProcessPaused && fault.steps == 0 && fault.shape == Shape::kConstant;
     Truth& truth = out.emplace_back();
     truth.job = fault.target.job;
     truth.kind = stopped ? VerdictKind::kHang : label.kind;
-    truth.layers = std::move(label.layers);
+    truth.layers = {label.layer};
+    for (const Alike& alike : kAlike) {
+      if (alike.cause == fault.cause && alike.layer != label.layer && alike.when(scenario, character))
+        truth.layers.push_back(alike.layer);
+    }
     truth.causes = std::move(label.causes);
     truth.fault = i;
-    truth.below_notice = cost_of(scenario, fault, *plan) < kNoticeShare;
+    truth.cost = cost_of(scenario, fault, *plan);
+    truth.below_notice = truth.cost < kNoticeShare;
     const JobShape shape = shape_of(scenario, *plan, 0, plan->dp);
     const Target& target = fault.target;
     if (target.rank != kNoRank || target.host >= 0 || target.stage >= 0 || target.expert >= 0)
@@ -145,6 +203,12 @@ std::vector<Truth> truths(const Scenario& scenario) {
       const Group group = shape.group(Role::kDp, target.rank);
       truth.ranks.clear();
       for (int32_t member = 0; member < group.size; ++member) truth.ranks.push_back(group.member(member));
+    }
+    // Where all that the rank sends out goes to one peer, the two adapters see the same: only counters tell whose it is.
+    if (fault.cause == Cause::kNicDegraded &&
+        (scenario.telemetry.no_metrics > 0 || (scenario.telemetry.guilty_agent_lost && i == 0))) {
+      const std::vector<Rank> peers = peers_on_other_hosts(shape, target.rank);
+      if (peers.size() == 1) truth.ranks.push_back(peers.front());
     }
     // Nobody hears of the culprit: that it is the silent one can be told, why it is slow cannot.
     if (scenario.telemetry.guilty_agent_lost && i == 0) {

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+
+#include "base/text.h"
 
 namespace lockstep::sim {
 namespace {
@@ -56,10 +59,58 @@ TEST(Truth, ADelayThatVanishesInThePipelinesBubbleIsBelowNotice) {
   EXPECT_FALSE(truths(*scenario).front().below_notice);
 }
 
+TEST(Truth, CostIsWhatTheJobsStepGetsLongerBy) {
+  const double alone = truths_of("{cause: data-loader, rank: 3, severity: 0.2}").front().cost;
+  EXPECT_NEAR(alone, 0.2, 0.03);
+  // In a noisy job others are late as well, and hide a part of it.
+  Result<Scenario> noisy = parse_scenario(
+      "jobs: [{tp: 4, pp: 4, dp: 8, micro_batches: 16, noise: {times: 6, tails: heavy}}]\n"
+      "faults: [{cause: data-loader, rank: 3, severity: 0.2}]\n",
+      "test.yaml");
+  ASSERT_TRUE(noisy.ok()) << noisy.error();
+  EXPECT_LT(truths(*noisy).front().cost, alone - 0.01);
+  EXPECT_DOUBLE_EQ(truths_of("{cause: rank-dead, rank: 3}").front().cost, 1);
+}
+
+TEST(Truth, OneLayerIsRightUnlessTwoCannotBeToldApart) {
+  const std::vector<std::string> faults = {"cause: gc",
+                                           "cause: storage",
+                                           "cause: checkpoint",
+                                           "cause: link-flap, rank: 1",
+                                           "cause: congestion, leaf: 8",
+                                           "cause: pfc-storm, leaf: 8",
+                                           "cause: tcp-fallback",
+                                           "cause: nan-source, rank: 1",
+                                           "cause: pcie-degraded, rank: 1"};
+  for (const std::string& fault : faults) EXPECT_EQ(truths_of("{" + fault + "}").front().layers.size(), 1u) << fault;
+  EXPECT_EQ(truths_of("{cause: nic-degraded, rank: 1}").front().layers, (std::vector{Layer::kNic, Layer::kLink}));
+  EXPECT_EQ(truths_of("{cause: checkpoint}").front().layers, std::vector{Layer::kInput});
+  EXPECT_EQ(truths_of("{cause: checkpoint, rank: 1}").front().layers, std::vector{Layer::kHost});
+  // Without a node's metrics nobody can say on which side a bad bus is.
+  EXPECT_EQ(truths_of("{cause: pcie-degraded, rank: 1}", "telemetry: {no_metrics: 1}\n").front().layers.size(), 2u);
+  // A dead process may have left or been killed, unless the kernel says that it killed it.
+  std::set<size_t> seen;
+  for (int seed = 1; seed < 30; ++seed)
+    seen.insert(truths_of("{cause: rank-dead, rank: 1}", format("seed: %d\n", seed)).front().layers.size());
+  EXPECT_EQ(seen, (std::set<size_t>{1, 2}));
+}
+
 TEST(Truth, ASilentCulpritMayBeUnknown) {
   const std::string fault = "{cause: ecc, rank: 3}";
   EXPECT_FALSE(has(truths_of(fault).front().layers, Layer::kUnknown));
   EXPECT_TRUE(has(truths_of(fault, "telemetry: {guilty_agent_lost: true}\n").front().layers, Layer::kUnknown));
+}
+
+TEST(Truth, TwoEndsOfTheOnlyWireAreAlikeWhereNobodyReadsTheirCounters) {
+  auto ranks = [](const std::string& more) {
+    Result<Scenario> scenario = parse_scenario(
+        "topology: {gpus_per_host: 4}\njobs: [{dp: 12}]\nfaults: [{cause: nic-degraded, rank: 3}]\n" + more, "t.yaml");
+    EXPECT_TRUE(scenario.ok()) << scenario.error();
+    return truths(*scenario).front().ranks;
+  };
+  EXPECT_EQ(ranks(""), (std::vector{3_rank}));
+  EXPECT_EQ(ranks("telemetry: {no_metrics: 1}\n"), (std::vector{3_rank, 4_rank}));
+  EXPECT_EQ(ranks("telemetry: {guilty_agent_lost: true}\n"), (std::vector{3_rank, 4_rank}));
 }
 
 TEST(Truth, AProcessStoppedForGoodIsAHangAndPausesAreSlow) {

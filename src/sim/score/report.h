@@ -1,10 +1,13 @@
 // The scoreboard: totals over many scenarios, and the tables that people and machines read.
 //
 // Targets count every fault that is large enough to be noticed (truth.h's below_notice) and did harm; a missed one has
-// a wrong rank, layer and cause, and a delay of "never". The severity curve counts the small ones too.
+// a wrong rank, layer and cause, and a delay of "never". The curve of small faults counts the small ones too: it goes by
+// what a fault costs the job, played, not by the severity that was written down, of which noise may swallow most.
 // Thread rule: Thread-safe (no state).
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,8 +23,9 @@ struct Totals {
   int64_t detected = 0, confirmed = 0;
   int64_t with_rank = 0, rank_first = 0, rank_among_three = 0;
   int64_t layer = 0, layer_at_last = 0, cause = 0;
-  int64_t detected_in_time = 0;   // within kDetectSeconds or kDetectSteps
-  int64_t confirmed_in_time = 0;  // within kVerdictSeconds
+  int64_t plain = 0;              // of the judged: cost kPlainShare or more
+  int64_t detected_in_time = 0;   // of the plain ones: within kDetectSeconds or kDetectSteps
+  int64_t confirmed_in_time = 0;  // within kVerdictSeconds or kVerdictSteps
   double detected_p50_s = -1, detected_p90_s = -1, confirmed_p50_s = -1, confirmed_p90_s = -1;  // missed: never
   double found_p90_s = -1, named_p90_s = -1;  // the same of those alone that were found, and named
   int64_t repeated = 0;
@@ -36,6 +40,22 @@ struct Totals {
 inline constexpr double kDetectSeconds = 3;
 inline constexpr int64_t kDetectSteps = 2;
 inline constexpr double kVerdictSeconds = 10;
+inline constexpr int64_t kVerdictSteps = 4;
+// "20 % and more": a little less, as the noise of the others always hides some of a delay.
+inline constexpr double kPlainShare = 0.18;
+
+// Of constant slow faults that cost about `cost` of a step, in jobs with this noise: how soon they were found (suspected
+// or confirmed, with the right rank).
+inline constexpr std::array<double, 5> kCurveCosts = {0.02, 0.04, 0.08, 0.2, 0.5};
+inline constexpr std::array<int64_t, 4> kCurveSteps = {2, 6, 20, 60};
+struct CurvePoint {
+  double cost = 0, noise = 1;  // a cost of kCurveCosts
+  int64_t faults = 0;
+  std::array<int64_t, kCurveSteps.size()> found_within{};
+  int64_t found = 0, confirmed = 0;
+};
+// By noise, then cost; only points that have faults. A fault that costs less than 1 % of a step is nowhere in it.
+std::vector<CurvePoint> small_fault_curve(const std::vector<CaseScore>& cases);
 
 // which: the faults that count; empty: all.
 using FaultFilter = std::function<bool(const CaseScore&, const FaultScore&)>;

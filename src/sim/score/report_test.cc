@@ -36,13 +36,57 @@ TEST(Report, AMissedFaultIsAWrongRankAndADelayThatNeverEnds) {
   EXPECT_EQ(totals.detected_in_time, 8);
 }
 
-TEST(Report, DetectionIsInTimeByTheClockOrByTheStep) {
+TEST(Report, DetectionAndVerdictAreInTimeByTheClockOrByTheStep) {
   EXPECT_EQ(total({named_after(2.9)}).detected_in_time, 1);
   EXPECT_EQ(total({named_after(3.5)}).detected_in_time, 0);
+  EXPECT_EQ(total({named_after(9.9)}).confirmed_in_time, 1);
   CaseScore long_steps = named_after(30);
   long_steps.faults[0].detected_steps = 2;
   EXPECT_EQ(total({long_steps}).detected_in_time, 1);
   EXPECT_EQ(total({long_steps}).confirmed_in_time, 0);
+  long_steps.faults[0].confirmed_steps = 4;
+  EXPECT_EQ(total({long_steps}).confirmed_in_time, 1);
+}
+
+TEST(Report, OnlyPlainFaultsMustBeDetectedAtOnce) {
+  CaseScore small = named_after(8);
+  small.faults[0].cost = 0.1;
+  EXPECT_EQ(total({small}).plain, 0);
+  EXPECT_EQ(total({small, named_after(2)}).plain, 1);
+  EXPECT_NE(terminal({{"lockstep", {small, named_after(2)}}}).find("met         faults of 20 % and more"),
+            std::string::npos);
+}
+
+TEST(Report, TheCurveSaysHowSoonFaultsAreFoundByCostAndNoise) {
+  CaseScore soon = named_after(2), late = named_after(2), none = missed(), noisy = named_after(2);
+  soon.faults[0].detected_steps = 6;
+  late.faults[0].detected_steps = 19;
+  for (CaseScore* each : {&soon, &late, &none, &noisy}) each->faults[0].cost = 0.045;
+  noisy.noise = 3;
+  noisy.faults[0].detected_steps = 61;
+  const std::vector<CaseScore> cases{soon, late, none, noisy};
+  const std::vector<CurvePoint> curve = small_fault_curve(cases);
+  ASSERT_EQ(curve.size(), 2u);
+  EXPECT_DOUBLE_EQ(curve[0].cost, 0.04);
+  EXPECT_EQ(curve[0].faults, 3);
+  EXPECT_EQ(curve[0].found_within, (std::array<int64_t, 4>{0, 1, 2, 2}));
+  EXPECT_EQ(curve[1].found_within, (std::array<int64_t, 4>{0, 0, 0, 0}));
+  EXPECT_EQ(curve[1].found, 1);
+  const std::string text = markdown({{"lockstep", cases}}, "Score");
+  EXPECT_NE(text.find("| x1 | 4 % | 3 | 0.0 % | 33.3 % | 66.7 % | 66.7 % | 66.7 % | 66.7 % |"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("| faults of 4 % found within 20 steps, noise x1 | >= 90 % | 66.7 % | not met |"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Report, WhatCostsTheJobNothingIsNotInTheCurve) {
+  CaseScore hidden = missed();
+  hidden.faults[0].cost = 0.004;
+  EXPECT_TRUE(small_fault_curve({hidden}).empty());
+  hidden.faults[0].cost = 0.02;
+  hidden.faults[0].shape = "pulsed";
+  EXPECT_TRUE(small_fault_curve({hidden}).empty());
 }
 
 TEST(Report, FaultsTooSmallToNoticeCountInTheCurveAlone) {

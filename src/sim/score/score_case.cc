@@ -59,21 +59,41 @@ Scenario healthy_scenario(uint64_t seed) {
   JobPlan job;
   job.job_id = "job";
   struct Split {
-    int32_t tp, pp, dp, cp, ep;
+    int32_t tp, pp, dp, cp, ep, micro_batches, layers;  // layers: 0 where it is not sharded
   };
-  constexpr Split kSplits[] = {{1, 1, 8, 1, 1}, {4, 1, 2, 1, 1}, {2, 2, 2, 1, 1}, {1, 1, 16, 1, 1},
-                               {4, 2, 2, 1, 1}, {1, 1, 8, 1, 4}, {2, 1, 2, 2, 1}};
+  constexpr Split kSplits[] = {{1, 1, 8, 1, 1, 4, 0},  {4, 1, 2, 1, 1, 4, 0}, {2, 2, 2, 1, 1, 8, 0},
+                               {1, 1, 16, 1, 1, 2, 0}, {4, 2, 2, 1, 1, 8, 0}, {1, 1, 8, 1, 4, 2, 0},
+                               {2, 1, 2, 2, 1, 4, 0},  {1, 1, 5, 1, 1, 4, 0}, {2, 1, 6, 1, 1, 4, 0},
+                               {1, 1, 12, 1, 6, 2, 0}, {1, 1, 8, 1, 1, 1, 6}, {1, 1, 12, 1, 1, 1, 4},
+                               {2, 1, 5, 1, 1, 1, 4},  {1, 4, 3, 1, 1, 8, 0}, {1, 1, 8, 1, 4, 1, 4}};
   const Split& split = kSplits[draw(std::size(kSplits))];
   job.tp = split.tp;
   job.pp = split.pp;
   job.dp = split.dp;
   job.cp = split.cp;
   job.ep = split.ep;
-  job.micro_batches = job.pp > 1 ? 4 : 1 + static_cast<int32_t>(draw(2));
-  job.step_ms = 1000 * (1 + static_cast<double>(draw(8)));
-  job.overlap = draw(2) == 0 ? 0 : 0.5;
+  job.micro_batches = split.micro_batches;
+  if (split.layers > 0) {
+    job.sharding = Sharding::kFull;
+    job.layers = split.layers;
+  }
+  // An hour of short steps takes long to play, so that they are rare; they are what a threshold in seconds gets wrong.
+  constexpr double kStepMs[] = {100,  500,  500,  1000, 1000, 1000, 2000, 2000,   2000,   4000,
+                                4000, 4000, 8000, 8000, 8000, 8000, 8000, 15'000, 15'000, 30'000};
+  job.step_ms = kStepMs[draw(std::size(kStepMs))];
+  constexpr double kOverlaps[] = {0, 0.5, 0.9};
+  job.overlap = kOverlaps[draw(std::size(kOverlaps))];
   job.communication = 0.05 + 0.25 * share();
+  constexpr double kTimes[] = {1, 3, 6};
+  job.noise.times = kTimes[draw(std::size(kTimes))];
+  job.noise.heavy_tails = draw(4) != 0;
+  job.noise.rank_spread = draw(2) == 0 ? 0.004 : 0.01;
+  job.noise.shocks = draw(2) == 0 ? 0 : 0.02;
+  scenario.topology.gpus_per_host = draw(2) == 0 ? 4 : 8;
+  scenario.topology.rails = draw(2) == 0;
   scenario.steps = static_cast<int64_t>(3'600'000 / job.step_ms);
+  // No oftener than the job does a step, as in tests/scenarios/hard.
+  scenario.telemetry.metrics_every_s = job.step_ms < 4000 ? 5 : job.step_ms < 15'000 ? 15 : 30;
   scenario.telemetry.clock_error_us = draw(4) == 0 ? 5000 : 50;
 
   // A third has nothing odd, the rest one or two oddities of their own size.
@@ -84,12 +104,16 @@ Scenario healthy_scenario(uint64_t seed) {
     oddity.kind = static_cast<OddityKind>(draw(static_cast<uint64_t>(OddityKind::kMasterRank) + 1));
     if (oddity.kind == OddityKind::kExpertSkew && job.ep == 1) oddity.kind = OddityKind::kPacking;
     if (oddity.kind == OddityKind::kStageUneven && job.pp == 1) oddity.kind = OddityKind::kGarbage;
+    if (oddity.kind == OddityKind::kResize && resized_dp(job, 0.25) == job.dp) oddity.kind = OddityKind::kPacking;
     const bool twice = std::any_of(scenario.oddities.begin(), scenario.oddities.end(),
                                    [&](const Oddity& other) { return other.kind == oddity.kind; });
     if (twice) continue;
     // A master rank has a few milliseconds more to do; one that costs everybody a tenth of a step is no oddity.
     const bool small = oddity.kind == OddityKind::kDailyHeat || oddity.kind == OddityKind::kMasterRank;
-    oddity.amount = small ? 0.01 + 0.01 * share() : 0.05 + 0.2 * share();
+    // What is counted in steps takes several of them.
+    const bool steps = oddity.kind == OddityKind::kCompile || oddity.kind == OddityKind::kEvaluation ||
+                       oddity.kind == OddityKind::kCheckpoints;
+    oddity.amount = small ? 0.01 + 0.01 * share() : steps ? 0.2 + 5 * share() : 0.05 + 0.2 * share();
     oddity.every_steps = 20 + static_cast<int64_t>(draw(180));
     scenario.oddities.push_back(std::move(oddity));
   }

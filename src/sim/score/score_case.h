@@ -24,7 +24,8 @@ std::vector<CaseScore> score_case(const Scenario& scenario, std::span<Subject* c
 // error.
 Result<std::vector<std::string>> scenario_files(const std::vector<std::string>& paths);
 
-// A small healthy or healthy-but-odd job of about an hour of its own time, different for every seed.
+// A small healthy or healthy-but-odd job of about an hour of its own time, different for every seed: all shapes, kinds
+// of oddities and levels of noise of tests/scenarios/hard, steps of 100 ms to 30 s.
 Scenario healthy_scenario(uint64_t seed);
 
 }  // namespace lockstep::sim

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "sim/score/baselines.h"
 #include "sim/score/report.h"
@@ -97,7 +98,38 @@ TEST(HealthyScenario, IsAboutAnHourAndHasNoFaults) {
     EXPECT_TRUE(scenario.faults.empty());
     EXPECT_TRUE(truths(scenario).empty());
     EXPECT_NEAR(static_cast<double>(scenario.steps) * scenario.jobs[0].step_ms, 3'600'000, 10'000);
+    const JobPlan& job = scenario.jobs[0];
+    EXPECT_TRUE(check(shape_of(scenario, job, 0, job.dp)).ok()) << seed;
+    for (const Oddity& oddity : scenario.oddities) {
+      if (oddity.kind != OddityKind::kResize) continue;
+      EXPECT_TRUE(check(shape_of(scenario, job, 1, resized_dp(job, oddity.amount))).ok()) << seed;
+    }
   }
+}
+
+TEST(HealthyScenario, DrawsEveryOddityNoiseAndShape) {
+  std::set<OddityKind> kinds;
+  std::set<double> noises, steps;
+  std::set<int32_t> gpus;
+  std::set<bool> tails, rails, sharded, shocks;
+  for (uint64_t seed = 1; seed < 400; ++seed) {
+    const Scenario scenario = healthy_scenario(seed);
+    const JobPlan& job = scenario.jobs[0];
+    for (const Oddity& oddity : scenario.oddities) kinds.insert(oddity.kind);
+    noises.insert(job.noise.times);
+    steps.insert(job.step_ms);
+    gpus.insert(scenario.topology.gpus_per_host);
+    tails.insert(job.noise.heavy_tails);
+    rails.insert(scenario.topology.rails);
+    sharded.insert(job.sharding == Sharding::kFull);
+    shocks.insert(job.noise.shocks > 0);
+  }
+  EXPECT_EQ(kinds.size(), static_cast<size_t>(OddityKind::kMasterRank) + 1);
+  EXPECT_EQ(noises, (std::set<double>{1, 3, 6}));
+  EXPECT_EQ(*steps.begin(), 100);
+  EXPECT_EQ(*steps.rbegin(), 30'000);
+  EXPECT_EQ(gpus, (std::set<int32_t>{4, 8}));
+  for (const std::set<bool>& both : {tails, rails, sharded, shocks}) EXPECT_EQ(both.size(), 2u);
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ class MadeUpCase {
     truth.ranks = std::move(ranks);
     truth.layers = std::move(layers);
     truth.causes = {kRightCause};
+    truth.cost = 0.2;
     truth.fault = scenario_.faults.size() - 1;
     answers_.truths.push_back(std::move(truth));
     const int64_t began = kStartNs + from_s * kSecondNs;

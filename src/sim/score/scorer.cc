@@ -76,6 +76,10 @@ class Comparison {
     score_.parallelism = parallelism_of(scenario_);
     score_.damage = damage_of(scenario_.telemetry);
     score_.odd = !scenario_.oddities.empty();
+    if (!scenario_.jobs.empty()) {
+      score_.noise = scenario_.jobs.front().noise.times;
+      score_.heavy_tails = scenario_.jobs.front().noise.heavy_tails;
+    }
     for (const JobPlan& job : scenario_.jobs) score_.ranks += job.world_size();
     score_.records = observed_.records;
     score_.subject_seconds = observed_.subject_seconds;
@@ -84,6 +88,7 @@ class Comparison {
       FaultScore& fault = score_.faults.emplace_back();
       fault.job = truth.job;
       fault.kind = truth.kind;
+      fault.cost = truth.cost;
       fault.below_notice = truth.below_notice;
       fault.ranks = truth.ranks;
       fault.has_ranks = !truth.ranks.empty();
@@ -93,6 +98,7 @@ class Comparison {
         fault.cause = to_text(of.cause);
         fault.shape = shape_text(of.shape);
         fault.severity = of.severity;
+        fault.from_the_start = of.from_step == 0_step;
       }
     }
   }
@@ -310,6 +316,7 @@ std::string parallelism_of(const Scenario& scenario) {
                                    std::pair("dp", job.dp), std::pair("ep", job.ep)}) {
     if (size > 1) text += format("%s%s%d", text.empty() ? "" : " ", name, size);
   }
+  if (job.sharding == Sharding::kFull) text += text.empty() ? "sharded" : " sharded";
   return text.empty() ? "single" : text;
 }
 

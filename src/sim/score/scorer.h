@@ -34,6 +34,8 @@ struct FaultScore {
   std::string job, cause, shape;
   VerdictKind kind = VerdictKind::kSlow;
   double severity = 0;
+  double cost = 0;              // of a healthy step, as truth.h has it
+  bool from_the_start = false;  // it was there in the job's first step
   bool below_notice = false;
   bool has_ranks = false;       // false: no rank is to blame, so none is judged
   std::vector<Rank> ranks;      // that are right
@@ -66,6 +68,8 @@ struct CaseScore {
   int64_t ranks = 0;                // of all jobs
   std::vector<std::string> damage;  // to the telemetry; empty: none
   bool odd = false;                 // healthy oddities
+  double noise = 1;                 // JobNoise::times of the first job
+  bool heavy_tails = false;         // likewise
   std::vector<FaultScore> faults;
   std::vector<WrongVerdict> wrong;             // confirmed
   std::vector<WrongVerdict> wrong_suspicions;  // never more than suspected
