@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/text.h"
+
 namespace lockstep {
 namespace {
 
@@ -38,6 +40,15 @@ constexpr SignRow kSigns[] = {
     {Layer::kNic, {}, kSlowFlows},
     {Layer::kSwitch, {}, kSlowFlows},
 };
+
+// A link has two ends. Where the signals of one of them show it, it is that end.
+void name_one_end(const Explanation& explanation, Finding& finding) {
+  const bool pair = finding.ranks.size() == 2 && sign_of(finding) == kSlowFlows;
+  if (!pair || std::find(finding.ranks.begin(), finding.ranks.end(), explanation.rank) == finding.ranks.end()) return;
+  finding.ranks = {explanation.rank};
+  if (const size_t at = finding.sentence.find(finding.component); at != std::string::npos)
+    finding.sentence.replace(at, finding.component.size(), format("link of rank %d", explanation.rank.value()));
+}
 
 }  // namespace
 
@@ -80,6 +91,7 @@ Explanation explain_finding(const SignalStore& signals, const CausePriors& prior
   }
   finding.chain.insert(at, claims.begin(), claims.end());
   if (explanation.by_signals) {
+    name_one_end(explanation, finding);
     bool other_cause = finding.cause != explanation.cause || finding.layer != explanation.layer;
     finding.layer = explanation.layer;
     finding.cause = explanation.cause;

@@ -67,6 +67,16 @@ std::optional<Culprits> culprits_of(const JobWindow& window, const HangInput& in
   return found;
 }
 
+// Several ranks that live, on several hosts, away at the same time: they compile, or read something that is slow. What
+// hangs is one rank, or one host.
+bool are_away_together(const JobWindow& window, const Culprits& culprits) {
+  constexpr size_t kSeveral = 3;
+  std::set<std::string> hosts;
+  for (Rank rank : culprits.ranks)
+    if (auto found = window.ranks().find(rank); found != window.ranks().end()) hosts.insert(found->second.host);
+  return !culprits.dead && culprits.ranks.size() >= kSeveral && hosts.size() > 1;
+}
+
 // The operation to name is one that waits for the culprit itself, not one further up the chain; of several, the first
 // that was entered. Where none does, the one that most ranks are in.
 WaitingOp operation_without(const JobWindow& window, const WaitGraph& graph, Rank culprit) {
@@ -152,7 +162,10 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
   if (!ends.ranks.empty()) {
     const std::optional<Culprits> culprits = culprits_of(window, input, graph, ends.ranks, limit_ns);
     if (!culprits) return std::nullopt;
-    return phrasing.missing(culprits->ranks, culprits->dead, operation_without(window, graph, culprits->ranks.front()));
+    Finding finding =
+        phrasing.missing(culprits->ranks, culprits->dead, operation_without(window, graph, culprits->ranks.front()));
+    finding.sure &= !are_away_together(window, *culprits);
+    return finding;
   }
   if (!graph.mismatched().empty()) return phrasing.mismatch(*graph.mismatched().begin());
   if (!ends.circle.empty()) return phrasing.deadlock(ends.circle);

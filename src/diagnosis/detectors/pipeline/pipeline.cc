@@ -93,6 +93,10 @@ Bottleneck bottleneck_of(const JobWindow& window, const StepFrame& frame, const 
   return found;
 }
 
+bool anyone_is_alone(const StepLateness& late) {
+  return std::any_of(late.late_ns.begin(), late.late_ns.end(), [](float ns) { return std::isnan(ns); });
+}
+
 // What each transfer is waited for in the steps that are not slow; nothing where too few of them are known.
 Waits usual_waits(const std::vector<std::pair<double, Waits>>& steps, double slow_ns) {
   std::map<std::pair<Rank, Rank>, std::vector<double>> all;
@@ -116,9 +120,12 @@ struct Stretch {
 };
 
 std::optional<Stretch> newest_stretch(const JobWindow& window) {
-  std::vector<StepNumber> numbers;
+  std::vector<StepNumber> numbers = window.complete_steps();
+  if (numbers.empty() || !anyone_is_alone(lateness(window, *window.frame(numbers.back())))) return std::nullopt;
+  const std::vector<StepNumber> with_flows = last_steps_with_flows(window, numbers, kLook);
+  numbers.clear();
   std::vector<std::pair<double, Waits>> steps;
-  for (StepNumber number : last_steps_with_flows(window, window.complete_steps(), kLook)) {
+  for (StepNumber number : with_flows) {
     Waits waits = waits_in(window, *window.frame(number));
     if (waits.empty()) continue;
     numbers.push_back(number);

@@ -39,9 +39,9 @@ std::vector<double> column(const std::deque<StepFacts>& facts, size_t from, size
 
 // Where most ranks are a stage of a pipeline each, own time has waiting in it that nobody sees: it says nothing of work.
 bool has_equals(const JobWindow& window) {
-  const StepFrame* newest = window.complete_steps().empty() ? nullptr : window.frame(window.complete_steps().back());
-  if (newest == nullptr) return true;
-  const std::vector<float>& late = lateness(window, *newest).late_ns;
+  const std::vector<StepNumber> steps = window.complete_steps();
+  if (steps.empty()) return true;
+  const std::vector<float>& late = lateness(window, *window.frame(steps.back())).late_ns;
   const auto alone = std::count_if(late.begin(), late.end(), [](float ns) { return std::isnan(ns); });
   return static_cast<size_t>(alone) * 2 < late.size();
 }

@@ -355,7 +355,8 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
       bool itself = other.from == flow.from && other.to == flow.to && other.comm_id == flow.comm_id;
       if (!like || itself) continue;
       rates.push_back(other.typical_rate);
-      bool stranger = other.from != flow.from && other.to != flow.to;
+      const bool stranger =
+          other.from != flow.from && other.to != flow.to && other.from != flow.to && other.to != flow.from;
       if (stranger && (slowest_stranger == 0 || other.typical_rate < slowest_stranger))
         slowest_stranger = other.typical_rate;
     }
@@ -371,7 +372,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     if (static_cast<double>(hits) < 0.7 * static_cast<double>(flow.rate.size())) continue;
     slow.push_back({flow, peers_rate, hidden});
   }
-  if (slow.empty() || slow.size() * 3 > flows.size() + 2) return {};
+  if (slow.empty() || slow.size() * 2 > flows.size()) return {};
 
   // A rank whose own time is long slows its transfers too (its GPU does not feed them): that is not the link.
   std::map<Rank, std::vector<double>> late;
@@ -385,6 +386,18 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     by_sender[entry.flow.from].push_back(entry);
     if (entry.flow.to != kNoRank) by_receiver[entry.flow.to].push_back(entry);
   }
+  // Two ranks that are slow to each other and to nobody else: which of the two it is their flows cannot tell.
+  auto only_partner = [&](Rank rank) {
+    auto slow_to = [&](Rank sender) {
+      std::set<Rank> receivers;
+      if (auto found = by_sender.find(sender); found != by_sender.end())
+        for (const Slow& entry : found->second) receivers.insert(entry.flow.to);
+      return receivers;
+    };
+    const std::set<Rank> receivers = slow_to(rank);
+    if (receivers.size() != 1 || *receivers.begin() == kNoRank) return kNoRank;
+    return slow_to(*receivers.begin()) == std::set<Rank>{rank} ? *receivers.begin() : kNoRank;
+  };
   std::vector<Finding> findings;
   std::set<Rank> receivers_blamed;
   const std::vector<StepNumber> with_flows =
@@ -449,6 +462,12 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     finding.cause = emits<Emitter::kSlowLink, Cause::kNicDegraded>;
     finding.component = receiving ? format("link into rank %d from rank %s", rank.value(), human_ranks(others).c_str())
                                   : format("link from rank %d to rank %s", rank.value(), human_ranks(others).c_str());
+    const Rank partner = receiving ? kNoRank : only_partner(rank);
+    if (partner != kNoRank) {
+      finding.ranks = {std::min(rank, partner), std::max(rank, partner)};
+      finding.component = format("link between ranks %s", human_ranks(finding.ranks).c_str());
+      finding.subject = finding.component;
+    }
     finding.sure = seen >= kStepsSure;
     finding.since_step = since.step;
     finding.through_step = steps.back();
@@ -495,15 +514,12 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
                                     "NIC and switch port counters of both ends"});
     finding.next.push_back({"check the NIC, its cable and its switch port: speed, errors, rate limits",
                             "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
-    finding.sentence = format(
-        "The link of %s is slow: all %d ranks wait %s since step {since}: %s of the job.",
-        [&] {
-          std::string name = name_of(window, rank);
-          name[0] = 'r';
-          return name;
-        }()
-            .c_str(),
-        window.world_size(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
+    std::string name = name_of(window, rank);
+    name[0] = 'r';
+    finding.sentence =
+        format("The %s is slow: all %d ranks wait %s since step {since}: %s of the job.",
+               partner != kNoRank ? finding.component.c_str() : format("link of %s", name.c_str()).c_str(),
+               window.world_size(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
     if (const Handling handling = handling_of(window, steps, rank); handling.starved(wire))
       blame_starved_proxy(window, steps, rank, handling, finding);
     findings.push_back(std::move(finding));
@@ -517,6 +533,8 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     }
   }
   for (const auto& [rank, entries] : by_sender) {
+    if (receivers_blamed.contains(rank)) continue;  // both ways
+    if (const Rank partner = only_partner(rank); partner != kNoRank && partner < rank) continue;  // told of as a pair
     bool blamed = std::all_of(entries.begin(), entries.end(),
                               [&](const Slow& entry) { return receivers_blamed.contains(entry.flow.to); });
     if (!blamed) report(rank, entries, false);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "diagnosis/testing.h"
 
 namespace lockstep {
@@ -64,6 +66,53 @@ TEST(SlowLinkDetector, IsTheLinkWhereHandingOnIsALittleSlow) {
   });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].layer, Layer::kLink);
+}
+
+// A ring over which data goes both ways; transfers between these neighbours take 80 ms instead of 10.
+std::vector<Finding> links_of_two_way_ring(const std::set<std::pair<int32_t, int32_t>>& slow) {
+  constexpr int32_t kRanks = 6;
+  constexpr CommId kComm{7};
+  JobWindow window;
+  for (int64_t number = 0; number < 30; ++number) {
+    for (Rank rank : all_ranks(kRanks)) {
+      StepSummary row;
+      row.step = StepNumber{number};
+      row.duration_ns = 200'000'000;
+      row.self_ns = 100'000'000;
+      row.comms.push_back({.comm_id = kComm, .size = kRanks, .rank_in_comm = rank.value(), .count = 4});
+      row.comms.back().gpu_ns = 100'000'000;
+      for (int32_t other : {(rank.value() + 1) % kRanks, (rank.value() + kRanks - 1) % kRanks}) {
+        FlowStep flow;
+        flow.comm_id = kComm;
+        flow.peer = other;
+        flow.send = true;
+        flow.transfers = 64;
+        flow.bytes = 16 << 20;
+        const bool is_slow = slow.contains(std::minmax(rank.value(), other));
+        flow.wire_ns = is_slow ? 80'000'000 : 10'000'000;
+        row.flows.push_back(flow);
+      }
+      const Identity identity = MadeUpJob(kRanks).identity(rank);
+      window.add_comm(identity, {.comm_id = kComm, .size = kRanks, .rank_in_comm = rank.value()});
+      window.add_step(identity, row);
+    }
+  }
+  return find_slow_links(window, {});
+}
+
+TEST(SlowLinkDetector, NamesBothEndsOfALinkThatIsSlowBothWays) {
+  std::vector<Finding> findings = links_of_two_way_ring({{2, 3}});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, (std::vector<Rank>{2_rank, 3_rank}));
+  EXPECT_EQ(findings[0].component, "link between ranks 2 and 3");
+  EXPECT_TRUE(findings[0].sure);
+  EXPECT_TRUE(findings[0].sentence.starts_with("The link between ranks 2 and 3 is slow")) << findings[0].sentence;
+}
+
+TEST(SlowLinkDetector, NamesTheRankWhoseTwoLinksAreSlow) {
+  std::vector<Finding> findings = links_of_two_way_ring({{2, 3}, {3, 4}});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
 }
 
 TEST(SlowLinkDetector, SeesAfterFourStepsWhatHasJustBegun) {

@@ -508,11 +508,30 @@ double saved_without(const std::vector<double>& typical, const std::vector<Late>
   return std::clamp(worst - std::max(0.0, next), 0.0, step_ns);
 }
 
-// What evidence alone has found is small. Behind others that are later it costs nothing, and may well be their doing.
-bool is_hidden(const std::vector<Late>& late, double saved, double step_ns) {
-  return saved < kHiddenShare * step_ns && std::all_of(late.begin(), late.end(), [&](const Late& entry) {
-           return entry.by_evidence_alone && entry.ns < kShareMin * step_ns;
-         });
+// The communicators of a rank that are not the whole job's.
+std::set<CommId> small_groups(const JobWindow& window, const StepFrame& frame, size_t slot) {
+  std::set<CommId> groups;
+  if (!frame.knows(slot)) return groups;
+  for (const CommStep& comm : frame.rows[slot].summary.comms)
+    if (comm.size < window.world_size()) groups.insert(comm.comm_id);
+  return groups;
+}
+
+// Who is late behind others that are later costs nothing now, and may well be late because of them: what evidence alone
+// has found there is small, and who shares a group with one of them waits for it in ways that nobody sees.
+bool is_shadow(const JobWindow& window, const std::vector<Late>& late, const std::vector<Late>& later, double saved,
+               const LastSteps& last) {
+  if (saved >= kHiddenShare * last.step_ns) return false;
+  const StepFrame& frame = *window.frame(last.steps.back());
+  return std::all_of(late.begin(), late.end(), [&](const Late& entry) {
+    if (entry.by_evidence_alone && entry.ns < kShareMin * last.step_ns) return true;
+    const std::set<CommId> groups = small_groups(window, frame, entry.slot);
+    return std::any_of(later.begin(), later.end(), [&](const Late& other) {
+      if (other.ns <= entry.ns || other.slot == entry.slot) return false;
+      const std::set<CommId> others = small_groups(window, frame, other.slot);
+      return std::any_of(groups.begin(), groups.end(), [&](CommId id) { return others.contains(id); });
+    });
+  });
 }
 
 std::string name_or_host(const JobWindow& window, const std::string& host, const std::vector<Rank>& ranks) {
@@ -823,6 +842,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
       });
     if (late.empty()) return findings;
   }
+  const std::vector<Late> all_late = late;
   std::map<std::string, std::vector<Late>> hosts = late_hosts(window, late, victims, typical);
   const auto elsewhere = std::count_if(
       late.begin(), late.end(), [&](const Late& entry) { return !hosts.contains(window.ranks().at(entry.rank).host); });
@@ -835,7 +855,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
       return std::any_of(entries.begin(), entries.end(), [&](const Late& other) { return other.slot == entry.slot; });
     });
     const double saved = saved_without(typical, entries, last.step_ns);
-    if (!is_hidden(entries, saved, last.step_ns))
+    if (!is_shadow(window, entries, all_late, saved, last))
       findings.push_back(finding_of(window, host, std::move(entries), saved, last, known));
   }
   if (alike || structural(late.size(), known)) return findings;
@@ -857,7 +877,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     if (!entry.lasting && !entry.sure && !few) continue;
     if (has_more_work(window, entry.rank, last.steps)) continue;
     const double saved = saved_without(typical, {entry}, last.step_ns);
-    if (!is_hidden({entry}, saved, last.step_ns))
+    if (!is_shadow(window, {entry}, all_late, saved, last))
       findings.push_back(finding_of(window, "", {entry}, saved, last, known));
   }
   return findings;

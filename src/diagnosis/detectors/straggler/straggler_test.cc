@@ -170,6 +170,20 @@ TEST(StragglerDetector, SuspectsSmallShiftsSoonerThanItIsSureOfThem) {
   EXPECT_LE(sure, 56);
 }
 
+TEST(StragglerDetector, SaysNothingOfWhoIsLateBehindALaterOneOfItsGroup) {
+  for (bool shares : {true, false}) {
+    MadeUpJob job(8);
+    const Rank second = shares ? 1_rank : 2_rank;
+    for (int32_t i = 0; i < 4; ++i)
+      job.groups.push_back({.comm_id = CommId{10 + static_cast<uint64_t>(i)}, .ranks = {Rank{2 * i}, Rank{2 * i + 1}}});
+    std::vector<Finding> findings = stragglers_of(job, [&](StepNumber, std::vector<RankPlan>& ranks) {
+      ranks[0].own_ms += 80;
+      ranks[static_cast<size_t>(second.value())].own_ms += 40;
+    });
+    EXPECT_EQ(named(findings), shares ? (std::vector<Rank>{0_rank}) : (std::vector<Rank>{0_rank, 2_rank}));
+  }
+}
+
 TEST(StragglerDetector, SaysNothingOfASmallShiftBehindALargerOne) {
   MadeUpJob job(16);
   job.noise = 0.004;
