@@ -23,6 +23,9 @@ constexpr size_t kWindow = 12;
 constexpr size_t kStepsSuspect = 4;
 constexpr size_t kStepsSure = 6;
 constexpr double kRateRatioMax = 1 / kSlowTimes;
+// Two steps are enough to suspect a flow that is twice as slow as it has to be.
+constexpr size_t kStepsPlain = 2;
+constexpr double kPlainPart = 0.5;
 // On the wire for a fifth of the step and costing an eighth: below that, scheduling noise of small transfers looks
 // alike.
 constexpr double kWireShareMin = 0.20;
@@ -273,11 +276,11 @@ std::vector<Flow> measure_flows(const JobWindow& window, const std::vector<StepN
 }
 
 // Of the same from that step on, with what is typical there. Flows of too few steps are left out.
-std::vector<Flow> flows_since(const std::vector<Flow>& measured, StepNumber from) {
+std::vector<Flow> flows_since(const std::vector<Flow>& measured, StepNumber from, size_t steps_min) {
   std::vector<Flow> flows;
   for (const Flow& all : measured) {
     const auto before = std::lower_bound(all.step.begin(), all.step.end(), from) - all.step.begin();
-    if (all.step.size() - static_cast<size_t>(before) < kStepsSuspect) continue;
+    if (all.step.size() - static_cast<size_t>(before) < steps_min) continue;
     Flow& flow = flows.emplace_back(Flow{.from = all.from, .to = all.to, .comm_id = all.comm_id});
     flow.rate.assign(all.rate.begin() + before, all.rate.end());
     flow.wire.assign(all.wire.begin() + before, all.wire.end());
@@ -306,9 +309,9 @@ std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<
   std::vector<Finding> findings;
   const std::vector<StepNumber> with_flows = last_steps_with_flows(window, all, kWindow);
   const std::vector<Flow> measured = measure_flows(window, with_flows);
-  for (size_t count : {kWindow, kStepsSure, kStepsSuspect}) {
+  for (size_t count : {kWindow, kStepsSure, kStepsSuspect, kStepsPlain}) {
     const size_t looked_at = std::min(count, with_flows.size());
-    if (findings.empty() && looked_at >= kStepsSuspect)
+    if (findings.empty() && looked_at >= kStepsPlain)
       findings = find_slow_flows(window, {with_flows.end() - static_cast<std::ptrdiff_t>(looked_at), with_flows.end()},
                                  measured);
   }
@@ -334,7 +337,9 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
   }
   double step_ns = median(durations);
   if (step_ns <= 0) return {};
-  const std::vector<Flow> flows = flows_since(measured, steps.front());
+  const bool few = steps.size() < kStepsSuspect;
+  const std::vector<Flow> flows = flows_since(measured, steps.front(), few ? steps.size() : kStepsSuspect);
+  const double ratio_max = (few ? kPlainPart : 1) * kRateRatioMax;
 
   // A pipeline waits for each transfer in turn; elsewhere little time on the wire is little time lost.
   auto alone_in_stage = [&](Rank rank) {
@@ -362,13 +367,13 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     }
     if (rates.size() < 2) continue;
     double peers_rate = median(rates);
-    if (flow.typical_rate > kRateRatioMax * peers_rate) continue;
+    if (flow.typical_rate > ratio_max * peers_rate) continue;
     if (slowest_stranger > 0 && flow.typical_rate > kApartMax * slowest_stranger) continue;
     const bool hidden = flow.typical_wire < kWireShareMin * step_ns;
     if (hidden && !alone_in_stage(flow.from)) continue;
     size_t hits = 0;
     for (size_t i = 0; i < flow.rate.size(); ++i)
-      hits += flow.rate[i] <= 1.5 * kRateRatioMax * peers_rate && (hidden || !flow.stood[i]);
+      hits += flow.rate[i] <= 1.5 * ratio_max * peers_rate && (hidden || !flow.stood[i]);
     if (static_cast<double>(hits) < 0.7 * static_cast<double>(flow.rate.size())) continue;
     slow.push_back({flow, peers_rate, hidden});
   }
@@ -533,7 +538,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     }
   }
   for (const auto& [rank, entries] : by_sender) {
-    if (receivers_blamed.contains(rank)) continue;  // both ways
+    if (receivers_blamed.contains(rank)) continue;                                                // both ways
     if (const Rank partner = only_partner(rank); partner != kNoRank && partner < rank) continue;  // told of as a pair
     bool blamed = std::all_of(entries.begin(), entries.end(),
                               [&](const Slow& entry) { return receivers_blamed.contains(entry.flow.to); });
