@@ -23,7 +23,7 @@ constexpr size_t kWindow = 12;
 constexpr size_t kStepsSuspect = 4;
 constexpr size_t kStepsSure = 6;
 constexpr double kRateRatioMax = 1 / kSlowTimes;
-// Two steps are enough to suspect a flow that is twice as slow as it has to be.
+// Two steps are enough to suspect a flow that is twice as slow as it has to be, and four to be sure of it.
 constexpr size_t kStepsPlain = 2;
 constexpr double kPlainPart = 0.5;
 // On the wire for a fifth of the step and costing an eighth: below that, scheduling noise of small transfers looks
@@ -473,7 +473,8 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
       finding.component = format("link between ranks %s", human_ranks(finding.ranks).c_str());
       finding.subject = finding.component;
     }
-    finding.sure = seen >= kStepsSure;
+    const bool plain = worst_rate <= kPlainPart * kRateRatioMax * peers_rate;
+    finding.sure = seen >= (plain ? kStepsSuspect : kStepsSure);
     finding.since_step = since.step;
     finding.through_step = steps.back();
     finding.step_ns = static_cast<int64_t>(step_ns);

@@ -115,18 +115,24 @@ TEST(SlowLinkDetector, NamesTheRankWhoseTwoLinksAreSlow) {
   EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
 }
 
-TEST(SlowLinkDetector, SeesAfterFourStepsWhatHasJustBegun) {
-  MadeUpJob job(8);
-  job.ring_flows = true;
-  auto begun = [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 40_step ? 80 : 10; };
-  std::vector<Finding> findings = links_of(job, begun, 44);
-  ASSERT_EQ(findings.size(), 1u);
-  EXPECT_FALSE(findings[0].sure);
-  MadeUpJob longer(8);
-  longer.ring_flows = true;
-  findings = links_of(longer, begun, 46);
-  ASSERT_EQ(findings.size(), 1u);
-  EXPECT_TRUE(findings[0].sure);
+TEST(SlowLinkDetector, SeesAfterFourStepsWhatHasJustBegunAndAfterTwoWhatIsPlain) {
+  struct Case {
+    double wire_ms;  // of others: 10
+    int64_t steps;   // since it began
+    bool found, sure;
+  };
+  for (const Case& one : {Case{45, 2, false, false}, Case{45, 4, true, false}, Case{45, 6, true, true},
+                          Case{80, 2, true, false}, Case{80, 3, true, false}, Case{80, 4, true, true}}) {
+    SCOPED_TRACE(std::to_string(one.wire_ms) + " ms, " + std::to_string(one.steps) + " steps");
+    MadeUpJob job(8);
+    job.ring_flows = true;
+    std::vector<Finding> findings = links_of(
+        job,
+        [&](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 40_step ? one.wire_ms : 10; },
+        40 + one.steps);
+    ASSERT_EQ(findings.size(), one.found ? 1u : 0u);
+    if (one.found) EXPECT_EQ(findings[0].sure, one.sure);
+  }
 }
 
 TEST(SlowLinkDetector, SaysSinceWhen) {
