@@ -131,7 +131,9 @@ TEST(SlowLinkDetector, SeesAfterFourStepsWhatHasJustBegunAndAfterTwoWhatIsPlain)
         [&](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 40_step ? one.wire_ms : 10; },
         40 + one.steps);
     ASSERT_EQ(findings.size(), one.found ? 1u : 0u);
-    if (one.found) EXPECT_EQ(findings[0].sure, one.sure);
+    if (one.found) {
+      EXPECT_EQ(findings[0].sure, one.sure);
+    }
   }
 }
 
