@@ -107,11 +107,14 @@ void word(const JobWindow& window, const FailInput& input, const std::vector<Dea
   constexpr size_t kClaimsMax = 4;
   for (const Death& death : first) {
     if (finding.chain.size() >= kClaimsMax) break;
+    const ExitStatus exit = death.end.exit.value_or(ExitStatus{});
+    const double number = exit.signal != 0 ? exit.signal : exit.code;
+    const char* unit = exit.signal != 0 ? "signal" : death.end.exit ? "exit status" : "";
     finding.chain.push_back(claim(emits<Emitter::kFail, ClaimKind::kEvent>, format("rank %d", death.rank.value()),
                                   death.end.exit ? "Its process ended" + how(death.end) + "."
                                                  : "Its process is gone, in the middle of its work; nobody saw how.",
-                                  death.end.exit ? death.end.exit->signal : 0, "", 0, 0, finding.since_step,
-                                  finding.since_step, format("/api/jobs/{job}/ranks/%d", death.rank.value())));
+                                  number, unit, 0, 0, finding.since_step, finding.since_step,
+                                  format("/api/logs?event=job.end&job={job}&rank=%d&limit=1", death.rank.value())));
   }
   finding.next.push_back(next_of(one.end));
 }
