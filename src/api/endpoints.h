@@ -21,6 +21,7 @@ HttpResponse get_stacks(const ApiContext&, const ApiRequest&);                  
 HttpResponse post_stacks(const ApiContext&, const ApiRequest&);                    // jobs/stacks.cc
 HttpResponse get_ranks(const ApiContext&, const ApiRequest&);                      // jobs/ranks.cc
 HttpResponse get_rank(const ApiContext&, const ApiRequest&);                       // jobs/rank.cc
+HttpResponse get_coverage(const ApiContext&, const ApiRequest&);                   // jobs/coverage.cc
 HttpResponse get_evidence(const ApiContext&, const ApiRequest&);                   // jobs/evidence.cc
 HttpResponse get_verdicts(const ApiContext&, const ApiRequest&);                   // jobs/verdicts.cc
 HttpResponse get_verdict(const ApiContext&, const ApiRequest&);                    // jobs/verdict.cc

@@ -37,6 +37,8 @@ constexpr Route kRoutes[] = {
      Role::kRead, get_stacks},
     {"/api/jobs/{job}/stacks", "ranks", "ask the agents for the stacks of these ranks now", Role::kOperate, post_stacks,
      "POST", false, true},
+    {"/api/jobs/{job}/coverage", "", "what can and cannot be judged of a job, why, and how to switch it on",
+     Role::kRead, get_coverage},
     {"/api/jobs/{job}/evidence", "of ranks steps comm peer stage name at",
      "the number of a claim, computed again from stored steps", Role::kRead, get_evidence, "GET", true},
     {"/api/jobs/{job}/steps", "last from to rank_from", "rank x step matrix for the heat map", Role::kRead, get_steps},

@@ -162,6 +162,7 @@ CALLS = {
         "/jaeger/api/traces?service=<word>-service",
         "/jaeger/api/traces?service=<word>-service&operation=<word>-span&tags=%7B%22<word>.tag%22%3A%22<word>-value%22%7D",
     ],
+    "GET /api/jobs/{job}/coverage": ["/api/jobs/<word>-job/coverage"],
     "GET /api/jobs/{job}/evidence": [
         "/api/jobs/<word>-job/evidence?of=step_ms&steps=0-9",
         "/api/jobs/<word>-job/evidence?of=quiet_s",
