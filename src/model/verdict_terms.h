@@ -1,4 +1,4 @@
-// The closed vocabulary of verdicts: states, kinds, layers, causes and kinds of claims, each one row of a table with
+// The closed vocabulary of verdicts: states, kinds, patterns, layers, causes and kinds of claims, each one row of a table with
 // its name, who may emit it and what it means. Engine, API, simulator, CLI, the web page
 // (web/src/base/verdict_terms.ts) and docs/guide/verdict-terms.md all have it from here.
 //
@@ -70,6 +70,11 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kInefficient, "inefficient", kTransport | kWorkload | kLessWork,                                                   \
     "Time is wasted and nothing is broken: work dealt unevenly, less work, the slower transport.")
 
+#define LOCKSTEP_PATTERNS(X)                                                                                           \
+  X(kPersistent, "persistent", kEngine, "In nearly every step since it began.")                                        \
+  X(kPeriodic, "periodic", kEngine, "It comes back after the same number of steps, the period.")                       \
+  X(kTransient, "transient", kEngine, "It comes and goes without a period, or came once and is over.")
+
 #define LOCKSTEP_LAYERS(X)                                                                                             \
   X(kGpu, "gpu", kStraggler | kSignals | kEarlyWarning, "A GPU: its clocks, memory, PCIe or other users.")             \
   X(kHost, "host", kStraggler | kSlowLink | kPause | kCheckpoint | kHang | kFail | kSignals,                           \
@@ -137,17 +142,18 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kEvent, "event", kLoss | kHang | kFail | kSignals, "Something that happened once.")                                \
   X(kCounterfactual, "counterfactual",                                                                                 \
     kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork |   \
-    kTransport | kHang,                                                                                                \
+    kTransport | kHang,                                                                                 \
     "What a step would take without the culprit.")                                                                     \
   X(kExclusion, "exclusion",                                                                                           \
     kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork | kLoss |   \
-    kTransport | kHang | kSignals,                                                                                     \
+    kTransport | kHang | kSignals,                                                                      \
     "What was looked at and found healthy.")
 // clang-format on
 
 #define LOCKSTEP_ONE(id, name, emitters, meaning) id,
 enum class VerdictState : uint8_t { LOCKSTEP_VERDICT_STATES(LOCKSTEP_ONE) };
 enum class VerdictKind : uint8_t { LOCKSTEP_VERDICT_KINDS(LOCKSTEP_ONE) };
+enum class Pattern : uint8_t { LOCKSTEP_PATTERNS(LOCKSTEP_ONE) };
 enum class Layer : uint8_t { LOCKSTEP_LAYERS(LOCKSTEP_ONE) };
 // kNone is no row: no cause is named. Its text is empty.
 enum class Cause : uint8_t { LOCKSTEP_CAUSES(LOCKSTEP_ONE) kNone };
@@ -181,6 +187,7 @@ namespace emitters {
   }
 LOCKSTEP_TERMS(VerdictState, LOCKSTEP_VERDICT_STATES)
 LOCKSTEP_TERMS(VerdictKind, LOCKSTEP_VERDICT_KINDS)
+LOCKSTEP_TERMS(Pattern, LOCKSTEP_PATTERNS)
 LOCKSTEP_TERMS(Layer, LOCKSTEP_LAYERS)
 LOCKSTEP_TERMS(Cause, LOCKSTEP_CAUSES)
 LOCKSTEP_TERMS(ClaimKind, LOCKSTEP_CLAIM_KINDS)
@@ -192,6 +199,8 @@ template <>
 inline constexpr auto kTerms<VerdictState> = emitters::of_VerdictState::kRows;
 template <>
 inline constexpr auto kTerms<VerdictKind> = emitters::of_VerdictKind::kRows;
+template <>
+inline constexpr auto kTerms<Pattern> = emitters::of_Pattern::kRows;
 template <>
 inline constexpr auto kTerms<Layer> = emitters::of_Layer::kRows;
 template <>
