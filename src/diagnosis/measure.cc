@@ -39,10 +39,15 @@ std::optional<Part> one(double value) {
   return Part{value, 1, 0, 0};
 }
 
-// The ranks of a measure whose rows are known in a step, by slot.
+// The ranks of a measure whose rows are known in a step, by slot; all of them where it names none.
 template <typename Each>
 bool each_own(const Measure& measure, const JobWindow& window, const StepFrame& frame, Each each) {
   bool any = false;
+  for (size_t slot = 0; measure.ranks.empty() && slot < frame.rows.size(); ++slot) {  // none named: all of them
+    if (!frame.knows(slot)) continue;
+    each(slot, frame.rows[slot]);
+    any = true;
+  }
   for (Rank rank : measure.ranks) {
     const int32_t slot = window.slot_of(rank);
     if (slot < 0 || !frame.knows(static_cast<size_t>(slot))) continue;
@@ -182,6 +187,16 @@ std::optional<Part> transfer(const Measure& measure, const JobWindow&, const Ste
       if (comm.comm_id != measure.comm_id || comm.p2p || comm.count <= 0 || comm.shortest_ns <= 0) continue;
       least = std::min(least, static_cast<double>(comm.shortest_ns * comm.count));
     }
+  });
+  return std::isfinite(least) ? one(least) : std::nullopt;
+}
+
+// The least that a member spends in a communicator's collectives, waiting and all.
+std::optional<Part> least_wait(const Measure& measure, const JobWindow&, const StepFrame& frame) {
+  double least = std::numeric_limits<double>::infinity();
+  each_known(frame, [&](size_t, const RankStep& row) {
+    for (const CommStep& comm : row.summary.comms)
+      if (comm.comm_id == measure.comm_id && !comm.p2p) least = std::min(least, static_cast<double>(comm.gpu_ns));
   });
   return std::isfinite(least) ? one(least) : std::nullopt;
 }
@@ -357,6 +372,8 @@ constexpr MeasureRow kRows[] = {
      Needs::kOwn, handling},
     {"transfer_ms", "ms", "the least that a member spends in a communicator's collectives; median of the steps", kMs,
      Reduce::kMedian, Needs::kAll, transfer},
+    {"least_wait_ms", "ms", "the least time that a member spends in a communicator; median of the steps", kMs,
+     Reduce::kMedian, Needs::kAll, least_wait},
     {"stood_ms", "ms", "the longest that calls of the rank or a transfer from or to it stood still; mean", kMs,
      Reduce::kRatio, Needs::kAll, stood},
     {"step_ms", "ms", "a step, of the median rank; median of the steps", kMs, Reduce::kMedian, Needs::kAll, step_time},

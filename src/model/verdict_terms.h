@@ -1,5 +1,5 @@
-// The closed vocabulary of verdicts: states, kinds, patterns, layers, causes and kinds of claims, each one row of a table with
-// its name, who may emit it and what it means. Engine, API, simulator, CLI, the web page
+// The closed vocabulary of verdicts: states, kinds, patterns, layers, causes and kinds of claims, each one row of a
+// table with its name, who may emit it and what it means. Engine, API, simulator, CLI, the web page
 // (web/src/base/verdict_terms.ts) and docs/guide/verdict-terms.md all have it from here.
 //
 // Inside, a term is its enum: one that the table lacks does not compile, and neither does a detector that emits a term
@@ -34,6 +34,7 @@ namespace lockstep {
   X(kLoss, "loss", "detector: a loss that is not a number")                                                            \
   X(kTransport, "transport", "detector: TCP where there is RDMA")                                                      \
   X(kHang, "hang", "detector: nothing moves")                                                                          \
+  X(kElimination, "elimination", "detector: a silent rank, because nobody else can be late")                           \
   X(kFail, "fail", "detector: ranks that died")                                                                        \
   X(kSignals, "signals", "what the culprit's node says about itself")                                                  \
   X(kEarlyWarning, "early_warning", "trends of a node, before they hurt")                                              \
@@ -62,7 +63,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kCleared, "cleared", kEngine, "It was confirmed and is over, or was suspected and has not been seen again.")
 
 #define LOCKSTEP_VERDICT_KINDS(X)                                                                                      \
-  X(kSlow, "slow", kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression, \
+  X(kSlow, "slow", kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kElimination, \
     "Somebody or something makes the job wait.")                                                                       \
   X(kHang, "hang", kHang, "Nothing moves.")                                                                            \
   X(kFail, "fail", kFail, "Ranks of the job died.")                                                                    \
@@ -86,7 +87,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kSwitch, "switch", kFabric | kRegression | kSignals, "The fabric between hosts.")                                  \
   X(kSoftware, "software", kRotatingStall | kRegression | kTransport | kHang | kFail | kSignals, "The job's program or its settings.") \
   X(kWorkload, "workload", kWorkload | kLessWork, "The work itself and how it is dealt; nothing is broken.")           \
-  X(kUnknown, "unknown", kLoss | kHang, "Nothing says where.")
+  X(kUnknown, "unknown", kLoss | kHang | kElimination, "Nothing says where.")
 
 #define LOCKSTEP_CAUSES(X)                                                                                             \
   X(kThrottleThermal, "throttle-thermal", kSignals | kEarlyWarning, "The GPU is slowed by heat.")                      \
@@ -133,7 +134,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kLessWork, "less-work", kLessWork, "Steps take as long as ever and do less work.")
 
 #define LOCKSTEP_CLAIM_KINDS(X)                                                                                        \
-  X(kWaitsFor, "waits_for", kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kHang, "Who waits for whom.") \
+  X(kWaitsFor, "waits_for", kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kHang | kElimination, "Who waits for whom.") \
   X(kSelfTime, "self_time", kStraggler | kSlowLink | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kHang,  \
     "What a rank's own work takes beside its peers'.")                                                                 \
   X(kCounter, "counter", kTransport | kLessWork | kSignals | kEarlyWarning,                                            \
@@ -142,11 +143,11 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kEvent, "event", kLoss | kHang | kFail | kSignals, "Something that happened once.")                                \
   X(kCounterfactual, "counterfactual",                                                                                 \
     kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork |   \
-    kTransport | kHang,                                                                                 \
+    kTransport | kHang | kElimination,                                                                                 \
     "What a step would take without the culprit.")                                                                     \
   X(kExclusion, "exclusion",                                                                                           \
     kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork | kLoss |   \
-    kTransport | kHang | kSignals,                                                                      \
+    kTransport | kHang | kElimination | kSignals,                                                                      \
     "What was looked at and found healthy.")
 // clang-format on
 
