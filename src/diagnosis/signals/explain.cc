@@ -451,7 +451,10 @@ std::string query_of(const Outcome& outcome, SignalIndex signal, const Question&
   } else if (signal_row(signal).place == Place::kGpu) {
     ids = {culprit.identity->gpu_uuid};
   }
-  return signal_query(signal, culprit.identity->host, ids, question.since_unix_ns, question.through_unix_ns);
+  // As of what had been heard by then: what comes late changes what is stored, not what was said.
+  const int64_t through =
+      culprit.heard_ns > 0 ? std::min(question.through_unix_ns, culprit.heard_ns) : question.through_unix_ns;
+  return signal_query(signal, culprit.identity->host, ids, question.since_unix_ns, through);
 }
 
 std::string with_capital(std::string text) {
