@@ -10,9 +10,11 @@
 #include <cstring>
 #include <vector>
 
+#include "apps/cli/answer_json.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
+#include "apps/cli/wrapped.h"
 #include "base/files.h"
 #include "base/flags.h"
 #include "base/json_writer.h"
@@ -137,18 +139,55 @@ Check check_shared_memory() {
   return {"shared memory", State::kOk, format("/dev/shm has %.0f MB free", free_mb), ""};
 }
 
+// What can be judged of a job: one line a question, what is missing behind it.
+int show_coverage(const std::string& server, const std::string& job, bool json) {
+  const Answer answer = ask(server, "/api/jobs/" + url_part(job) + "/coverage", "lockstep doctor");
+  if (answer.exit_code != kExitOk) return print_failure(answer);
+  if (json) {
+    std::printf("%s\n", answer.body.c_str());
+    return kExitOk;
+  }
+  simdjson::dom::parser parser;
+  Json document;
+  if (parser.parse(answer.body).get(document)) return not_understood("lockstep doctor");
+  const simdjson::dom::array rows = list_of(document, "coverage");
+  size_t width = 0;
+  for (const Json row : rows) width = std::max(width, text_of(row, "question").size());
+  const int columns = static_cast<int>(width);
+  // What is missing comes last: there the eye rests.
+  std::string said;  // what several need is said behind the last of them
+  const auto say = [&](const std::string& todo) {
+    if (!said.empty() && todo != said) std::printf("        %-*s  do: %s\n", columns, "", said.c_str());
+    said = todo;
+  };
+  for (const char* wanted : {"judged", "partly", "not"}) {
+    for (const Json row : rows) {
+      if (text_of(row, "judged") != wanted) continue;
+      say(text_of(row, "todo"));
+      std::printf("%-6s  %-*s  %s\n", wanted, columns, text_of(row, "question").c_str(), text_of(row, "why").c_str());
+    }
+  }
+  say("");
+  std::printf("\n");
+  print_wrapped(text_of(document, "job_id") + ": " + text_of(document, "sentence"));
+  return kExitOk;
+}
+
 }  // namespace
 
 int run_doctor(const Arguments& arguments) {
   std::string server = default_server(), agent = "http://127.0.0.1:9410", agent_token_file;
   bool json = false;
-  Flags flags("lockstep doctor", "what is running, what is missing, and how to switch it on");
+  Flags flags("lockstep doctor",
+              "what is running, what is missing, and how to switch it on; with JOB: what can be judged of it, and why",
+              "[JOB]");
   add_server_flags(flags, &server)
       .text(&agent, "--agent", "URL", "this node's agent (default http://127.0.0.1:9410)")
       .text(&agent_token_file, "--agent-token-file", "FILE", "its bearer token, where it asks for one")
       .toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code = answered(flags, arguments, "exit codes: 0 nothing wrong, 1 something is\n"))
     return *code;
+  if (!flags.positional().empty()) return show_coverage(server, flags.positional()[0], json);
   std::vector<Check> checks = {check_server(server)};
   check_agent(agent, agent_token_file, checks);
   for (const Check& check : {check_plugin(), check_recorders(), check_shared_memory()}) checks.push_back(check);

@@ -97,6 +97,17 @@ std::string feedback_text(const Json& feedback) {
 
 }  // namespace
 
+// "periodic: every 8 steps (4.0 s)"; nothing of what stands still.
+std::string pattern_words(const Json& verdict) {
+  const std::optional<VerdictKind> kind = term_in<VerdictKind>(verdict, "kind");
+  if (kind && is_standstill(*kind)) return "";
+  const std::string pattern = text_of(verdict, "pattern");
+  const auto period = static_cast<int64_t>(number_of(verdict, "period_steps"));
+  if (period <= 0) return pattern;
+  return pattern + format(": every %s steps (%s)", with_thousands(period).c_str(),
+                          human_duration(number_of(verdict, "period_s") * 1e9).c_str());
+}
+
 void print_verdict(const Json& verdict) {
   // One short word in front: the column is narrow, and the sentence says the rest.
   std::string kind = text_of(verdict, "kind");
@@ -108,6 +119,7 @@ void print_verdict(const Json& verdict) {
   print_row("state", text_of(verdict, "state") + (state == VerdictState::kSuspected ? ": a few more steps will tell"
                                                   : state == VerdictState::kCleared ? ": it is over"
                                                                                     : ""));
+  if (const std::string pattern = pattern_words(verdict); !pattern.empty()) print_row("pattern", pattern);
   print_row("cost", format("%.0f %% of the job, %s so far", number_of(verdict, "lost_share") * 100,
                            gpu_time(number_of(verdict, "lost_gpu_seconds")).c_str()));
   Json culprit;

@@ -20,7 +20,7 @@ _offered: dict = {}  # stem, signal, file; of this process
 _told = ""
 
 
-def _stem() -> str | None:
+def recorder_stem() -> str | None:
     """<folder>/<pid>-<start ticks>, as the recorder is named; None where there is no recorder of that name."""
     folder = os.environ.get("LOCKSTEP_RECORDER_DIR") or f"/dev/shm/lockstep-{os.geteuid()}"
     with open("/proc/self/stat", "rb") as file:
@@ -50,7 +50,7 @@ def forbidden() -> bool:
 def offer() -> None:
     """Once the recorder is there. Again and again does no harm; what has changed is told."""
     if not _offered:
-        stem = _stem()
+        stem = recorder_stem()
         if stem is None:
             return
         _offered["stem"] = stem

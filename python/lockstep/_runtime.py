@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 
-from . import _evidence, _guard, _library
+from . import _evidence, _failure, _guard, _library
 from ._marks import INPUT, Marks
 
 RANK_VARIABLES = ("LOCKSTEP_RANK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -221,7 +221,8 @@ def _make() -> Marks | None:
             if hasattr(sink, "enabled") and sink.enabled():  # the recorder is there, or made now
                 _evidence.offer()
             achieved.count_steps_of(made)
-            atexit.register(shutdown)
+            atexit.register(_at_exit)
+            _failure.install()
             _set(made, False)
             from . import _groups
 
@@ -247,6 +248,13 @@ def reset() -> None:
     global achieved
     achieved = Achieved()
     _set(None, False)
+
+
+def _at_exit() -> None:
+    if _failure.raised():  # it has not said that it was done: the agent sees how it ends
+        _evidence.withdraw()
+    else:
+        shutdown()
 
 
 def shutdown() -> None:

@@ -532,6 +532,63 @@ TEST_F(ApiTest, StepsAreAMatrixOfRanksAndSteps) {
   EXPECT_EQ(json("/api/jobs/llama-70b/steps", "from=1000&to=1499")["shown"].get_int64().value(), 0);
 }
 
+TEST_F(ApiTest, ACellWhoseRecordsWereLostIsUnknownAndNotMeasured) {
+  for (Rank rank : all_ranks(4)) {
+    StepSummary summary = step_of(10_step, false);
+    if (rank == 1_rank) {
+      summary.records_lost = 40;
+      summary.self_ns = 99'000'000;  // what nobody recorded reads as own time
+    }
+    steps_.append_step(identity_of(rank), summary, clock_.unix_ns());
+  }
+  element answer = json("/api/jobs/llama-70b/steps", "from=10&to=10");
+  EXPECT_TRUE(answer["excess_ms"].at(1).at(0).is_null());
+  EXPECT_TRUE(answer["self_ms"].at(1).at(0).is_null());
+  EXPECT_EQ(number(answer["duration_ms"].at(1).at(0)), 100) << "the host's clock says it";
+  EXPECT_EQ(number(answer["excess_ms"].at(0).at(0)), 0) << "and nobody is compared with it";
+  element ranks = json("/api/jobs/llama-70b/ranks", "last=1")["ranks"];
+  EXPECT_EQ(ranks.at(0)["rank"].get_int64().value(), 1) << "nobody knows how it does";
+  EXPECT_TRUE(ranks.at(0)["excess_ms"].is_null());
+  EXPECT_EQ(number(ranks.at(0)["step_ms"]), 100);
+}
+
+TEST_F(ApiTest, EvidenceReturnsTheNumberOfAClaimOfThatRankAndThoseSteps) {
+  element own = json("/api/jobs/llama-70b/evidence", "of=own_ms&ranks=2&steps=3-5,7");
+  EXPECT_EQ(number(own["value"]), 90);
+  EXPECT_EQ(text(own["unit"]), "ms");
+  EXPECT_EQ(own["steps_known"].get_int64().value(), 4);
+  EXPECT_EQ(number(own["steps"].at(3).at(1)), 90);
+  EXPECT_EQ(number(json("/api/jobs/llama-70b/evidence", "of=late_ms&ranks=2&steps=3-5")["value"]), 30);
+  EXPECT_EQ(number(json("/api/jobs/llama-70b/evidence", "of=steps&ranks=3&steps=4-6")["value"]), 2)
+      << "step 5 of rank 3 never arrived";
+  EXPECT_TRUE(json("/api/jobs/llama-70b/evidence", "of=own_ms&ranks=2&steps=77")["value"].is_null());
+  expect_error("/api/jobs/llama-70b/evidence", "of=own_ms&ranks=2", 400, "which steps");
+  expect_error("/api/jobs/nobody/evidence", "of=own_ms&ranks=2&steps=1", 404, "nobody");
+
+  RankStatus status;
+  status.time_unix_ns = clock_.unix_ns();
+  status.quiet_ns = 12'000'000'000;
+  status.comms.push_back({.comm_id = CommId{0x1a}, .size = 4, .collectives_enqueued = 41});
+  steps_.append_status(identity_of(1_rank), status, clock_.unix_ns());
+  EXPECT_EQ(number(json("/api/jobs/llama-70b/evidence", "of=quiet_s&ranks=1")["value"]), 12);
+  const std::string then =
+      format("of=quiet_s&ranks=1&at=%lld", static_cast<long long>(clock_.unix_ns() - 2'000'000'000));
+  EXPECT_EQ(number(json("/api/jobs/llama-70b/evidence", then)["value"]), 10) << "as of then";
+  EXPECT_TRUE(json("/api/jobs/llama-70b/evidence", "of=quiet_s&ranks=1&at=1")["value"].is_null())
+      << "it has moved since";
+  EXPECT_EQ(number(json("/api/jobs/llama-70b/evidence", "of=entered&ranks=1&comm=0x1a")["value"]), 41);
+  EXPECT_TRUE(json("/api/jobs/llama-70b/evidence", "of=entered&ranks=0&comm=0x1a")["value"].is_null());
+}
+
+TEST_F(ApiTest, ASignalIsOfOneGpuOfOneHost) {
+  expect_error("/api/signals", "signal=nonsense&host=node-0", 400, "not a signal");
+  expect_error("/api/signals", "signal=sm_clock", 400, "host");
+  expect_error("/api/signals", "signal=sm_clock&host=node-0", 400, "gpu");
+  element nothing = json("/api/signals", "signal=sm_clock&host=node-0&gpu=GPU-0");
+  EXPECT_TRUE(nothing["value"].is_null());
+  EXPECT_EQ(text(nothing["unit"]), "GHz");
+}
+
 TEST_F(ApiTest, NumbersHaveThreeDecimals) {
   StepSummary odd = step_of(10_step, false);
   odd.duration_ns = 123'456'789;
@@ -631,6 +688,9 @@ TEST_F(ApiTest, AgentsSayWhenTheyWereLastHeardOfAndWhatTheyLost) {
   EXPECT_EQ(text(answer["agents"].at(0)["status"]), "silent");
   EXPECT_EQ(text(answer["agents"].at(1)["host"]), "node-1");
   EXPECT_EQ(answer["agents"].at(1)["records_lost"].get_int64().value(), 12);
+  element one = json("/api/agents", "host=node-0");
+  EXPECT_EQ(one["total"].get_int64().value(), 1);
+  EXPECT_EQ(number(one["agents"].at(0)["silent_s"]), 40);
 }
 
 TEST_F(ApiTest, CardinalitySaysWhoMadeTheSeriesAndWhatWasRefused) {
@@ -681,6 +741,13 @@ TEST_F(ApiTest, LogsAndSpansCarryTheirAttributes) {
   EXPECT_EQ(text(log["attributes"]["list"].at(1)), "two");
   EXPECT_EQ(log["resource"]["pid"].get_int64().value(), 7);
   EXPECT_EQ(json("/api/logs", "service=nobody")["total"].get_int64().value(), 0);
+  steps_.append_log(std::make_shared<const Attributes>(to_resource(identity_of(3_rank))), record);
+  EXPECT_EQ(json("/api/logs", "event=thing.done")["total"].get_int64().value(), 2);
+  EXPECT_EQ(json("/api/logs", "event=thing.done&host=node-1")["total"].get_int64().value(), 1);
+  EXPECT_EQ(json("/api/logs", "event=thing.done&gpu=GPU-3&from=77&to=77")["total"].get_int64().value(), 1);
+  EXPECT_EQ(json("/api/logs", "event=thing.done&job=llama-70b&rank=3")["total"].get_int64().value(), 1);
+  EXPECT_EQ(json("/api/logs", "event=thing.done&job=llama-70b&rank=2")["total"].get_int64().value(), 0);
+  EXPECT_EQ(json("/api/logs", "event=thing.done&from=78")["total"].get_int64().value(), 0);
 
   Span span;
   span.trace_id[0] = 0xAB;

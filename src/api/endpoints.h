@@ -21,6 +21,8 @@ HttpResponse get_stacks(const ApiContext&, const ApiRequest&);                  
 HttpResponse post_stacks(const ApiContext&, const ApiRequest&);                    // jobs/stacks.cc
 HttpResponse get_ranks(const ApiContext&, const ApiRequest&);                      // jobs/ranks.cc
 HttpResponse get_rank(const ApiContext&, const ApiRequest&);                       // jobs/rank.cc
+HttpResponse get_coverage(const ApiContext&, const ApiRequest&);                   // jobs/coverage.cc
+HttpResponse get_evidence(const ApiContext&, const ApiRequest&);                   // jobs/evidence.cc
 HttpResponse get_verdicts(const ApiContext&, const ApiRequest&);                   // jobs/verdicts.cc
 HttpResponse get_verdict(const ApiContext&, const ApiRequest&);                    // jobs/verdict.cc
 HttpResponse get_warnings(const ApiContext&, const ApiRequest&);                   // warnings.cc
@@ -28,6 +30,7 @@ HttpResponse post_verdict_feedback(const ApiContext&, const ApiRequest&);       
 HttpResponse get_agents(const ApiContext&, const ApiRequest&);                     // agents.cc
 HttpResponse get_cardinality(const ApiContext&, const ApiRequest&);                // cardinality.cc
 HttpResponse get_metrics(const ApiContext&, const ApiRequest&);                    // metrics.cc
+HttpResponse get_signals(const ApiContext&, const ApiRequest&);                    // signals.cc
 HttpResponse get_logs(const ApiContext&, const ApiRequest&);                       // logs.cc
 HttpResponse get_spans(const ApiContext&, const ApiRequest&);                      // spans.cc
 HttpResponse get_timeline(const ApiContext&, const ApiRequest&);                   // jobs/timeline.cc

@@ -309,8 +309,9 @@ VerdictTracker::JobState DiagnosisEngine::state_of(const std::string& job_id, co
 void DiagnosisEngine::add_failure(const std::string& job_id, const Job& job, std::vector<Finding>& hangs,
                                   int64_t now_unix_ns) const {
   if (std::all_of(job.ended.begin(), job.ended.end(), [](const auto& ended) { return ended.second.clean; })) return;
-  const bool somebody_saw_how =
-      std::any_of(job.ended.begin(), job.ended.end(), [](const auto& ended) { return ended.second.exit.has_value(); });
+  const bool somebody_saw_how = std::any_of(job.ended.begin(), job.ended.end(), [](const auto& ended) {
+    return ended.second.exit.has_value() || !ended.second.reason.empty();
+  });
   const std::vector<Finding> before = tracker_.confirmed_hangs(job_id);
   const bool hung = std::any_of(before.begin(), before.end(), [&](const Finding& hang) {
     return hang.cause != Cause::kRankDead || !somebody_saw_how;

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/text.h"
+#include "diagnosis/measure.h"
 #include "model/rank_text.h"
 
 namespace lockstep {
@@ -43,14 +44,14 @@ Claim claim(ClaimKind kind, std::string subject, std::string text, double value,
                std::move(query)};
 }
 
-std::string rank_query(Rank rank, StepNumber from, StepNumber to) {
-  return format("/api/jobs/{job}/ranks/%d?from=%lld&to=%lld", rank.value(), static_cast<long long>(from.value()),
-                static_cast<long long>(to.value()));
-}
-
 std::string steps_query(StepNumber from, StepNumber to) {
   return format("/api/jobs/{job}/steps?from=%lld&to=%lld", static_cast<long long>(from.value()),
                 static_cast<long long>(to.value()));
+}
+
+std::string quiet_query(Rank rank, const RankStatus& status) {
+  return format("/api/jobs/{job}/evidence?of=quiet_s&ranks=%d&at=%lld", rank.value(),
+                static_cast<long long>(status.time_unix_ns));
 }
 
 std::string per_step(double ns) {
@@ -183,7 +184,7 @@ void add_wait_claims(const JobWindow& window, Rank culprit, const std::vector<St
         format("In the collectives of %s the others spend %s, rank %d only %s: it arrives last and they wait for it.",
                group.c_str(), per_step(wait.others).c_str(), culprit.value(), human_duration(wait.own).c_str()),
         (wait.others - wait.own) / 1e6, "ms", 0, wait.others / 1e6, steps.front(), steps.back(),
-        rank_query(culprit, steps.front(), steps.back())));
+        Measure{.of = "waited_ms", .ranks = {culprit}, .steps = steps, .comm_id = wait.comm_id}.query()));
     finding.victim_groups.push_back(group);
   }
   if (waits.empty()) {
@@ -194,7 +195,8 @@ void add_wait_claims(const JobWindow& window, Rank culprit, const std::vector<St
                                               window.world_size(), culprit.value())
                                      : format("%zu ranks share collectives with rank %d, directly or through others.",
                                               finding.victims.size(), culprit.value()),
-              0, "ms", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
+              static_cast<double>(finding.victims.size()), "ranks", 0, 0, steps.front(), steps.back(),
+              Measure{.of = "sharing_ranks", .ranks = finding.ranks, .steps = {steps.back()}}.query()));
   }
 }
 
@@ -226,10 +228,10 @@ void add_network_exclusion(const JobWindow& window, Rank culprit, const std::vec
   double own = own_bytes / own_wire;  // bytes per ns = GB/s
   double peers = median(rates);
   if (own < peers * 0.5) return;  // would contradict: then it is not an exclusion
-  finding.chain.push_back(
-      claim(ClaimKind::kExclusion, format("network of rank %d", culprit.value()),
-            format("Not the network: its links carry %.1f GB/s while sending, its peers' %.1f.", own, peers), own,
-            "GB/s", 0, peers, steps.front(), steps.back(), rank_query(culprit, steps.front(), steps.back())));
+  finding.chain.push_back(claim(
+      ClaimKind::kExclusion, format("network of rank %d", culprit.value()),
+      format("Not the network: its links carry %.1f GB/s while sending, its peers' %.1f.", own, peers), own, "GB/s", 0,
+      peers, steps.front(), steps.back(), Measure{.of = "sent_gb_s", .ranks = {culprit}, .steps = steps}.query()));
 }
 
 }  // namespace lockstep

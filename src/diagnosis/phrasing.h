@@ -17,9 +17,11 @@ std::string name_of(const JobWindow& window, Rank rank);
 std::string group_name(const JobWindow& window, CommId comm_id);
 Claim claim(ClaimKind kind, std::string subject, std::string text, double value, std::string unit, double baseline,
             double peers, StepNumber from, StepNumber to, std::string query);
-// Paths of the API that show the numbers of a claim again; "{job}" is filled in by the engine.
-std::string rank_query(Rank rank, StepNumber from, StepNumber to);
+// The query of a claim is that of its measure (measure.h); "{job}" is filled in by the tracker. Where a claim has no
+// number, these show what it is about.
 std::string steps_query(StepNumber from, StepNumber to);
+// How long a rank had been quiet when it reported this.
+std::string quiet_query(Rank rank, const RankStatus& status);
 // What to do about a process that is gone while others wait for it, and about one that is stopped.
 NextAction after_death();
 NextAction after_stop();

@@ -612,17 +612,23 @@ LogRecord job_end_record(const RankEnd& end) {
     record.attributes.push_back({"exit_code", static_cast<int64_t>(end.exit->code)});
     record.attributes.push_back({"signal", static_cast<int64_t>(end.exit->signal)});
   }
+  if (!end.reason.empty()) {
+    record.attributes.push_back({"reason", end.reason});
+    record.attributes.push_back({"reason_unix_ns", end.reason_unix_ns});
+  }
   return record;
 }
 
 RankEnd rank_end_from_record(const LogRecord& record) {
   const Value* clean = find(record.attributes, "clean");
   const bool* flag = clean ? std::get_if<bool>(&clean->data) : nullptr;
-  RankEnd end{.time_unix_ns = std::max<int64_t>(0, record.time_unix_ns), .clean = flag != nullptr && *flag, .exit = {}};
+  RankEnd end{.time_unix_ns = std::max<int64_t>(0, record.time_unix_ns), .clean = flag != nullptr && *flag};
   const int64_t code = find_int(record.attributes, "exit_code", -1);
   const int64_t signal = find_int(record.attributes, "signal", -1);
   if (code >= 0 && code <= 255 && signal >= 0 && signal <= 64)
     end.exit = ExitStatus{.code = static_cast<int32_t>(code), .signal = static_cast<int32_t>(signal)};
+  end.reason = as_one_line(find_string(record.attributes, "reason").substr(0, kEndReasonBytesMax));
+  if (!end.reason.empty()) end.reason_unix_ns = std::max<int64_t>(0, find_int(record.attributes, "reason_unix_ns", 0));
   return end;
 }
 

@@ -53,6 +53,9 @@ struct Verdict {
   int64_t attempt = 0;
   VerdictState state = VerdictState::kSuspected;
   VerdictKind kind = VerdictKind::kSlow;
+  Pattern pattern = Pattern::kPersistent;  // how it comes back, by the steps in which the culprit was late
+  int64_t period_steps = 0;                // periodic: from one time to the next; 0: it is not
+  double period_s = 0;                     // the same in time, by what a step takes now
   StepNumber since_step = kNoStep;
   StepNumber through_step = kNoStep;
   int64_t since_unix_ns = 0;

@@ -1,5 +1,5 @@
-// The closed vocabulary of verdicts: states, kinds, layers, causes and kinds of claims, each one row of a table with
-// its name, who may emit it and what it means. Engine, API, simulator, CLI, the web page
+// The closed vocabulary of verdicts: states, kinds, patterns, layers, causes and kinds of claims, each one row of a
+// table with its name, who may emit it and what it means. Engine, API, simulator, CLI, the web page
 // (web/src/base/verdict_terms.ts) and docs/guide/verdict-terms.md all have it from here.
 //
 // Inside, a term is its enum: one that the table lacks does not compile, and neither does a detector that emits a term
@@ -35,6 +35,7 @@ namespace lockstep {
   X(kLoss, "loss", "detector: a loss that is not a number")                                                            \
   X(kTransport, "transport", "detector: TCP where there is RDMA")                                                      \
   X(kHang, "hang", "detector: nothing moves")                                                                          \
+  X(kElimination, "elimination", "detector: a silent rank, because nobody else can be late")                           \
   X(kFail, "fail", "detector: ranks that died")                                                                        \
   X(kSignals, "signals", "what the culprit's node says about itself")                                                  \
   X(kEarlyWarning, "early_warning", "trends of a node, before they hurt")                                              \
@@ -63,13 +64,18 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kCleared, "cleared", kEngine, "It was confirmed and is over, or was suspected and has not been seen again.")
 
 #define LOCKSTEP_VERDICT_KINDS(X)                                                                                      \
-  X(kSlow, "slow", kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression, \
+  X(kSlow, "slow", kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kElimination, \
     "Somebody or something makes the job wait.")                                                                       \
   X(kHang, "hang", kHang, "Nothing moves.")                                                                            \
   X(kFail, "fail", kFail, "Ranks of the job died.")                                                                    \
   X(kIncorrect, "incorrect", kLoss, "The loss is not a number, or jumps.")                                             \
   X(kInefficient, "inefficient", kPipeline | kTransport | kWorkload | kLessWork,                                                   \
     "Time is wasted and nothing is broken: work dealt unevenly, less work, the slower transport.")
+
+#define LOCKSTEP_PATTERNS(X)                                                                                           \
+  X(kPersistent, "persistent", kEngine, "In nearly every step since it began.")                                        \
+  X(kPeriodic, "periodic", kEngine, "It comes back after the same number of steps, the period.")                       \
+  X(kTransient, "transient", kEngine, "It comes and goes without a period, or came once and is over.")
 
 #define LOCKSTEP_LAYERS(X)                                                                                             \
   X(kGpu, "gpu", kStraggler | kPipeline | kSignals | kEarlyWarning, "A GPU: its clocks, memory, PCIe or other users.")             \
@@ -82,7 +88,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kSwitch, "switch", kFabric | kRegression | kSignals, "The fabric between hosts.")                                  \
   X(kSoftware, "software", kRotatingStall | kRegression | kTransport | kHang | kFail | kSignals, "The job's program or its settings.") \
   X(kWorkload, "workload", kPipeline | kWorkload | kLessWork, "The work itself and how it is dealt; nothing is broken.")           \
-  X(kUnknown, "unknown", kLoss | kHang, "Nothing says where.")
+  X(kUnknown, "unknown", kLoss | kHang | kElimination, "Nothing says where.")
 
 #define LOCKSTEP_CAUSES(X)                                                                                             \
   X(kThrottleThermal, "throttle-thermal", kSignals | kEarlyWarning, "The GPU is slowed by heat.")                      \
@@ -129,7 +135,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kLessWork, "less-work", kLessWork, "Steps take as long as ever and do less work.")
 
 #define LOCKSTEP_CLAIM_KINDS(X)                                                                                        \
-  X(kWaitsFor, "waits_for", kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kHang, "Who waits for whom.") \
+  X(kWaitsFor, "waits_for", kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kHang | kElimination, "Who waits for whom.") \
   X(kSelfTime, "self_time", kStraggler | kPipeline | kSlowLink | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kHang,  \
     "What a rank's own work takes beside its peers'.")                                                                 \
   X(kCounter, "counter", kTransport | kLessWork | kSignals | kEarlyWarning,                                            \
@@ -138,17 +144,18 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kEvent, "event", kLoss | kHang | kFail | kSignals, "Something that happened once.")                                \
   X(kCounterfactual, "counterfactual",                                                                                 \
     kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork |   \
-    kTransport | kHang,                                                                                                \
+    kTransport | kHang | kElimination,                                                                                 \
     "What a step would take without the culprit.")                                                                     \
   X(kExclusion, "exclusion",                                                                                           \
     kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork | kLoss |   \
-    kTransport | kHang | kSignals,                                                                                     \
+    kTransport | kHang | kElimination | kSignals,                                                                      \
     "What was looked at and found healthy.")
 // clang-format on
 
 #define LOCKSTEP_ONE(id, name, emitters, meaning) id,
 enum class VerdictState : uint8_t { LOCKSTEP_VERDICT_STATES(LOCKSTEP_ONE) };
 enum class VerdictKind : uint8_t { LOCKSTEP_VERDICT_KINDS(LOCKSTEP_ONE) };
+enum class Pattern : uint8_t { LOCKSTEP_PATTERNS(LOCKSTEP_ONE) };
 enum class Layer : uint8_t { LOCKSTEP_LAYERS(LOCKSTEP_ONE) };
 // kNone is no row: no cause is named. Its text is empty.
 enum class Cause : uint8_t { LOCKSTEP_CAUSES(LOCKSTEP_ONE) kNone };
@@ -182,6 +189,7 @@ namespace emitters {
   }
 LOCKSTEP_TERMS(VerdictState, LOCKSTEP_VERDICT_STATES)
 LOCKSTEP_TERMS(VerdictKind, LOCKSTEP_VERDICT_KINDS)
+LOCKSTEP_TERMS(Pattern, LOCKSTEP_PATTERNS)
 LOCKSTEP_TERMS(Layer, LOCKSTEP_LAYERS)
 LOCKSTEP_TERMS(Cause, LOCKSTEP_CAUSES)
 LOCKSTEP_TERMS(ClaimKind, LOCKSTEP_CLAIM_KINDS)
@@ -193,6 +201,8 @@ template <>
 inline constexpr auto kTerms<VerdictState> = emitters::of_VerdictState::kRows;
 template <>
 inline constexpr auto kTerms<VerdictKind> = emitters::of_VerdictKind::kRows;
+template <>
+inline constexpr auto kTerms<Pattern> = emitters::of_Pattern::kRows;
 template <>
 inline constexpr auto kTerms<Layer> = emitters::of_Layer::kRows;
 template <>

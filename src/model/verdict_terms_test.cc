@@ -25,7 +25,7 @@ constexpr EmitterRow kEmitters[] = {
 
 template <typename Term>
 class VerdictTerms : public ::testing::Test {};
-using AllTerms = ::testing::Types<VerdictState, VerdictKind, Layer, Cause, ClaimKind>;
+using AllTerms = ::testing::Types<VerdictState, VerdictKind, Pattern, Layer, Cause, ClaimKind>;
 TYPED_TEST_SUITE(VerdictTerms, AllTerms);
 
 TYPED_TEST(VerdictTerms, NamesBecomeTermsAndTermsNames) {
@@ -80,14 +80,16 @@ std::string type_script(const char* type, const char* list) {
 }
 
 std::string type_script() {
-  return "// Generated from src/model/verdict_terms.h: what states, kinds, layers, causes and claims of verdicts there "
+  return "// Generated from src/model/verdict_terms.h: what states, kinds, patterns, layers, causes and claims of "
+         "verdicts there "
          "are, "
          "and what each means.\n"
          "// Not to be edited; a test compares it, and `LOCKSTEP_REFRESH=1 model_test --gtest_filter='Generated.*'` "
          "writes it.\n" +
          type_script<VerdictState>("VerdictState", "kVerdictStates") +
-         type_script<VerdictKind>("VerdictKind", "kVerdictKinds") + type_script<Layer>("Layer", "kLayers") +
-         type_script<Cause>("Cause", "kCauses") + type_script<ClaimKind>("ClaimKind", "kClaimKinds");
+         type_script<VerdictKind>("VerdictKind", "kVerdictKinds") + type_script<Pattern>("Pattern", "kPatterns") +
+         type_script<Layer>("Layer", "kLayers") + type_script<Cause>("Cause", "kCauses") +
+         type_script<ClaimKind>("ClaimKind", "kClaimKinds");
 }
 
 template <typename Term>
@@ -107,15 +109,16 @@ std::string page() {
   std::string text =
       "# The words of a verdict\n"
       "\n"
-      "Every state, kind, layer, cause and kind of claim that a verdict can have: the closed list that the engine, the\n"
+      "Every state, kind, pattern, layer, cause and kind of claim that a verdict can have: the closed list that the "
+      "engine, the\n"
       "API, the simulator, the CLI and the web page share. How to read a verdict, and when each cause is given:\n"
       "[verdicts.md](verdicts.md). Any cause of this list may be given as feedback (`lockstep verdict ID --wrong\n"
       "--cause CAUSE`).\n"
       "\n"
       "Generated from `src/model/verdict_terms.h`; a test compares this page with it.\n";
   text += page_table<VerdictState>("States", "state") + page_table<VerdictKind>("Kinds", "kind") +
-          page_table<Layer>("Layers", "layer") + page_table<Cause>("Causes", "cause") +
-          page_table<ClaimKind>("Kinds of claims", "kind");
+          page_table<Pattern>("Patterns", "pattern") + page_table<Layer>("Layers", "layer") +
+          page_table<Cause>("Causes", "cause") + page_table<ClaimKind>("Kinds of claims", "kind");
   text += "\n## Emitters\n\n| emitter | what it is |\n|---|---|\n";
   for (const EmitterRow& row : kEmitters) text += format("| %s | %s |\n", row.name, row.meaning);
   return text;

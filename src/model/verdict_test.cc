@@ -16,6 +16,9 @@ TEST(Verdict, IsTheDocumentedObjectInItsOrder) {
   verdict.attempt = 2;
   verdict.state = VerdictState::kConfirmed;
   verdict.kind = VerdictKind::kSlow;
+  verdict.pattern = Pattern::kPeriodic;
+  verdict.period_steps = 8;
+  verdict.period_s = 4;
   verdict.since_step = 30_step;
   verdict.through_step = 60_step;
   verdict.since_unix_ns = 1;
@@ -36,7 +39,7 @@ TEST(Verdict, IsTheDocumentedObjectInItsOrder) {
   verdict.next = {{"look", "nvidia-smi"}};
   EXPECT_EQ(
       to_json(verdict),
-      R"({"id":"job.0-slow-own-5.1","job_id":"job","attempt":2,"state":"confirmed","kind":"slow","since_step":30,"through_step":60,)"
+      R"({"id":"job.0-slow-own-5.1","job_id":"job","attempt":2,"state":"confirmed","kind":"slow","pattern":"periodic","period_steps":8,"period_s":4,"since_step":30,"through_step":60,)"
       R"("since_unix_ns":1,"found_unix_ns":2,"lost_gpu_seconds":1.5,"lost_share":0.25,"confidence":0.9,"coverage":1,"clock_error_us":0,)"
       R"("sentence":"Rank 5 says \"no\".",)"
       R"("culprit":{"rank":[5],"host":"node-0","gpu_uuid":"GPU-5","layer":"gpu","component":"GPU of rank 5","cause":"slow-compute"},)"

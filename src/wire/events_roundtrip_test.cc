@@ -136,7 +136,13 @@ TEST(Events, AGapAndTheEndsOfAJobSurviveTheWire) {
   for (bool clean : {true, false})
     for (const std::optional<ExitStatus>& exit :
          {std::optional<ExitStatus>(), {{.code = 0, .signal = 9}}, {{.code = 3, .signal = 0}}}) {
-      const RankEnd end{.time_unix_ns = test::kTime, .clean = clean, .exit = exit};
+      const RankEnd end{.time_unix_ns = test::kTime, .clean = clean, .exit = exit, .reason = "", .reason_unix_ns = 0};
+      const RankEnd raised{.time_unix_ns = test::kTime,
+                           .clean = clean,
+                           .exit = exit,
+                           .reason = "ValueError: index 7",
+                           .reason_unix_ns = test::kTime - 5};
+      EXPECT_EQ(rank_end_from_record(over_the_wire(job_end_record(raised))), raised);
       EXPECT_EQ(rank_end_from_record(over_the_wire(job_end_record(end))), end);
     }
 }

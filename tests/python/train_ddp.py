@@ -33,6 +33,7 @@ def main():
     parser.add_argument("--slow-input", type=int, default=-1)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--checkpoint")
+    parser.add_argument("--raise", dest="raising", default="", help="RANK:STEP: that rank raises in that step")
     parser.add_argument("--one-line", action="store_true")
     options = parser.parse_args()
     if options.one_line:
@@ -48,7 +49,10 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     batch = 4
     data = Numbers(options.steps * batch, 0.01 if rank == options.slow_input else 0)
-    for x, y in DataLoader(data, batch_size=batch, num_workers=options.workers):
+    raising_rank, _, raising_step = options.raising.partition(":")
+    for number, (x, y) in enumerate(DataLoader(data, batch_size=batch, num_workers=options.workers)):
+        if raising_rank == str(rank) and number == int(raising_step):
+            raise ValueError(f"the shard of rank {rank} is empty\nits path is /home/secret/shard")
         loss = torch.nn.functional.mse_loss(model(x), y)
         loss.backward()
         optimizer.step()

@@ -50,7 +50,7 @@ def ranks(recorders):
     """ranks(name, script, arguments, environment): trains on four ranks; returns what each printed."""
     running = []
 
-    def train(name, script, *arguments, **environment):
+    def train(name, script, *arguments, fails=False, **environment):
         port = harness.unused_port()
         for rank in range(RANKS):
             running.append(
@@ -77,7 +77,7 @@ def ranks(recorders):
             )
         said = [process.communicate(timeout=TRAINED_S) for process in running]
         for process, (_, errors) in zip(running, said):
-            assert process.returncode == 0, errors
+            assert (process.returncode != 0) == fails, errors
             assert "lockstep:" not in errors, errors
         return [out for out, _ in said]
 
@@ -305,3 +305,21 @@ def test_lockstep_run_watches_an_unmodified_script(server, recorders, tmp_path):
 
 if __name__ == "__main__":
     sys.exit(pytest.main([str(pathlib.Path(__file__))]))
+
+
+def test_the_first_to_raise_is_named_though_the_others_abort_within_a_second(job, server):
+    raising = 2
+    began = harness.now_ns()
+    job("raises", SCRIPT, f"--raise={raising}:8", "--steps=40", fails=True, PYTHONPATH=PACKAGE / "lockstep" / "_hook", LOCKSTEP_AUTO=1)
+
+    def failures():
+        told = server.get("/api/jobs/raises/why")["verdicts"]
+        return [one for one in told if one["kind"] == "fail" and one["state"] == "confirmed"]
+
+    (verdict,) = harness.eventually(failures, 10, "the failure is a verdict")
+    assert verdict["culprit"]["rank"] == [raising], verdict
+    assert "died of ValueError: the shard of rank 2 is empty" in verdict["sentence"], verdict
+    assert "/home/secret" not in str(verdict), "of the message, one line alone"
+    logs = server.get("/api/logs", event="job.end", job="raises", rank=raising)["logs"]
+    raised_ns = logs[0]["attributes"]["reason_unix_ns"]
+    assert began < raised_ns < verdict["found_unix_ns"] < raised_ns + 5 * 10**9, "within five seconds"

@@ -162,6 +162,16 @@ CALLS = {
         "/jaeger/api/traces?service=<word>-service",
         "/jaeger/api/traces?service=<word>-service&operation=<word>-span&tags=%7B%22<word>.tag%22%3A%22<word>-value%22%7D",
     ],
+    "GET /api/jobs/{job}/coverage": ["/api/jobs/<word>-job/coverage"],
+    "GET /api/jobs/{job}/evidence": [
+        "/api/jobs/<word>-job/evidence?of=step_ms&steps=0-9",
+        "/api/jobs/<word>-job/evidence?of=quiet_s",
+    ],
+    "GET /api/signals": [
+        "/api/signals",
+        "/api/signals?signal=sm_clock&host=<word>-host&gpu=<word>-gpu",
+        "/api/signals?signal=cpu_pressure&host=<word>-host",
+    ],
     "GET /jaeger/api/traces/{name}": ["/jaeger/api/traces/<trace>"],
     "GET /jaeger/api/dependencies": ["/jaeger/api/dependencies?endTs=1&lookback=1"],
     "GET /jaeger/api/v3/services": ["/jaeger/api/v3/services"],

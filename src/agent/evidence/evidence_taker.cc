@@ -110,6 +110,10 @@ std::string hook_stacks_path(const std::string& recorder) {
   return beside(recorder, ".stacks");
 }
 
+std::string hook_failed_path(const std::string& recorder) {
+  return beside(recorder, ".failed");
+}
+
 HookConfig parse_hook_word_untrusted(std::string_view text) {
   HookConfig word;
   for (std::string_view line : split(text.substr(0, kHookConfigBytesMax), '\n')) {

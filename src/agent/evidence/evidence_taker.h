@@ -71,6 +71,7 @@ HookConfig parse_hook_word_untrusted(std::string_view text);
 // The files that a hook may leave beside a recorder; to be removed with it.
 std::string hook_word_path(const std::string& recorder);
 std::string hook_stacks_path(const std::string& recorder);
+std::string hook_failed_path(const std::string& recorder);  // model/rank_end.h
 
 class EvidenceTaker {
  public:

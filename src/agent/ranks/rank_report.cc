@@ -1,6 +1,7 @@
 // RecorderWatch: what is told of a rank, from what was read of it.
 #include <algorithm>
 
+#include "agent/evidence/evidence_taker.h"
 #include "agent/ranks/recorder_watch.h"
 #include "agent/ranks/user_limits.h"
 #include "agent/ranks/watched_rank.h"
@@ -14,6 +15,8 @@ namespace {
 constexpr int64_t kSecondNs = 1'000'000'000;
 // A rank is in a few groups per dimension of its mesh; what makes more of them is no mesh.
 constexpr size_t kGroupsPerRankMax = 256;
+// The hook leaves a few short lines.
+constexpr size_t kLeftFailureBytesMax = 4096;
 
 }  // namespace
 
@@ -94,9 +97,19 @@ void RecorderWatch::tell_progress(WatchedRank& rank, Look& look) {
     rank.suspected = false;
   }
   if (!rank.ended && (finished || look.over)) {
-    RankEnd end{.time_unix_ns = clock_.unix_ns(), .clean = false, .exit = {}};
+    RankEnd end{.time_unix_ns = clock_.unix_ns()};
     if (look.over && rank.process_exit) end.exit = rank.process_exit->status();
     end.clean = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), quiet).finished;
+    // What ended the main thread ended the process, whatever was tidied up behind it.
+    const UserFile left = rank.folder->open_file(hook_failed_path(rank.name), {.bytes_max = kLeftFailureBytesMax});
+    if (left.ok()) {
+      LeftFailure failure = parse_left_failure_untrusted(left.read(kLeftFailureBytesMax));
+      if (!failure.thread) end.clean &= failure.reason.empty();
+      if (!end.clean) {
+        end.reason = std::move(failure.reason);
+        end.reason_unix_ns = failure.time_unix_ns;
+      }
+    }
     rank.unclean = !end.clean;
     if (!end.clean) tell_status(rank, look, false, quiet);
     look.records.push_back(job_end_record(end));

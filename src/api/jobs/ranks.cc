@@ -13,6 +13,7 @@ namespace {
 
 struct Means {
   int64_t steps = 0;
+  int64_t steps_known = 0;  // of these steps its GPU times are known
   double duration_ms = 0;
   double self_ms = 0;
   double comm_ms = 0;
@@ -21,6 +22,7 @@ struct Means {
   int64_t steps_split = 0;  // of these steps the agent could tell the parts
   RankParts parts;          // sums over them
   double of(double sum) const { return mean(sum, steps); }
+  double of_known(double sum) const { return mean(sum, steps_known); }
   double of_split(double sum) const { return mean(sum, steps_split); }
 
  private:
@@ -46,9 +48,11 @@ HttpResponse get_ranks(const ApiContext& context, const ApiRequest& request) {
       Means& rank = means[cell.rank_index];
       ++rank.steps;
       rank.duration_ms += cell.duration_ms;
+      rank.input_ms += cell.input_ms;
+      if (!cell.gpu_time_known) continue;
+      ++rank.steps_known;
       rank.self_ms += cell.self_ms;
       rank.comm_ms += cell.comm_ms;
-      rank.input_ms += cell.input_ms;
       rank.excess_ms += cell.excess_ms;
       if (!cell.parts.reported) continue;
       ++rank.steps_split;
@@ -64,8 +68,8 @@ HttpResponse get_ranks(const ApiContext& context, const ApiRequest& request) {
   std::vector<size_t> order(means.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    if ((means[a].steps == 0) != (means[b].steps == 0)) return means[a].steps == 0;
-    return means[a].steps > 0 && means[a].of(means[a].excess_ms) > means[b].of(means[b].excess_ms);
+    if ((means[a].steps_known == 0) != (means[b].steps_known == 0)) return means[a].steps_known == 0;
+    return means[a].steps_known > 0 && means[a].of_known(means[a].excess_ms) > means[b].of_known(means[b].excess_ms);
   });
   size_t shown = std::min(order.size(), static_cast<size_t>(*limit));
   int64_t now = context.clock.unix_ns();
@@ -87,9 +91,9 @@ HttpResponse get_ranks(const ApiContext& context, const ApiRequest& request) {
         .field("gpu_uuid", rank.identity.gpu_uuid)
         .field("steps", mean.steps);
     write_number(json, "step_ms", mean.of(mean.duration_ms));
-    write_number(json, "self_ms", mean.of(mean.self_ms));
-    write_number(json, "excess_ms", mean.of(mean.excess_ms));
-    write_number(json, "comm_ms", mean.of(mean.comm_ms));
+    write_number(json, "self_ms", mean.of_known(mean.self_ms));
+    write_number(json, "excess_ms", mean.of_known(mean.excess_ms));
+    write_number(json, "comm_ms", mean.of_known(mean.comm_ms));
     write_number(json, "input_ms", mean.of(mean.input_ms));
     write_number(json, "compute_ms", mean.of_split(mean.parts.compute_ms));
     write_number(json, "exposed_ms", mean.of_split(mean.parts.communication_ms));

@@ -35,20 +35,24 @@ RankParts parts_of(const StepSummary& summary) {
 
 StepParts finish(StepNumber step, std::vector<StepCell>& cells, std::vector<double>& scratch) {
   scratch.clear();
-  for (const StepCell& cell : cells) scratch.push_back(cell.self_ms);
+  for (const StepCell& cell : cells)
+    if (cell.gpu_time_known) scratch.push_back(cell.self_ms);
+  const bool any_known = !scratch.empty();
+  double count = static_cast<double>(any_known ? scratch.size() : cells.size());
   double self_median_ms = median_of(scratch);
   scratch.clear();
+  auto counts = [&](const StepCell& cell) { return cell.gpu_time_known || !any_known; };
   double shortest_comm_ms = std::numeric_limits<double>::infinity();
   for (StepCell& cell : cells) {
-    cell.excess_ms = cell.self_ms - self_median_ms;
-    shortest_comm_ms = std::min(shortest_comm_ms, cell.parts.communication_ms);
+    cell.excess_ms = cell.gpu_time_known ? cell.self_ms - self_median_ms : std::numeric_limits<double>::quiet_NaN();
+    if (counts(cell)) shortest_comm_ms = std::min(shortest_comm_ms, cell.parts.communication_ms);
     scratch.push_back(cell.duration_ms);
   }
   StepParts parts;
   parts.step = step;
   parts.step_ms = median_of(scratch);
-  double count = static_cast<double>(cells.size());
   for (const StepCell& cell : cells) {
+    if (!counts(cell)) continue;
     parts.compute_ms += cell.parts.compute_ms / count;
     parts.waiting_ms += (cell.parts.communication_ms - shortest_comm_ms) / count;
     parts.input_ms += cell.parts.input_ms / count;
@@ -88,6 +92,7 @@ void visit_window(const StepStore& steps, const JobInfo& job, StepNumber from_st
     if (rank_index == job.ranks.size() || job.ranks[rank_index].identity.rank != identity.rank) return;
     StepCell cell;
     cell.rank_index = rank_index;
+    cell.gpu_time_known = summary.gpu_time_known();
     cell.duration_ms = milliseconds(summary.duration_ns);
     cell.self_ms = milliseconds(summary.self_ns);
     cell.comm_ms = milliseconds(summary.comm_ns);

@@ -35,15 +35,17 @@ struct RankParts {        // of one rank in one step; they add up to its duratio
 
 struct StepCell {
   size_t rank_index = 0;  // into JobInfo::ranks
+  // GPU times are all there. Where records were lost, what is left would read as own time: it is unknown.
+  bool gpu_time_known = true;
   double duration_ms = 0;
   double self_ms = 0;
   double comm_ms = 0;
   double input_ms = 0;   // the phase, as the job told it
-  double excess_ms = 0;  // self minus the median self of the ranks in this step
+  double excess_ms = 0;  // self minus the median self of the ranks in this step; NaN: unknown
   RankParts parts;
 };
 
-struct StepParts {  // means over the ranks heard of, but step_ms: median
+struct StepParts {  // means over the ranks whose GPU times are known (of all, where nobody's are), but step_ms: median
   StepNumber step;
   double step_ms = 0;
   double compute_ms = 0;

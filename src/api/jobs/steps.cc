@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kRanksMax = 4096;
 
-// One value per rank and step; NaN (null): nothing was heard.
+// One value per rank and step; NaN (null): nothing was heard, or what was heard is not all of it.
 class Matrix {
  public:
   explicit Matrix(size_t ranks) : rows_(ranks) {}
@@ -61,7 +61,7 @@ HttpResponse get_steps(const ApiContext& context, const ApiRequest& request) {
                  for (const StepCell& cell : cells) {
                    if (cell.rank_index < begin || cell.rank_index >= end) continue;
                    duration.set(cell.rank_index - begin, parts.size(), cell.duration_ms);
-                   self.set(cell.rank_index - begin, parts.size(), cell.self_ms);
+                   if (cell.gpu_time_known) self.set(cell.rank_index - begin, parts.size(), cell.self_ms);
                    excess.set(cell.rank_index - begin, parts.size(), cell.excess_ms);
                    input.set(cell.rank_index - begin, parts.size(), cell.input_ms);
                  }

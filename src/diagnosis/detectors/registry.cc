@@ -1,6 +1,7 @@
 #include "diagnosis/detectors/registry.h"
 
 #include "diagnosis/detectors/checkpoint/checkpoint.h"
+#include "diagnosis/detectors/elimination/elimination.h"
 #include "diagnosis/detectors/fabric/fabric.h"
 #include "diagnosis/detectors/less_work/less_work.h"
 #include "diagnosis/detectors/loss/loss.h"
@@ -25,6 +26,7 @@ constexpr StepDetector kStepDetectors[] = {
     {"rotating_stall", "ranks that stall by turns, another one in nearly every step", find_rotating_stall},
     {"checkpoint", "checkpoints that take longer than they used to", find_long_checkpoints},
     {"workload", "work that is dealt unevenly over ranks or stages", find_uneven_work},
+    {"elimination", "a silent rank, because nobody else can be late", find_by_elimination},
     {"regression", "a whole job that has become slower", find_regressions},
     {"less_work", "steps that take as long as ever and do less", find_less_work},
     {"loss", "a loss that is not a number, and where it began", find_bad_loss},

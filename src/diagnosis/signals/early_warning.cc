@@ -254,8 +254,7 @@ void EarlyWarnings::look(const SignalStore& signals, Place place, const std::str
     claim.value = trend.now;
     claim.unit = row.unit;
     claim.baseline = trend.first;
-    claim.query = format("/api/metrics?name=%s&from=%lld&to=%lld&limit=1000", url_part(row.metric).c_str(),
-                         static_cast<long long>(now_unix_ns - 7'200'000'000'000), static_cast<long long>(now_unix_ns));
+    claim.query = signal_query(signal_index(rule.signal), host, {&id, 1}, now_unix_ns - 7'200'000'000'000, now_unix_ns);
     warning.claims = {std::move(claim)};
   }
 }

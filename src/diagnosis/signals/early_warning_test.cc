@@ -52,7 +52,7 @@ TEST(EarlyWarnings, WarnsOfRisingCorrectedErrorsWithAHorizon) {
   EXPECT_GT(warnings[0].horizon_s, 0);
   EXPECT_LT(warnings[0].horizon_s, 12 * 3600);
   EXPECT_GT(warnings[0].confidence, 0.2);
-  EXPECT_TRUE(warnings[0].claims.at(0).query.starts_with("/api/metrics?name=hw.errors"));
+  EXPECT_TRUE(warnings[0].claims.at(0).query.starts_with("/api/signals?signal=ecc_corrected&host="));
 }
 
 TEST(EarlyWarnings, WarnsOfARowThatCouldNotBeReplaced) {

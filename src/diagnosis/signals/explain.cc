@@ -440,10 +440,21 @@ Hypothesis weigh(const Case& about, const Signature& signature, uint32_t sign, c
   return hypothesis;
 }
 
-std::string metric_query(const char* metric, const Question& question) {
-  return format("/api/metrics?name=%s&from=%lld&to=%lld&limit=1000", url_part(metric).c_str(),
-                static_cast<long long>(question.since_unix_ns - 300'000'000'000),
-                static_cast<long long>(question.through_unix_ns));
+// Of the GPU, the adapter or the host that the outcome is about, and of no other.
+std::string query_of(const Outcome& outcome, SignalIndex signal, const Question& question) {
+  const CulpritView& culprit = *outcome.culprit;
+  std::vector<std::string> ids;
+  if (outcome.test->compare == Compare::kAboveSibling) {
+    for (const EntityReadings& nic : culprit.nics) ids.push_back(nic.id);
+  } else if (signal_row(signal).place == Place::kNic) {
+    ids = {outcome.device};
+  } else if (signal_row(signal).place == Place::kGpu) {
+    ids = {culprit.identity->gpu_uuid};
+  }
+  // As of what had been heard by then: what comes late changes what is stored, not what was said.
+  const int64_t through =
+      culprit.heard_ns > 0 ? std::min(question.through_unix_ns, culprit.heard_ns) : question.through_unix_ns;
+  return signal_query(signal, culprit.identity->host, ids, question.since_unix_ns, through);
 }
 
 std::string with_capital(std::string text) {
@@ -476,7 +487,12 @@ Claim claim_of(const Outcome& outcome, const Question& question) {
                         std::fabs(after), after < 0 ? "before" : "after", outcome.event.text.empty() ? "" : ": ",
                         outcome.event.text.c_str());
     made.value = static_cast<double>(outcome.event.count);
-    made.query = format("/api/logs?event=%s&limit=100", url_part(row.name).c_str());
+    made.unit = "events";
+    made.query =
+        format("/api/logs?event=%s&host=%s&from=%lld&to=%lld", url_part(row.name).c_str(),
+               url_part(outcome.culprit->identity->host).c_str(), static_cast<long long>(outcome.event.time_unix_ns),
+               static_cast<long long>(outcome.event.time_unix_ns));
+    if (!outcome.event.gpu_uuid.empty()) made.query += "&gpu=" + url_part(outcome.event.gpu_uuid);
     return made;
   }
   made.kind = ClaimKind::kCounter;
@@ -484,7 +500,8 @@ Claim claim_of(const Outcome& outcome, const Question& question) {
     made.claim = format("Nothing was heard of its host for %.0f s, while others report.", outcome.value);
     made.value = outcome.value;
     made.unit = "s";
-    made.query = "/api/agents";
+    made.query = format("/api/agents?host=%s&at=%lld", url_part(outcome.culprit->identity->host).c_str(),
+                        static_cast<long long>(question.through_unix_ns));
     return made;
   }
   const SignalRow& row = signal_row(signal_index(outcome.test->signal));
@@ -493,7 +510,7 @@ Claim claim_of(const Outcome& outcome, const Question& question) {
   made.unit = row.unit;
   made.baseline = outcome.has_sibling ? outcome.sibling : outcome.before;
   made.peers = outcome.peers;
-  made.query = metric_query(row.metric, question);
+  made.query = query_of(outcome, signal_index(outcome.test->signal), question);
   return made;
 }
 

@@ -235,6 +235,16 @@ size_t signals_of(Place place) {
   return tables().of_place[static_cast<size_t>(place)];
 }
 
+std::string signal_query(SignalIndex signal, std::string_view host, std::span<const std::string> ids,
+                         int64_t since_unix_ns, int64_t through_unix_ns) {
+  const SignalRow& row = signal_row(signal);
+  std::string text = format("/api/signals?signal=%s&host=%s", row.key, url_part(host).c_str());
+  for (size_t i = 0; i < ids.size(); ++i)
+    text += (i > 0 ? "," : row.place == Place::kGpu ? "&gpu=" : "&device=") + url_part(ids[i]);
+  return text +
+         format("&from=%lld&to=%lld", static_cast<long long>(since_unix_ns), static_cast<long long>(through_unix_ns));
+}
+
 const FeedsOfMetric* feeds_of(std::string_view metric) {
   const auto& all = tables().of_metric;
   auto found = all.find(metric);

@@ -58,6 +58,11 @@ const SignalRow& signal_row(SignalIndex signal);
 size_t ordinal_of(SignalIndex signal);
 size_t signals_of(Place place);
 
+// The path of the API that computes a signal of an entity again, from stored metrics: "now" of what is between the times.
+// ids: a GPU's, or those of adapters that are added up; none for a host.
+std::string signal_query(SignalIndex signal, std::string_view host, std::span<const std::string> ids,
+                         int64_t since_unix_ns, int64_t through_unix_ns);
+
 struct LabelFilter {
   std::string_view name;
   std::string_view value;

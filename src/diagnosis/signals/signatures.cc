@@ -387,7 +387,7 @@ const std::vector<Signature>& table() {
         {"nic_rate", kLo, 0.5, 1, 0.1, ""}},
        "congestion marks and queue depth on the switches of its path",
        "look at the uplinks of its leaf: utilisation, hashing, other jobs",
-       "lockstep path"},
+       "ethtool -S DEV; rdma statistic show link DEV"},
       {emits<Emitter::kSignals, Cause::kPfcStorm>,
        emits<Emitter::kSignals, Layer::kSwitch>,
        "fabric",

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "diagnosis/phrasing.h"
+#include "diagnosis/verdicts/recurrence.h"
 
 namespace lockstep {
 namespace {
@@ -85,6 +86,26 @@ void fill(const VerdictTracker::JobState& job, TrackedVerdict& tracked) {
   verdict.victim_ranks = finding.victims;
   verdict.victim_groups = finding.victim_groups;
   price(job.window, tracked, finding);
+}
+
+// How it comes back: looks at the steps that have become complete since the last look.
+void note_late_steps(const JobWindow& window, const std::vector<StepNumber>& complete, TrackedVerdict& tracked) {
+  Verdict& verdict = tracked.verdict;
+  if (is_standstill(verdict.kind) || complete.empty()) return;
+  for (StepNumber step : complete) {
+    if (step <= tracked.looked_through || step < verdict.since_step) continue;
+    if (is_late_in(window, tracked.finding, step)) tracked.late_in.push_back(step);
+  }
+  tracked.looked_through = std::max(tracked.looked_through, complete.back());
+  if (tracked.late_in.size() > VerdictTracker::kLateStepsMax)
+    tracked.late_in.erase(tracked.late_in.begin(), tracked.late_in.end() - VerdictTracker::kLateStepsMax);
+  const Recurrence recurrence = recurrence_of(tracked.late_in, complete.back());
+  const Finding& finding = tracked.finding;
+  const double step_ns = finding.steps_hit * static_cast<double>(finding.step_ns) +
+                         (1 - finding.steps_hit) * static_cast<double>(finding.step_without_ns);
+  verdict.pattern = recurrence.pattern;
+  verdict.period_steps = recurrence.period_steps;
+  verdict.period_s = static_cast<double>(recurrence.period_steps) * step_ns / 1e9;
 }
 
 // Enough healthy steps since it was last found.
@@ -239,7 +260,15 @@ void VerdictTracker::follow(const JobState& job, Findings sort, const std::vecto
       tracked.finding = finding;
     }
     fill(job, tracked);
+    note_late_steps(job.window, complete, tracked);
     if (to_json(tracked.verdict) != before) changed_[tracked.verdict.id] = tracked.verdict;
+  }
+  // What is open and was not found this time goes on, or does not: that is its pattern.
+  for (TrackedVerdict& tracked : verdicts.tracked) {
+    if (sort != Findings::kSteps || !tracked.open() || found.contains(tracked.key)) continue;
+    const Pattern before = tracked.verdict.pattern;
+    note_late_steps(job.window, complete, tracked);
+    if (tracked.verdict.pattern != before) changed_[tracked.verdict.id] = tracked.verdict;
   }
   clear_healthy(job, sort, verdicts.tracked, found, newest);
   if (verdicts.tracked.size() > kVerdictsMax) verdicts.tracked.erase(verdicts.tracked.begin());

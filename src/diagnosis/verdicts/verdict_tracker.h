@@ -38,6 +38,8 @@ struct TrackedVerdict {
   StepNumber found_at_step = kNoStep;  // newest complete step at which it was last found
   double lost_ns = 0;                  // summed over the steps since
   StepNumber priced_through = kNoStep;
+  std::vector<StepNumber> late_in;  // steps in which the culprit was late, the newest kLateStepsMax of them
+  StepNumber looked_through = kNoStep;
 
   bool open() const { return verdict.state != VerdictState::kCleared; }
 };
@@ -48,6 +50,7 @@ const char* fault_class_of(const Finding& finding);
 
 class VerdictTracker {
  public:
+  static constexpr size_t kLateStepsMax = 512;
   static constexpr size_t kVerdictsMax = 1000;  // per job: a job that flaps for weeks keeps its newest
 
   // The job as it stands when its findings come.

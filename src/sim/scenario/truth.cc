@@ -210,9 +210,15 @@ std::vector<Truth> truths(const Scenario& scenario) {
       const std::vector<Rank> peers = peers_on_other_hosts(shape, target.rank);
       if (peers.size() == 1) truth.ranks.push_back(peers.front());
     }
-    // Nobody hears of the culprit: that it is the silent one can be told, why it is slow cannot.
+    // Nobody hears of the culprit's host: that it is a silent one can be told; which of its ranks, and why, cannot.
     if (scenario.telemetry.guilty_agent_lost && i == 0) {
       truth.layers.push_back(Layer::kUnknown);
+      if (truth.ranks.size() == 1) {
+        const Rank culprit = truth.ranks.front();
+        for (int32_t rank = 0; rank < plan->world_size(); ++rank)
+          if (Rank{rank} != culprit && shape.host_of(Rank{rank}) == shape.host_of(culprit))
+            truth.ranks.push_back(Rank{rank});
+      }
     }
   }
   return out;

@@ -98,7 +98,10 @@ TEST(Truth, OneLayerIsRightUnlessTwoCannotBeToldApart) {
 TEST(Truth, ASilentCulpritMayBeUnknown) {
   const std::string fault = "{cause: ecc, rank: 3}";
   EXPECT_FALSE(has(truths_of(fault).front().layers, Layer::kUnknown));
-  EXPECT_TRUE(has(truths_of(fault, "telemetry: {guilty_agent_lost: true}\n").front().layers, Layer::kUnknown));
+  const Truth silent = truths_of(fault, "telemetry: {guilty_agent_lost: true}\n").front();
+  EXPECT_TRUE(has(silent.layers, Layer::kUnknown));
+  EXPECT_EQ(silent.ranks.front(), 3_rank);
+  EXPECT_EQ(silent.ranks.size(), 8u) << "which rank of a silent host it is cannot be told";
 }
 
 TEST(Truth, TwoEndsOfTheOnlyWireAreAlikeWhereNobodyReadsTheirCounters) {

@@ -2,7 +2,7 @@
 // empty), so that one bad value costs one cell and not the page. Text from outside is cleaned here, except `job_id`, which
 // must stay exact because it is sent back in paths, as must a verdict's `id`.
 import { clean } from './format';
-import { kCauses, type Cause, type ClaimKind, type Layer, type VerdictKind, type VerdictState } from './verdict_terms';
+import { kCauses, type Cause, type ClaimKind, type Layer, type Pattern, type VerdictKind, type VerdictState } from './verdict_terms';
 
 export type Health = 'ok' | 'slow' | 'hang' | 'suspected' | 'unknown';
 
@@ -45,6 +45,8 @@ export interface Verdict {
   id: string;
   state: VerdictState | OtherWord;
   kind: VerdictKind | OtherWord;
+  pattern: Pattern | OtherWord;
+  period_steps: number | null;
   since_step: number | null;
   through_step: number | null;
   since_unix_ns: number | null;
@@ -214,6 +216,8 @@ export function decodeVerdict(value: unknown): Verdict {
     id: typeof json['id'] === 'string' ? json['id'] : '',
     state: word<VerdictState>(json['state']),
     kind: word<VerdictKind>(json['kind']),
+    pattern: word<Pattern>(json['pattern']),
+    period_steps: num(json['period_steps']),
     since_step: step(json['since_step']),
     through_step: step(json['through_step']),
     since_unix_ns: num(json['since_unix_ns']),

@@ -1,4 +1,4 @@
-// Generated from src/model/verdict_terms.h: what states, kinds, layers, causes and claims of verdicts there are, and what each means.
+// Generated from src/model/verdict_terms.h: what states, kinds, patterns, layers, causes and claims of verdicts there are, and what each means.
 // Not to be edited; a test compares it, and `LOCKSTEP_REFRESH=1 model_test --gtest_filter='Generated.*'` writes it.
 
 export const kVerdictStates = {
@@ -16,6 +16,13 @@ export const kVerdictKinds = {
   'inefficient': 'Time is wasted and nothing is broken: work dealt unevenly, less work, the slower transport.',
 } as const;
 export type VerdictKind = keyof typeof kVerdictKinds;
+
+export const kPatterns = {
+  'persistent': 'In nearly every step since it began.',
+  'periodic': 'It comes back after the same number of steps, the period.',
+  'transient': 'It comes and goes without a period, or came once and is over.',
+} as const;
+export type Pattern = keyof typeof kPatterns;
 
 export const kLayers = {
   'gpu': 'A GPU: its clocks, memory, PCIe or other users.',

@@ -141,7 +141,8 @@ export function describe(matrix: StepMatrix, point: Point): string[] {
   if (row < 0 || column < 0) return [];
   const head = `rank ${count(point.rank)}, ${matrix.hosts[row] || 'host unknown'}, step ${count(point.step)}`;
   const over = cell(matrix.excess, matrix, row, column);
-  if (over === null) return [head, 'nothing heard: unknown'];
+  const whole = cell(matrix.duration, matrix, row, column);
+  if (over === null) return [head, whole === null ? 'nothing heard: unknown' : `records of it were lost: own time unknown, of a step of ${duration(whole)}`];
   return [
     head,
     `${excess(over)} against the median of its peers`,
@@ -157,7 +158,7 @@ export function HeatLegend({ max }: { max: number }) {
       <span>0</span>
       <span class="ramp" style={{ background: `linear-gradient(to right, ${stops})` }} />
       <span>{excess(max)} and more</span>
-      <span class="pair"><span class="swatch hatched" />nothing heard</span>
+      <span class="pair"><span class="swatch hatched" />unknown</span>
     </div>
   );
 }

@@ -17,6 +17,12 @@ interface Props {
   onRank: (rank: number, verdict: Verdict) => void;
 }
 
+// How it comes back; nothing of what stands still.
+function pattern(verdict: Verdict): string {
+  if (verdict.kind === 'hang' || verdict.kind === 'fail') return '';
+  return verdict.period_steps ? `${verdict.pattern}, every ${count(verdict.period_steps)} steps` : verdict.pattern;
+}
+
 export function VerdictCard({ verdict, startOpen, onRank }: Props) {
   const [open, setOpen] = useState(startOpen);
   const mark = verdictMark(verdict);
@@ -29,6 +35,7 @@ export function VerdictCard({ verdict, startOpen, onRank }: Props) {
         <p class="verdict-head">
           <MarkView mark={mark} upper />
           <span>{verdict.state}</span>
+          {pattern(verdict) && <span>{pattern(verdict)}</span>}
           {verdict.since_step !== null && <span title={utc(verdict.since_unix_ns)}>since step {count(verdict.since_step)}{since(verdict)}</span>}
           {!startOpen && (
             <button type="button" class="plain" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? 'less' : 'evidence'}</button>

@@ -4,6 +4,7 @@
 
 #include "base/median.h"
 #include "base/text.h"
+#include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 
 namespace lockstep {
@@ -91,21 +92,28 @@ std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::v
       window.step(newest.number) == nullptr ? 1 : coverage_of(window, window.step(newest.number)->size());
   finding.confidence = std::min(0.9, 0.5 + 0.1 * static_cast<double>(long_ones));
   const StepNumber from = finding.since_step, to = finding.through_step;
+  const auto query = [&](const char* of) {
+    Measure measure{.of = of};
+    for (const StepFacts* step : slow) measure.steps.push_back(step->number);
+    return measure.query();
+  };
+  std::vector<double> durations;
+  for (const StepFacts* step : slow) durations.push_back(step->duration_ns);
+  const double with_it = median(std::move(durations));
   finding.chain.push_back(claim(
       ClaimKind::kSelfTime, finding.component,
       format("%s of the last %zu took %s; those before %s.", long_ones == 1 ? "One" : format("%zu", long_ones).c_str(),
              all.size(), human_duration(length).c_str(), human_duration(usual).c_str()),
-      length / 1e6, "ms", usual / 1e6, 0, from, to, steps_query(from, to)));
+      length / 1e6, "ms", usual / 1e6, 0, from, to, query("checkpoint_ms")));
   finding.chain.push_back(
       claim(ClaimKind::kExclusion, alone ? "other ranks" : "ranks",
             alone ? format("Not the storage of all: the others' took %s.", human_duration(median(medians)).c_str())
                   : format("Not one rank: the median of the ranks took %s.", human_duration(median(medians)).c_str()),
-            median(medians) / 1e6, "ms", 0, 0, from, to, steps_query(from, to)));
-  finding.chain.push_back(
-      claim(ClaimKind::kCounterfactual, finding.component,
-            format("As before, a step with a checkpoint would take %s instead of %s.",
-                   human_duration(step_ns + usual).c_str(), human_duration(step_ns + length).c_str()),
-            (step_ns + usual) / 1e6, "ms", (step_ns + length) / 1e6, 0, from, to, steps_query(from, to)));
+            median(medians) / 1e6, "ms", 0, 0, from, to, query("checkpoint_of_most_ms")));
+  finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
+                                format("As before, a step with a checkpoint would take %s instead of %s.",
+                                       human_duration(with_it - excess).c_str(), human_duration(with_it).c_str()),
+                                (with_it - excess) / 1e6, "ms", with_it / 1e6, 0, from, to, query("step_ms")));
   finding.next.push_back({"look at what checkpoints are written to: free space, bandwidth, other writers", ""});
   finding.sentence =
       format("Checkpoints take %s instead of %s%s since step {since}: %s of the job.", human_duration(length).c_str(),

@@ -11,6 +11,7 @@
 #include "diagnosis/detectors/slow_link/starved_proxy.h"
 #include "diagnosis/evidence.h"
 #include "diagnosis/flow_steps.h"
+#include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
 #include "model/rank_text.h"
@@ -141,7 +142,7 @@ void common(const JobWindow& window, const std::vector<StepNumber>& steps, doubl
                                 format("At the pace of its like a step would take %s instead of %s.",
                                        human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
                                 (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
-                                steps_query(steps.front(), steps.back())));
+                                Measure{.of = "step_ms", .steps = steps}.query()));
 }
 
 std::string host_of(const JobWindow& window, Rank rank) {
@@ -224,6 +225,9 @@ void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
   finding.ranks = ranks;
   const Rank first = window.rank_of(worst.from);
   const StepNumber from = steps.front(), to = steps.back();
+  const auto flow_query = [&](const char* of) {
+    return Measure{.of = of, .ranks = {first}, .steps = steps, .comm_id = worst.comm_id, .peer = worst.peer}.query();
+  };
   std::string who;
   if (ranks.size() == 1) {
     finding.layer = emits<Emitter::kFabric, Layer::kLink>;
@@ -248,17 +252,20 @@ void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
       claim(ClaimKind::kPath, finding.component,
             format("%zu flows move slower than their like: rank %d to rank %d at %.2f GB/s, flows alike at %.2f.",
                    slow.size(), first.value(), worst.to.value(), worst.rate(), worst.like_rate),
-            worst.rate(), "GB/s", 0, worst.like_rate, from, to, rank_query(first, from, to)));
-  finding.chain.push_back(claim(ClaimKind::kWaitsFor, finding.component,
-                                format("Nobody arrives late; the collectives of %s wait %s for these transfers.",
-                                       group_name(window, worst.comm_id).c_str(), per_step(saved).c_str()),
-                                saved / 1e6, "ms", 0, 0, from, to, steps_query(from, to)));
+            worst.rate(), "GB/s", 0, worst.like_rate, from, to, flow_query("sent_gb_s")));
+  const double wire_ns = worst.wire_ns / static_cast<double>(worst.steps);
+  finding.chain.push_back(
+      claim(ClaimKind::kWaitsFor, finding.component,
+            format("Nobody arrives late; the collectives of %s wait for these transfers, which are on the wire for %s.",
+                   group_name(window, worst.comm_id).c_str(), per_step(wire_ns).c_str()),
+            wire_ns / 1e6, "ms", 0, (wire_ns - saved) / 1e6, from, to, flow_query("wire_ms")));
   finding.victim_groups.push_back(group_name(window, worst.comm_id));
   const double late = typical_lateness(window, steps, worst.from);
   finding.chain.push_back(claim(ClaimKind::kExclusion, format("rank %d", first.value()),
                                 format("Not its GPU and not its input: its own time differs from its peers' by %s.",
                                        human_duration(std::fabs(late)).c_str()),
-                                late / 1e6, "ms", 0, 0, from, to, rank_query(first, from, to)));
+                                late / 1e6, "ms", 0, 0, from, to,
+                                Measure{.of = "late_ms", .ranks = {first}, .steps = steps}.query()));
   finding.next.push_back({"check the adapters, cables and switch ports on the way: speed, errors, ECN marks, pauses",
                           "ethtool -S DEV; rdma statistic show link DEV"});
   finding.sentence = format("%s is slow: everybody waits %s since step {since}: %s of the job.", who.c_str(),
@@ -440,18 +447,19 @@ void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Fin
     finding.subject = "nvlink of host " + host;
     finding.component = "NVLinks of host " + host;
     const StepNumber from = steps.front(), to = steps.back();
-    finding.chain.push_back(claim(
-        ClaimKind::kPath, finding.component,
-        format("Even the last to arrive in the collectives of %s spends %s there; in groups alike %s.",
-               group_name(window, worst->first).c_str(), per_step(median(group.transfer)).c_str(),
-               human_duration(middle).c_str()),
-        median(group.transfer) / 1e6, "ms", 0, middle / 1e6, from, to, rank_query(finding.ranks.front(), from, to)));
+    finding.chain.push_back(
+        claim(ClaimKind::kPath, finding.component,
+              format("Even the last to arrive in the collectives of %s spends %s there; in groups alike %s.",
+                     group_name(window, worst->first).c_str(), per_step(median(group.transfer)).c_str(),
+                     human_duration(middle).c_str()),
+              median(group.transfer) / 1e6, "ms", 0, middle / 1e6, from, to,
+              Measure{.of = "transfer_ms", .steps = steps, .comm_id = worst->first}.query()));
     finding.chain.push_back(
         claim(ClaimKind::kExclusion, finding.component,
               "Not a late rank and not the network: all its members are on one host, and their own times are "
               "like their peers'.",
               typical_lateness(window, steps, static_cast<size_t>(window.slot_of(finding.ranks.front()))) / 1e6, "ms",
-              0, 0, from, to, rank_query(finding.ranks.front(), from, to)));
+              0, 0, from, to, Measure{.of = "late_ms", .ranks = {finding.ranks.front()}, .steps = steps}.query()));
     finding.victim_groups.push_back(group_name(window, worst->first));
     finding.next.push_back({"look at the host's NVLinks: state, replay and recovery counters, fabric manager",
                             "nvidia-smi nvlink --status; nvidia-smi nvlink -e"});

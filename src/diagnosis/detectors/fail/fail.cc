@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <string_view>
 #include <vector>
 
 #include "base/text.h"
@@ -13,6 +14,8 @@ namespace {
 
 // Deaths are seen one look of an agent apart; within this time their order says nothing.
 constexpr int64_t kTogetherNs = 2'000'000'000;
+// Clocks of hosts agree within this; who raises because a peer is gone does so later.
+constexpr int64_t kRaisedTogetherNs = 50'000'000;
 
 enum class Sort { kFault, kAbort, kAsked, kNone };
 
@@ -31,9 +34,38 @@ bool was_at_work(const JobWindow& window, Rank rank, const std::map<Rank, RankSt
   return found->second.step >= 0_step && !window.has_step(rank, found->second.step);
 }
 
+// What others raise when a peer is gone: communication that fails.
+bool is_consequence(std::string_view reason) {
+  constexpr std::string_view kSigns[] = {"DistBackendError",
+                                         "DistNetworkError",
+                                         "DistStoreError",
+                                         "NCCL",
+                                         "nccl",
+                                         "gloo",
+                                         "ConnectionError",
+                                         "Connection closed",
+                                         "Connection reset",
+                                         "ConnectionReset",
+                                         "Broken pipe",
+                                         "BrokenPipe",
+                                         "Connection refused",
+                                         "Socket",
+                                         "recvValue failed",
+                                         "watchdog"};
+  return std::any_of(std::begin(kSigns), std::end(kSigns),
+                     [&](std::string_view sign) { return reason.find(sign) != std::string_view::npos; });
+}
+
+// When it happened: when the exception was raised, else when its agent saw that the process was gone.
+int64_t time_of(const Death& death) {
+  return death.end.reason_unix_ns > 0 ? std::min(death.end.reason_unix_ns, death.end.time_unix_ns)
+                                      : death.end.time_unix_ns;
+}
+
 Sort sort_of(const JobWindow& window, Rank rank, const FailInput& input) {
   const RankEnd& end = input.ended.at(rank);
   if (end.clean) return Sort::kNone;
+  if (!end.reason.empty()) return is_consequence(end.reason) ? Sort::kAbort : Sort::kFault;
   if (!end.exit) return was_at_work(window, rank, input.status) ? Sort::kAbort : Sort::kNone;
   switch (end.exit->signal) {
     case 0:
@@ -51,6 +83,7 @@ Sort sort_of(const JobWindow& window, Rank rank, const FailInput& input) {
 }
 
 std::string how(const RankEnd& end) {
+  if (!end.reason.empty()) return " of " + end.reason;
   if (!end.exit) return "";
   if (end.exit->signal == 0) return format(" with exit status %d", end.exit->code);
   const std::string name = signal_name(end.exit->signal);
@@ -62,17 +95,26 @@ std::vector<Death> first_of(const std::vector<Death>& deaths) {
   int64_t first_ns = INT64_MAX;
   Sort worst = Sort::kNone;
   for (const Death& death : deaths)
-    if (death.sort < Sort::kAsked) first_ns = std::min(first_ns, death.end.time_unix_ns);
+    if (death.sort < Sort::kAsked) first_ns = std::min(first_ns, time_of(death));
   for (const Death& death : deaths)
-    if (death.end.time_unix_ns - first_ns <= kTogetherNs) worst = std::min(worst, death.sort);
+    if (time_of(death) - first_ns <= kTogetherNs) worst = std::min(worst, death.sort);
   std::vector<Death> first;
   for (const Death& death : deaths)
-    if (death.sort == worst && worst < Sort::kAsked && death.end.time_unix_ns - first_ns <= kTogetherNs)
-      first.push_back(death);
+    if (death.sort == worst && worst < Sort::kAsked && time_of(death) - first_ns <= kTogetherNs) first.push_back(death);
+  // When an exception was raised is known well: what came later was raised because of the first.
+  const bool raised =
+      std::all_of(first.begin(), first.end(), [](const Death& death) { return death.end.reason_unix_ns > 0; });
+  if (raised && !first.empty()) {
+    const Death& earliest = *std::min_element(first.begin(), first.end(),
+                                              [](const Death& a, const Death& b) { return time_of(a) < time_of(b); });
+    const int64_t until_ns = time_of(earliest) + kRaisedTogetherNs;
+    std::erase_if(first, [&](const Death& death) { return time_of(death) > until_ns; });
+  }
   return first;
 }
 
 NextAction next_of(const RankEnd& end) {
+  if (!end.reason.empty()) return {"read its traceback at the end of its log, and mend what raised it", ""};
   if (!end.exit) return {"look why the process ended: OOM killer, signal, exception", "dmesg -T | tail; journalctl -k"};
   switch (end.exit->signal) {
     case 0:
@@ -107,11 +149,15 @@ void word(const JobWindow& window, const FailInput& input, const std::vector<Dea
   constexpr size_t kClaimsMax = 4;
   for (const Death& death : first) {
     if (finding.chain.size() >= kClaimsMax) break;
+    const ExitStatus exit = death.end.exit.value_or(ExitStatus{});
+    const double number = exit.signal != 0 ? exit.signal : exit.code;
+    const char* unit = exit.signal != 0 ? "signal" : death.end.exit ? "exit status" : "";
     finding.chain.push_back(claim(emits<Emitter::kFail, ClaimKind::kEvent>, format("rank %d", death.rank.value()),
-                                  death.end.exit ? "Its process ended" + how(death.end) + "."
-                                                 : "Its process is gone, in the middle of its work; nobody saw how.",
-                                  death.end.exit ? death.end.exit->signal : 0, "", 0, 0, finding.since_step,
-                                  finding.since_step, format("/api/jobs/{job}/ranks/%d", death.rank.value())));
+                                  !death.end.reason.empty() ? "It raised " + death.end.reason + "."
+                                  : death.end.exit          ? "Its process ended" + how(death.end) + "."
+                                                   : "Its process is gone, in the middle of its work; nobody saw how.",
+                                  number, unit, 0, 0, finding.since_step, finding.since_step,
+                                  format("/api/logs?event=job.end&job={job}&rank=%d&limit=1", death.rank.value())));
   }
   finding.next.push_back(next_of(one.end));
 }
@@ -141,7 +187,7 @@ std::optional<Finding> find_failure(const JobWindow& window, const FailInput& in
   finding.subject = finding.ranks.empty() ? "job" : "";
   finding.sure = true;
   finding.since_step = finding.through_step = window.newest_step() + 1;
-  finding.confidence = first.front().end.exit ? 0.95 : 0.7;
+  finding.confidence = first.front().end.exit || !first.front().end.reason.empty() ? 0.95 : 0.7;
   finding.coverage = coverage_of(window, window.ranks().size());
   finding.lost_ns_per_step = std::max<int64_t>(0, input.now_unix_ns - first.front().end.time_unix_ns);
   finding.clear_after_steps = 0;

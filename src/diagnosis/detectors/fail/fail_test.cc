@@ -72,6 +72,46 @@ TEST(FailDetector, TheFirstByTimeWhereAllCouldBeConsequences) {
             "Rank 2 (node-0, GPU 2) died with exit status 3 in step 40; 7 other ranks ended after it.");
 }
 
+TEST(FailDetector, NamesWhoRaisedFirstThoughTheOthersRaisedForWantOfIt) {
+  DyingJob job;
+  for (Rank rank : all_ranks(8)) {
+    job.die(rank, 1.5, of_code(1));
+    job.ended[rank].reason = "RuntimeError: [pair.cc:534] Connection closed by peer [10.0.0.7]:4242";
+    job.ended[rank].reason_unix_ns = kEpochNs + kSecondNs + rank.value();
+  }
+  job.ended[6_rank].reason = "ValueError: index 7 is out of bounds";
+  job.ended[6_rank].reason_unix_ns = kEpochNs + kSecondNs + 40'000'000;  // its clock is off
+  const std::optional<Finding> found = job.find();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->ranks, (std::vector<Rank>{6_rank}));
+  EXPECT_EQ(found->layer, Layer::kSoftware);
+  EXPECT_EQ(found->sentence,
+            "Rank 6 (node-1, GPU 2) died of ValueError: index 7 is out of bounds in step 40; 7 other ranks ended after "
+            "it.");
+  EXPECT_EQ(found->chain.front().claim, "It raised ValueError: index 7 is out of bounds.");
+}
+
+TEST(FailDetector, OfSeveralThatRaiseTheSameTheFirstByItsOwnClockIsNamed) {
+  DyingJob job;
+  for (Rank rank : all_ranks(4)) {
+    job.die(rank, 1.5, std::nullopt);  // nobody saw how, but for what they raised
+    job.ended[rank].reason = "KeyError: 'x'";
+    job.ended[rank].reason_unix_ns = kEpochNs + kSecondNs + (rank == 2_rank ? 0 : 300'000'000);
+  }
+  const std::optional<Finding> found = job.find();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->ranks, (std::vector<Rank>{2_rank}));
+}
+
+TEST(FailDetector, AKillIsNoConsequenceOfAnExceptionOfCommunication) {
+  DyingJob job;
+  job.die(1_rank, 1.0, of_code(1));
+  job.ended[1_rank].reason = "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp";
+  job.ended[1_rank].reason_unix_ns = kEpochNs + kSecondNs;
+  job.die(3_rank, 1.8, of_signal(SIGKILL));
+  EXPECT_EQ(job.find()->ranks, (std::vector<Rank>{3_rank}));
+}
+
 TEST(FailDetector, WhereMostDieTogetherOfTheSameNobodyIsNamed) {
   DyingJob job;
   for (Rank rank : all_ranks(8)) job.die(rank, 1, of_code(1));

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "diagnosis/phrasing.h"
 #include "model/rank_text.h"
+#include "model/step_detail.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +22,11 @@ std::string op_text(const OpStatus& op) {
 
 std::string rank_path(Rank rank) {
   return format("/api/jobs/{job}/ranks/%d", rank.value());
+}
+
+// What a rank has entered of a communicator ("entered"), or NCCL has launched ("launched").
+std::string count_query(const char* of, Rank rank, CommId comm_id) {
+  return format("/api/jobs/{job}/evidence?of=%s&ranks=%d&comm=%s", of, rank.value(), comm_id_text(comm_id).c_str());
 }
 
 }  // namespace
@@ -45,6 +51,18 @@ Finding HangPhrasing::begin() const {
   finding.lost_ns_per_step = graph_.longest_quiet_ns();
   finding.clear_after_steps = 0;
   return finding;
+}
+
+std::string HangPhrasing::longest_quiet_query() const {
+  Rank longest = kNoRank;
+  const RankStatus* its = nullptr;
+  for (const auto& [rank, op] : graph_.waiting()) {
+    const auto status = input_.status.find(rank);
+    if (status == input_.status.end() || (its != nullptr && status->second.quiet_ns <= its->quiet_ns)) continue;
+    its = &status->second;
+    longest = rank;
+  }
+  return its == nullptr ? "/api/jobs/{job}/ranks" : quiet_query(longest, *its);
 }
 
 void HangPhrasing::add(Finding& finding, ClaimKind kind, std::string subject, std::string text, double value,
@@ -74,7 +92,7 @@ Finding HangPhrasing::missing(const std::vector<Rank>& culprits, bool dead, cons
       0, "", rank_path(first));
   add(finding, ClaimKind::kCounterfactual, format("rank %d", first.value()),
       "As soon as it enters, the operation can complete; until then every rank is lost time.", longest_quiet_s(), "s",
-      "/api/jobs/{job}/why");
+      longest_quiet_query());
   finding.next.push_back(dead ? after_death()
                               : NextAction{"take a stack of its main thread: it is somewhere the other ranks are not",
                                            "py-spy dump --pid PID"});
@@ -97,7 +115,7 @@ void HangPhrasing::add_who_waits(Finding& finding) const {
         format("Rank %s %s in %s of %s (%s, %s).", human_ranks(members).c_str(), members.size() == 1 ? "is" : "are",
                op_text(operation.op).c_str(), group_name(window_, operation.comm_id).c_str(),
                human_bytes(static_cast<double>(operation.op.bytes)).c_str(), operation.op.datatype.c_str()),
-        longest_quiet_s(), "s", "/api/jobs/{job}/ranks");
+        longest_quiet_s(), "s", longest_quiet_query());
     if (finding.chain.size() >= kWaitingClaimsMax) break;
   }
 }
@@ -129,17 +147,19 @@ void HangPhrasing::add_where_it_stands(Finding& finding, Rank rank, bool dead, c
            : format("It has entered %llu collectives of this group, the others are in number %llu; it has made no "
                     "call for %s and waits in no operation.",
                     here, others, quiet.c_str()),
-      static_cast<double>(entered), "operations", rank_path(rank), static_cast<double>(operation.op.ordinal));
+      static_cast<double>(entered), "operations", count_query("entered", rank, operation.comm_id),
+      static_cast<double>(operation.op.ordinal));
   if (launched >= 0) {
     add(finding, ClaimKind::kEvent, subject,
         format("NCCL's own count (RAS): it has launched %lld here; %llu by ours.", static_cast<long long>(launched),
                here),
-        static_cast<double>(launched), "operations", rank_path(rank), static_cast<double>(entered));
+        static_cast<double>(launched), "operations", count_query("launched", rank, operation.comm_id),
+        static_cast<double>(entered));
   }
   const std::string phase = status.phase == Phase::kOther ? "" : format(" (last phase: %s)", to_text(status.phase));
   add(finding, ClaimKind::kSelfTime, subject,
       format("It has been outside of any collective for %s%s.", quiet.c_str(), phase.c_str()),
-      static_cast<double>(status.quiet_ns) / 1e9, "s", rank_path(rank));
+      static_cast<double>(status.quiet_ns) / 1e9, "s", quiet_query(rank, status));
 }
 
 Finding HangPhrasing::mismatch(CommId comm_id) const {
@@ -163,7 +183,7 @@ Finding HangPhrasing::mismatch(CommId comm_id) const {
                             group_name(window_, comm_id).c_str(), most->first.c_str(), waits_text_.c_str());
   add(finding, ClaimKind::kWaitsFor, "all",
       "Every member is in the same place of the sequence, with different operations.", longest_quiet_s(), "s",
-      "/api/jobs/{job}/ranks");
+      longest_quiet_query());
   add(finding, ClaimKind::kExclusion, "network", "Not the network: such an operation cannot complete on any network.",
       0, "", "/api/jobs/{job}/ranks");
   finding.next.push_back(
@@ -187,7 +207,7 @@ Finding HangPhrasing::deadlock(std::vector<Rank> circle) const {
     add(finding, ClaimKind::kWaitsFor, format("rank %d", rank.value()),
         format("Rank %d is in %s of %s.", rank.value(), op_text(op->second.op).c_str(),
                group_name(window_, op->second.comm_id).c_str()),
-        longest_quiet_s(), "s", rank_path(rank));
+        longest_quiet_s(), "s", longest_quiet_query());
   }
   add(finding, ClaimKind::kExclusion, "network", "Not the network: no member has entered what the next one waits in.",
       0, "", "/api/jobs/{job}/ranks");
@@ -202,7 +222,7 @@ Finding HangPhrasing::begin_inside() const {
   finding.component = group_name(window_, graph_.most_common_operation().comm_id);
   finding.confidence = 0.3;
   add(finding, ClaimKind::kWaitsFor, "all", "Every member has entered the same operation.", longest_quiet_s(), "s",
-      "/api/jobs/{job}/ranks");
+      longest_quiet_query());
   return finding;
 }
 
@@ -227,7 +247,7 @@ Finding HangPhrasing::stopped_inside(const std::vector<Rank>& stopped) const {
              op_text(operation.op).c_str(), group_name(window_, operation.comm_id).c_str(),
              graph_.waiting().size() - stopped.size(), waits_text_.c_str());
   add(finding, ClaimKind::kEvent, format("rank %d", first.value()), "Its process is stopped by a signal or a debugger.",
-      1, "", rank_path(first));
+      0, "", rank_path(first));
   finding.next.push_back(after_stop());
   return end_inside(finding);
 }
@@ -246,7 +266,7 @@ Finding HangPhrasing::silent_first(Rank rank, int64_t margin_ns) const {
   add(finding, ClaimKind::kSelfTime, format("rank %d", rank.value()),
       format("Its last call was %s before anybody else's last call, if the hosts' clocks agree that well.",
              human_duration(margin).c_str()),
-      margin / 1e6, "ms", rank_path(rank));
+      static_cast<double>(input_.status.at(rank).quiet_ns) / 1e9, "s", quiet_query(rank, input_.status.at(rank)));
   finding.alternatives.push_back({"a link or another member of the group", 0.4,
                                   "only the order of falling silent speaks against this rank",
                                   "its process state and stack; NIC counters of the group"});

@@ -34,6 +34,7 @@ class HangPhrasing {
            std::string query, double baseline = 0) const;
   void add_who_waits(Finding& finding) const;
   void add_where_it_stands(Finding& finding, Rank rank, bool dead, const WaitingOp& operation) const;
+  std::string longest_quiet_query() const;  // of the rank that has waited for longest
   double longest_quiet_s() const { return static_cast<double>(graph_.longest_quiet_ns()) / 1e9; }
 
   const JobWindow& window_;

@@ -16,6 +16,7 @@ constexpr int64_t kSecond = 1'000'000'000;
 struct Silence {
   std::vector<Rank> dead, stopped, inside, all;     // inside: alive, in a step that they have begun
   int64_t shortest_ns = INT64_MAX, longest_ns = 0;  // of those who live
+  Rank longest = kNoRank;
 };
 
 std::optional<Silence> silence_of(const JobWindow& window, const HangInput& input, int64_t limit_ns) {
@@ -33,7 +34,10 @@ std::optional<Silence> silence_of(const JobWindow& window, const HangInput& inpu
     }
     if (at.quiet_ns < limit_ns || is_busy(at)) return std::nullopt;
     found.shortest_ns = std::min(found.shortest_ns, at.quiet_ns);
-    found.longest_ns = std::max(found.longest_ns, at.quiet_ns);
+    if (at.quiet_ns > found.longest_ns) {
+      found.longest_ns = at.quiet_ns;
+      found.longest = rank;
+    }
     if (at.process_stopped) found.stopped.push_back(rank);
     if (at.step >= 0_step && !window.has_step(rank, at.step)) found.inside.push_back(rank);
   }
@@ -144,7 +148,9 @@ class SilentJobPhrasing {
             "Every rank has been silent for %s or more, where a step takes %s.",
             human_duration(static_cast<double>(silence_.shortest_ns == INT64_MAX ? 0 : silence_.shortest_ns)).c_str(),
             human_duration(static_cast<double>(input_.typical_step_ns)).c_str()),
-        quiet_s, "s", "/api/jobs/{job}/ranks", static_cast<double>(input_.typical_step_ns) / 1e9);
+        quiet_s, "s",
+        silence_.longest == kNoRank ? "/api/jobs/{job}/ranks" : quiet_query(silence_.longest, at(silence_.longest)),
+        static_cast<double>(input_.typical_step_ns) / 1e9);
     for (Rank rank : culprits.ranks) {
       const char* text = culprits.cause == Cause::kRankDead        ? "Its process is gone."
                          : culprits.cause == Cause::kProcessPaused ? "Its process is stopped by a signal or a debugger."
@@ -153,7 +159,7 @@ class SilentJobPhrasing {
           text != nullptr ? text
                           : format("It stands %s; the others %s.", place_text(at(rank)).c_str(),
                                    place_text(at(finding.victims.front())).c_str()),
-          static_cast<double>(at(rank).quiet_ns) / 1e9, "s", format("/api/jobs/{job}/ranks/%d", rank.value()));
+          static_cast<double>(at(rank).quiet_ns) / 1e9, "s", quiet_query(rank, at(rank)));
       if (finding.chain.size() >= kClaimsMax) break;
     }
     add(finding, ClaimKind::kExclusion, "communication",

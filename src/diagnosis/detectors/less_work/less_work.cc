@@ -5,6 +5,7 @@
 #include "analysis/cost/mfu.h"
 #include "base/median.h"
 #include "base/text.h"
+#include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 
 namespace lockstep {
@@ -58,7 +59,11 @@ std::vector<Finding> find_less_work(const JobWindow& window, const std::vector<A
   finding.coverage =
       coverage_of(window, window.step(finding.through_step) != nullptr ? window.step(finding.through_step)->size() : 0);
   finding.confidence = std::min(0.9, 0.4 + 0.03 * static_cast<double>(facts.size() - at));
-  const std::string query = "/api/jobs/{job}/mfu";
+  Measure of_these{.of = "work", .name = by_flops ? "flops" : "tokens"};
+  for (size_t i = at; i < facts.size(); ++i) of_these.steps.push_back(facts[i].number);
+  const std::string query = of_these.query();
+  of_these.of = "step_ms";
+  of_these.name.clear();
   finding.chain.push_back(
       claim(ClaimKind::kCounter, finding.component,
             format("Since step %s a rank does %.3g %s a step, %.3g before%s.",
@@ -68,12 +73,12 @@ std::vector<Finding> find_less_work(const JobWindow& window, const std::vector<A
                                 format("Not slower steps: they take %s, as before (%s).",
                                        human_duration(length).c_str(), human_duration(length_was).c_str()),
                                 length / 1e6, "ms", length_was / 1e6, 0, finding.since_step, finding.through_step,
-                                steps_query(facts[kSettle].number, finding.through_step)));
+                                of_these.query()));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("At the rate of before this work would take %s a step instead of %s.",
                                        human_duration(length - share * length).c_str(), human_duration(length).c_str()),
                                 (length - share * length) / 1e6, "ms", length / 1e6, 0, finding.since_step,
-                                finding.through_step, query));
+                                finding.through_step, of_these.query()));
   finding.next.push_back({"compare batch size, sequence length and data filters with those before this step", ""});
   finding.next.push_back({"see where MFU goes now", "lockstep mfu {job}"});
   finding.sentence =

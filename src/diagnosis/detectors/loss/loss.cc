@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 
 namespace lockstep {
@@ -105,14 +106,16 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<At
     finding.chain.push_back(
         claim(ClaimKind::kEvent, finding.component,
               format("%s is not a finite number since step %s.", what.c_str(), with_thousands(first.value()).c_str()),
-              std::nan(""), "", 0, 0, first, last, steps_query(first, last)));
-    finding.chain.back().value = 0;
+              static_cast<double>(all_bad.size()), "ranks", 0, 0, first, first,
+              Measure{.of = "not_finite", .steps = {first}, .name = what}.query()));
     if (!finding.ranks.empty()) {
-      finding.chain.push_back(
-          claim(ClaimKind::kExclusion, "other ranks",
-                format("Before the reduction only %zu of %zu ranks had it: the others' own values are finite.",
-                       finding.ranks.size(), window.step(first)->size()),
-                static_cast<double>(finding.ranks.size()), "ranks", 0, 0, first, first, steps_query(first, first)));
+      finding.chain.push_back(claim(
+          ClaimKind::kExclusion, "other ranks",
+          format("Before the reduction only %zu of %zu ranks had it: the others' own values are finite.",
+                 finding.ranks.size(), window.step(first)->size()),
+          static_cast<double>(finding.ranks.size()), "ranks", 0, 0, first, first,
+          Measure{.of = "not_finite", .steps = {source_known ? first_local : first}, .name = source_known ? "" : what}
+              .query()));
     } else {
       finding.chain.push_back(
           claim(ClaimKind::kExclusion, "ranks",
@@ -144,7 +147,7 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<At
         ClaimKind::kEvent, finding.component,
         format("%s is %.3g, in the %zu steps before about %.3g.", name.c_str(), values.back(), kUsualSteps, before),
         values.back(), "", before, 0, steps.back(), steps.back(),
-        steps_query(steps.back() - static_cast<int64_t>(kUsualSteps), steps.back())));
+        Measure{.of = "scalar", .steps = {steps.back()}, .name = name}.query()));
     finding.chain.push_back(claim(ClaimKind::kExclusion, finding.component,
                                   "Not a number that is not finite: it may recover.", 0, "", 0, 0, steps.back(),
                                   steps.back(), steps_query(steps.back(), steps.back())));

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "diagnosis/detectors/straggler/straggler.h"
+#include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
 
@@ -344,6 +345,9 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   double share = part.lost_ns / total_ns;
   StepNumber from = hit.front(), to = hit.back();
   std::string subject = format("rank %d", culprit.value());
+  const std::string good_query = Measure{.of = "step_quarter_ms", .steps = steps}.query();
+  const Measure stood{.of = "stood_ms", .ranks = {culprit}, .steps = hit};
+  const double stood_ms = measured(window, stood);
   double every = 1 / std::max(0.001, finding.steps_hit);
 
   finding.chain.push_back(
@@ -351,7 +355,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
             format("Rank %d has a part in %zu of the %zu interruptions since step %s.", culprit.value(), most_events,
                    eventful.size(), with_thousands((*eventful.begin()).value()).c_str()),
             static_cast<double>(most_events), "steps", 0, static_cast<double>(eventful.size() - most_events), from, to,
-            steps_query(from, to)));
+            Measure{.of = "steps", .ranks = {culprit}, .steps = hit}.query()));
   if (own_side && part.stood.empty() && part.quiet.empty()) {
     explain_own_time(window, {culprit}, part.late, finding);
   } else if (own_side) {
@@ -367,9 +371,10 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
                       part.stood.size());
     finding.chain.push_back(
         claim(ClaimKind::kSelfTime, subject,
-              format("%s%s: the process was not running.", still.c_str(),
-                     part.late.empty() ? "" : format(", and it was late itself in %zu", part.late.size()).c_str()),
-              per_hit / 1e6, "ms", 0, longest_ns / 1e6, from, to, rank_query(culprit, from, to)));
+              format("%s%s, %s at a time: the process was not running.", still.c_str(),
+                     part.late.empty() ? "" : format(", and it was late itself in %zu", part.late.size()).c_str(),
+                     human_duration(stood_ms * 1e6).c_str()),
+              stood_ms, "ms", 0, longest_ns / 1e6, from, to, stood.query()));
     finding.alternatives.push_back({format("NIC of rank %d", culprit.value()), 0.3,
                                     "data that had arrived was not handed on either: that is the process, not the wire",
                                     "NIC counters of its host"});
@@ -385,23 +390,23 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
                         return a.second < b.second;
                       })->first;
     finding.component = format("link between rank %d and rank %d", culprit.value(), peer.value());
-    finding.chain.push_back(claim(ClaimKind::kSelfTime, subject,
-                                  format("Transfers between rank %d and rank %d stood still in %zu steps; each rank's "
-                                         "own work took as long as ever.",
-                                         culprit.value(), peer.value(), part.stood.size()),
-                                  per_hit / 1e6, "ms", 0, longest_ns / 1e6, from, to, rank_query(culprit, from, to)));
+    finding.chain.push_back(
+        claim(ClaimKind::kSelfTime, subject,
+              format("Transfers between rank %d and rank %d stood still in %zu steps, %s at a time; "
+                     "each rank's own work took as long as ever.",
+                     culprit.value(), peer.value(), part.stood.size(), human_duration(stood_ms * 1e6).c_str()),
+              stood_ms, "ms", 0, longest_ns / 1e6, from, to, stood.query()));
     finding.next.push_back({"look at the link's error and flap counters on both hosts", "ethtool -S DEV"});
   }
   finding.chain.push_back(claim(ClaimKind::kExclusion, subject,
                                 format("Not a steady slowness: in the other steps its own time and its transfers are "
                                        "like its peers'; a step takes %s then.",
                                        human_duration(good_ns).c_str()),
-                                good_ns / 1e6, "ms", 0, 0, steps.front(), steps.back(),
-                                steps_query(steps.front(), steps.back())));
+                                good_ns / 1e6, "ms", 0, 0, steps.front(), steps.back(), good_query));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, subject,
                                 format("Without the pauses no step would wait %s for it, as %s does now.",
                                        human_duration(per_hit).c_str(), one_step_of(every).c_str()),
-                                good_ns / 1e6, "ms", (good_ns + per_hit) / 1e6, 0, from, to, steps_query(from, to)));
+                                good_ns / 1e6, "ms", (good_ns + per_hit) / 1e6, 0, from, to, good_query));
   finding.sentence =
       format("%s stops now and then and makes everybody wait %s in %s since step {since}: %s of the job.",
              name_of(window, culprit).c_str(), human_duration(per_hit).c_str(), one_step_of(every).c_str(),

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "diagnosis/detectors/slow_link/starved_proxy.h"
 #include "diagnosis/flow_steps.h"
+#include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
 #include "model/rank_text.h"
@@ -195,7 +196,7 @@ double duration_now(const JobWindow& window, const std::vector<StepNumber>& step
   return median(std::move(durations));
 }
 
-void add_claims(const Bottleneck& who, bool has_before, StepNumber from, StepNumber to, Finding& finding) {
+void add_claims(const Bottleneck& who, bool has_before, const std::vector<StepNumber>& steps, Finding& finding) {
   const std::string subject = format("rank %d", who.rank.value());
   const char* longer = has_before ? " longer than before" : "";
   finding.chain.push_back(
@@ -203,13 +204,14 @@ void add_claims(const Bottleneck& who, bool has_before, StepNumber from, StepNum
             format("Its neighbours in the pipeline wait at least %s%s for each of its transfers, it waits at most %s%s "
                    "for theirs.",
                    human_duration(who.others_wait_ns).c_str(), longer, human_duration(who.waits_ns).c_str(), longer),
-            who.others_wait_ns / 1e6, "ms", 0, who.waits_ns / 1e6, from, to, rank_query(who.rank, from, to)));
+            0, "", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, subject,
                                 format("Without it a step would take %s instead of %s.",
                                        human_duration(static_cast<double>(finding.step_without_ns)).c_str(),
                                        human_duration(static_cast<double>(finding.step_ns)).c_str()),
                                 static_cast<double>(finding.step_without_ns) / 1e6, "ms",
-                                static_cast<double>(finding.step_ns) / 1e6, 0, from, to, steps_query(from, to)));
+                                static_cast<double>(finding.step_ns) / 1e6, 0, steps.front(), steps.back(),
+                                Measure{.of = "step_ms", .steps = steps}.query()));
 }
 
 // What has become longer on this rank: its input, its GPU, or what its host does.
@@ -219,31 +221,32 @@ void explain(const JobWindow& window, Rank rank, const std::vector<StepNumber>& 
   const OwnTimes is = times_of(window, now, rank), was = times_of(window, before, rank);
   const StepNumber from = now.front(), to = now.back();
   const auto lost = static_cast<double>(finding.lost_ns_per_step);
-  const std::string query = rank_query(rank, from, to);
-  auto self_time = [&](const char* text, double is_ns, double was_ns) {
+  auto self_time = [&](const char* text, const char* of, double was_ns) {
+    const Measure measure{.of = of, .ranks = {rank}, .steps = now};
+    const double is_ms = measured(window, measure);
     finding.chain.push_back(claim(ClaimKind::kSelfTime, subject,
-                                  format(text, per_step(is_ns).c_str(), human_duration(was_ns).c_str()), is_ns / 1e6,
-                                  "ms", was_ns / 1e6, 0, from, to, query));
+                                  format(text, per_step(is_ms * 1e6).c_str(), human_duration(was_ns).c_str()), is_ms,
+                                  "ms", was_ns / 1e6, 0, from, to, measure.query()));
   };
   if (is.input_ns - was.input_ns >= 0.5 * lost) {
     finding.layer = emits<Emitter::kPipeline, Layer::kInput>;
     finding.cause = emits<Emitter::kPipeline, Cause::kDataLoader>;
     finding.component = "input of " + subject;
-    self_time("It waits %s for its input, before %s.", is.input_ns, was.input_ns);
+    self_time("It waits %s for its input, before %s.", "input_ms", was.input_ns);
     finding.next.push_back({"look at its data loader: workers, CPU, the shard it reads", "lockstep why {job} --json"});
   } else if (const double more = is.own_ns - was.own_ns; more > 0 && is.queue_ns - was.queue_ns >= 0.5 * more) {
     finding.layer = emits<Emitter::kPipeline, Layer::kGpu>;
     finding.cause = emits<Emitter::kPipeline, Cause::kSlowCompute>;
     finding.component = "GPU of " + subject;
     self_time("Its transfers wait %s behind its own kernels, before %s: the host is on time, the GPU is behind.",
-              is.queue_ns, was.queue_ns);
+              "queue_ms", was.queue_ns);
     finding.next.push_back({"compare its GPU's clocks, temperature and processes with a peer's",
                             "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,PIDS"});
   } else {
     finding.layer = emits<Emitter::kPipeline, Layer::kHost>;
     finding.cause = emits<Emitter::kPipeline, Cause::kCpuContention>;
     finding.component = "host side of " + subject;
-    self_time("Nothing is queued on its GPU for longer than before (%s, before %s): the host is behind.", is.queue_ns,
+    self_time("Nothing is queued on its GPU for longer than before (%s, before %s): the host is behind.", "queue_ms",
               was.queue_ns);
     finding.next.push_back(
         {"look at its host: CPU load, cgroup throttling, other processes, a stack of its main thread",
@@ -297,7 +300,7 @@ std::vector<Finding> find_slow_stages(const JobWindow& window, const std::vector
   finding.victims = victims_of(window, finding.ranks);
   finding.coverage = coverage_of(window, window.step(to)->size());
   finding.confidence = std::min(0.95, 0.5 + 0.05 * static_cast<double>(stretch->steps.size()));
-  add_claims(stretch->typical, stretch->has_before, now.front(), to, finding);
+  add_claims(stretch->typical, stretch->has_before, now, finding);
   finding.sentence =
       format("%s makes all %d ranks wait %s since step {since}: %s of the job.", name_of(window, rank).c_str(),
              window.world_size(), per_step(lost).c_str(), percent(lost / step_ns).c_str());

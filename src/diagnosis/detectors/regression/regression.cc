@@ -6,6 +6,7 @@
 #include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/evidence.h"
+#include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
 
@@ -140,20 +141,28 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   // A rank that tells nothing may be whom all the others wait for.
   if (finding.layer == Layer::kSwitch && finding.coverage < 1) finding.sure_with_signals = false;
   finding.confidence = std::min(0.9, 0.4 + 0.03 * static_cast<double>(slow));
-  const std::string query = steps_query(std::max(0_step, facts[kSettle].number), to);
+  const auto query = [&](const char* of) {
+    Measure measure{.of = of};
+    for (size_t i = since; i < facts.size(); ++i) measure.steps.push_back(facts[i].number);
+    return measure.query();
+  };
+  const double latest =
+      median(column(facts, since, facts.size(), [](const StepFacts& step) { return step.most_own_ns; }));
   finding.chain.push_back(claim(
       ClaimKind::kSelfTime, finding.component,
       format("Since step %s a step takes %s instead of %s%s: %s.", with_thousands(from.value()).c_str(),
              human_duration(now).c_str(), human_duration(usual).c_str(), restarted ? " before the restart" : "", what),
-      now / 1e6, "ms", usual / 1e6, 0, from, to, query));
-  finding.chain.push_back(claim(ClaimKind::kExclusion, "ranks",
-                                format("Not one rank: the latest is %s later than before, the step %s longer.",
-                                       human_duration(std::max(0.0, late)).c_str(), human_duration(rise).c_str()),
-                                std::max(0.0, late) / 1e6, "ms", 0, rise / 1e6, from, to, query));
+      now / 1e6, "ms", usual / 1e6, 0, from, to, query("step_ms")));
+  finding.chain.push_back(
+      claim(ClaimKind::kExclusion, "ranks",
+            format("Not one rank: the one with the most to do takes %s more than most, %s before; "
+                   "the step is %s longer.",
+                   human_duration(latest).c_str(), human_duration(latest - late).c_str(), human_duration(rise).c_str()),
+            latest / 1e6, "ms", (latest - late) / 1e6, 0, from, to, query("most_own_ms")));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("As before a step would take %s instead of %s.", human_duration(usual).c_str(),
                                        human_duration(now).c_str()),
-                                usual / 1e6, "ms", now / 1e6, 0, from, to, query));
+                                usual / 1e6, "ms", now / 1e6, 0, from, to, query("step_ms")));
   finding.sentence =
       format("The whole job is slower since step {since}: %s, and a step takes %s instead of %s: %s of the job.", what,
              human_duration(now).c_str(), human_duration(usual).c_str(), percent(rise / now).c_str());

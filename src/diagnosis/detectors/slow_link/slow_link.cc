@@ -12,6 +12,7 @@
 #include "diagnosis/detectors/slow_link/starved_proxy.h"
 #include "diagnosis/detectors/straggler/straggler.h"
 #include "diagnosis/flow_steps.h"
+#include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
 #include "model/rank_text.h"
@@ -40,6 +41,7 @@ struct Flow {
   Rank from = kNoRank;
   Rank to = kNoRank;
   CommId comm_id;
+  int32_t peer = -1;             // the receiver's rank in the communicator
   std::vector<StepNumber> step;  // in which it moved anything, and in each of them:
   std::vector<double> bytes_in;  // bytes
   std::vector<double> rate;      // bytes per ns
@@ -205,20 +207,23 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.coverage = coverage_of(window, ranks_seen);
     finding.confidence = reported_apart ? 0.8 : 0.6;
     StepNumber from = steps.front(), to = steps.back();
+    const std::string transfer_query = Measure{.of = "transfer_ms", .steps = steps, .comm_id = group.comm_id}.query();
+    const std::string own_query = Measure{.of = "own_median_ms", .ranks = {first}, .steps = steps}.query();
     finding.chain.push_back(
         claim(ClaimKind::kWaitsFor, name,
               format("Nobody arrives late; even the last to arrive in the collectives of %s spends %s there.",
                      name.c_str(), per_step(group.typical).c_str()),
-              group.typical / 1e6, "ms", 0, usual / 1e6, from, to, steps_query(from, to)));
+              group.typical / 1e6, "ms", 0, usual / 1e6, from, to, transfer_query));
     finding.chain.push_back(claim(ClaimKind::kPath, finding.component,
-                                  format("The same transfer takes the other groups %s.", human_duration(usual).c_str()),
-                                  usual / 1e6, "ms", 0, usual / 1e6, from, to, rank_query(first, from, to)));
+                                  format("The same transfer takes the other groups %s, this one %s.",
+                                         human_duration(usual).c_str(), human_duration(group.typical).c_str()),
+                                  group.typical / 1e6, "ms", 0, usual / 1e6, from, to, transfer_query));
     if (reported_apart) {
       finding.chain.push_back(
           claim(ClaimKind::kPath, finding.component,
                 format("Its other groups are slow as well (%.1f times their like), its partner's are not (%.1f).",
                        suspects[0].first, suspects[1].first),
-                suspects[0].first, "times", 1, suspects[1].first, from, to, rank_query(first, from, to)));
+                0, "", 0, 0, from, to, format("/api/jobs/{job}/ranks/%d", first.value())));
     }
     std::vector<double> own, peers;
     for (StepNumber number : steps) {
@@ -228,15 +233,15 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.chain.push_back(claim(ClaimKind::kSelfTime, format("rank %d", first.value()),
                                   format("Its own work takes %s, its peers' %s.", per_step(median(own)).c_str(),
                                          human_duration(median(peers)).c_str()),
-                                  median(own) / 1e6, "ms", 0, median(peers) / 1e6, from, to,
-                                  rank_query(first, from, to)));
+                                  median(own) / 1e6, "ms", 0, median(peers) / 1e6, from, to, own_query));
     finding.chain.push_back(claim(ClaimKind::kExclusion, format("rank %d", first.value()),
                                   "Not its GPU and not its input: its own time is like its peers'.", median(own) / 1e6,
-                                  "ms", 0, median(peers) / 1e6, from, to, rank_query(first, from, to)));
+                                  "ms", 0, median(peers) / 1e6, from, to, own_query));
     finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                   format("At the other groups' pace a step would take %s instead of %s.",
                                          human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
-                                  (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, from, to, steps_query(from, to)));
+                                  (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, from, to,
+                                  Measure{.of = "step_ms", .steps = steps}.query()));
     finding.alternatives.push_back(
         {format("another member of %s", name.c_str()), reported_apart ? 0.3 : 0.5,
          reported_apart ? "its other groups are as fast as their like" : "nothing tells the members apart",
@@ -262,6 +267,7 @@ std::vector<Flow> measure_flows(const JobWindow& window, const std::vector<StepN
         flow.from = rank;
         flow.to = window.world_rank(step.comm_id, step.peer);
         flow.comm_id = step.comm_id;
+        flow.peer = step.peer;
         flow.step.push_back(number);
         flow.bytes_in.push_back(static_cast<double>(step.bytes));
         flow.rate.push_back(static_cast<double>(step.bytes) / static_cast<double>(step.wire_ns));
@@ -281,7 +287,7 @@ std::vector<Flow> flows_since(const std::vector<Flow>& measured, StepNumber from
   for (const Flow& all : measured) {
     const auto before = std::lower_bound(all.step.begin(), all.step.end(), from) - all.step.begin();
     if (all.step.size() - static_cast<size_t>(before) < steps_min) continue;
-    Flow& flow = flows.emplace_back(Flow{.from = all.from, .to = all.to, .comm_id = all.comm_id});
+    Flow& flow = flows.emplace_back(Flow{.from = all.from, .to = all.to, .comm_id = all.comm_id, .peer = all.peer});
     flow.rate.assign(all.rate.begin() + before, all.rate.end());
     flow.wire.assign(all.wire.begin() + before, all.wire.end());
     flow.stood.assign(all.stood.begin() + before, all.stood.end());
@@ -439,10 +445,12 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
   };
   auto report = [&](Rank rank, const std::vector<Slow>& entries, bool receiving) {
     double worst_rate = 0, peers_rate = 0, wire = 0;
+    const Flow* worst = nullptr;
     std::vector<Rank> others;
     size_t seen = 0;
     for (const Slow& entry : entries) {
       if (entry.flow.typical_wire > wire) {
+        worst = &entry.flow;
         wire = entry.flow.typical_wire;
         worst_rate = entry.flow.typical_rate;
         peers_rate = entry.peers_rate;
@@ -484,18 +492,22 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     finding.coverage = coverage_of(window, ranks_seen);
     finding.confidence = std::min(0.95, 0.5 + 0.05 * static_cast<double>(seen));
     std::string subject = format("rank %d", rank.value());
-    std::string query = rank_query(rank, steps.front(), steps.back());
+    const std::string query = Measure{.of = "own_median_ms", .ranks = {rank}, .steps = steps}.query();
+    const auto flow_query = [&](const char* of) {
+      return Measure{.of = of, .ranks = {worst->from}, .steps = steps, .comm_id = worst->comm_id, .peer = worst->peer}
+          .query();
+    };
     finding.chain.push_back(claim(
         ClaimKind::kWaitsFor, subject,
         format("Nobody arrives late; all ranks spend equally long in the collectives of %s, waiting for its transfers.",
                group_name(window, entries.front().flow.comm_id).c_str()),
-        wire / 1e6, "ms", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
+        wire / 1e6, "ms", 0, 0, steps.front(), steps.back(), flow_query("wire_median_ms")));
     finding.victim_groups.push_back(group_name(window, entries.front().flow.comm_id));
     finding.chain.push_back(
         claim(ClaimKind::kPath, finding.component,
               format("Its transfers move at %.2f GB/s, comparable ones at %.2f, and are on the wire for %s.",
                      worst_rate, peers_rate, per_step(wire).c_str()),
-              worst_rate, "GB/s", 0, peers_rate, steps.front(), steps.back(), query));
+              worst_rate, "GB/s", 0, peers_rate, steps.front(), steps.back(), flow_query("flow_gb_s")));
     std::vector<double> own, peers;
     for (StepNumber number : steps) {
       for (const auto& [other, row] : *window.step(number))
@@ -514,7 +526,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
                                   format("At its peers' rate a step would take %s instead of %s.",
                                          human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
                                   (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
-                                  steps_query(steps.front(), steps.back())));
+                                  Measure{.of = "step_ms", .steps = steps}.query()));
     finding.alternatives.push_back({format("receiving side of rank %s", human_ranks(others).c_str()), 0.3,
                                     "a slow receiver would be seen as waiting for its credit, not as time on the wire",
                                     "NIC and switch port counters of both ends"});

@@ -4,6 +4,7 @@
 
 #include "base/median.h"
 #include "base/text.h"
+#include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 
 namespace lockstep {
@@ -62,7 +63,7 @@ void blame_starved_proxy(const JobWindow& window, const std::vector<StepNumber>&
              "not get the CPU, so all its transfers crawl.",
              human_duration(handling.own_ns).c_str(), human_duration(handling.peers_ns).c_str()),
       handling.own_ns / 1e6, "ms", 0, handling.peers_ns / 1e6, steps.front(), steps.back(),
-      rank_query(rank, steps.front(), steps.back())));
+      Measure{.of = "handling_ms", .ranks = {rank}, .steps = steps}.query()));
   finding.alternatives = {{format("link of rank %d", rank.value()), 0.2,
                            "a slow link would leave what has arrived alone; here that is slow too",
                            "NIC and switch port counters of both ends"}};

@@ -10,6 +10,7 @@
 #include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/evidence.h"
+#include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
 #include "model/rank_text.h"
@@ -217,12 +218,17 @@ void explain_own_time(const JobWindow& window, const std::vector<Rank>& ranks, c
   const bool one = ranks.size() == 1;
   const std::string who = one ? format("rank %d", rank.value()) : finding.subject;
   std::string subject = who;
-  std::string query = rank_query(rank, from, to);
+  const auto query = [&](const char* of) {
+    const size_t asked = std::min(ranks.size(), kAttributedRanksMax);
+    return Measure{
+        .of = of, .ranks = {ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(asked)}, .steps = steps}
+        .query();
+  };
 
   finding.chain.push_back(claim(
       ClaimKind::kSelfTime, subject,
       format("Its own work takes %s, its peers' %s.", per_step(own_time).c_str(), human_duration(peer_time).c_str()),
-      own_time / 1e6, "ms", 0, peer_time / 1e6, from, to, query));
+      own_time / 1e6, "ms", 0, peer_time / 1e6, from, to, query("own_ms")));
 
   constexpr size_t kIn = static_cast<size_t>(Phase::kInput);
   double input_excess = own_phase[kIn] - peer_phase[kIn];
@@ -234,14 +240,14 @@ void explain_own_time(const JobWindow& window, const std::vector<Rank>& ranks, c
     finding.chain.push_back(claim(ClaimKind::kExclusion, subject,
                                   format("Not the input: %s, its peers %s.", per_step(own_phase[kIn]).c_str(),
                                          human_duration(peer_phase[kIn]).c_str()),
-                                  own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
+                                  own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query("input_ms")));
   };
   auto exclude_gpu = [&] {
     if (!seen) return;
     finding.chain.push_back(claim(ClaimKind::kExclusion, subject,
                                   format("Not its GPU: work is queued on it for %s, on its peers' %s.",
                                          per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
-                                  own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query));
+                                  own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query("queue_ms")));
   };
   if (input_excess >= 0.5 * excess) {
     finding.layer = emits<Emitter::kStraggler, Layer::kInput>;
@@ -250,7 +256,7 @@ void explain_own_time(const JobWindow& window, const std::vector<Rank>& ranks, c
     finding.chain.push_back(claim(ClaimKind::kSelfTime, subject,
                                   format("It waits %s for its input, its peers %s.", per_step(own_phase[kIn]).c_str(),
                                          human_duration(peer_phase[kIn]).c_str()),
-                                  own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
+                                  own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query("input_ms")));
     exclude_gpu();
     finding.alternatives.push_back({"storage behind " + who, 0.3,
                                     "only this rank waits; shared storage would slow others too",
@@ -265,7 +271,7 @@ void explain_own_time(const JobWindow& window, const std::vector<Rank>& ranks, c
         ClaimKind::kSelfTime, subject,
         format("Its collectives wait %s behind its own kernels, its peers' %s: the host is on time, the GPU is behind.",
                per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
-        own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query));
+        own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query("queue_ms")));
     exclude_input();
     finding.alternatives.push_back(
         {"software of " + who + " (more or other kernels than its peers)", 0.4,
@@ -539,16 +545,17 @@ std::string name_or_host(const JobWindow& window, const std::string& host, const
                       : format("Host %s (ranks %s)", host.c_str(), human_ranks(ranks, 4).c_str());
 }
 
-void add_evidence_claim(const Late& late, size_t known, Finding& finding) {
-  finding.chain.push_back(claim(
-      ClaimKind::kExclusion, format("rank %d", late.rank.value()),
-      format("Not chance: it is %s of a step slower than %s, give or take %s. Among %zu healthy ranks as noisy as "
-             "these, chance shows as much less than once in %s hours.",
-             percent(late.shift.size).c_str(), late.shift.lasting ? "its peers, as ever" : "before",
-             percent(late.shift.error).c_str(), known,
-             with_thousands(std::llround(1 / (late.sure ? kConfirmedPerJobHour : kSuspectedPerJobHour))).c_str()),
-      100 * late.shift.size, "%", 0, 0, finding.since_step, finding.through_step,
-      rank_query(late.rank, finding.since_step, finding.through_step)));
+void add_evidence_claim(const JobWindow& window, const Late& late, const std::vector<StepNumber>& steps, size_t known,
+                        Finding& finding) {
+  const Measure measure{.of = "late_ms", .ranks = {late.rank}, .steps = steps};
+  finding.chain.push_back(
+      claim(ClaimKind::kExclusion, format("rank %d", late.rank.value()),
+            format("Not chance: it is %s of a step slower than %s, give or take %s. Among %zu healthy ranks as noisy "
+                   "as these, chance shows as much less than once in %s hours.",
+                   percent(late.shift.size).c_str(), late.shift.lasting ? "its peers, as ever" : "before",
+                   percent(late.shift.error).c_str(), known,
+                   with_thousands(std::llround(1 / (late.sure ? kConfirmedPerJobHour : kSuspectedPerJobHour))).c_str()),
+            measured(window, measure), "ms", 0, 0, steps.front(), steps.back(), measure.query()));
 }
 
 Finding finding_of(const JobWindow& window, const std::string& host, std::vector<Late> late, double saved,
@@ -574,15 +581,15 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   finding.victims = victims_of(window, finding.ranks);
   add_wait_claims(window, worst.rank, steps, finding);
   explain_own_time(window, finding.ranks, steps, finding);
-  if (worst.by_evidence_alone) add_evidence_claim(worst, known, finding);
+  if (worst.by_evidence_alone) add_evidence_claim(window, worst, steps, known, finding);
   add_network_exclusion(window, worst.rank, steps, finding);
   const std::string who = name_or_host(window, host, host.empty() ? std::vector<Rank>{worst.rank} : finding.ranks);
   finding.chain.push_back(
       claim(ClaimKind::kCounterfactual, host.empty() ? format("rank %d", worst.rank.value()) : finding.subject,
             format("Without it a step would take %s instead of %s.", human_duration(last.step_ns - saved).c_str(),
                    human_duration(last.step_ns).c_str()),
-            (last.step_ns - saved) / 1e6, "ms", last.step_ns / 1e6, 0, steps.front(), steps.back(),
-            steps_query(steps.front(), steps.back())));
+            (last.step_ns - saved) / 1e6, "ms", last.step_ns / 1e6, 0, last.steps.front(), last.steps.back(),
+            Measure{.of = "step_ms", .steps = last.steps}.query()));
   finding.sentence = format("%s makes %s wait %s since step {since}: %s of the job.", who.c_str(),
                             finding.victims.size() + finding.ranks.size() >= static_cast<size_t>(window.world_size())
                                 ? format("all %d ranks", window.world_size()).c_str()
@@ -712,13 +719,13 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
             format("Nobody else: in %zu of the %zu steps in which somebody was late alone it was %s.", best, all,
                    who.c_str()),
             static_cast<double>(best), "steps", 0, static_cast<double>(all - best), hit.front(), hit.back(),
-            steps_query(hit.front(), hit.back())));
+            Measure{.of = "steps", .ranks = finding.ranks, .steps = hit}.query()));
   finding.chain.push_back(
       claim(ClaimKind::kCounterfactual, who,
             format("Without it no step would wait %s for it, as %s does.", human_duration(per_hit).c_str(),
                    one_step_of(1 / std::max(0.01, finding.steps_hit)).c_str()),
             last.step_ns / 1e6, "ms", (last.step_ns + per_hit) / 1e6, 0, hit.front(), hit.back(),
-            steps_query(hit.front(), hit.back())));
+            Measure{.of = "step_ms", .steps = last.steps}.query()));
   finding.sentence = format("%s makes everybody wait %s in %s since step {since}: %s of the job.",
                             name_or_host(window, host, finding.ranks).c_str(), human_duration(per_hit).c_str(),
                             one_step_of(1 / std::max(0.01, finding.steps_hit)).c_str(), percent(share).c_str());

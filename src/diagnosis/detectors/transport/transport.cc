@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 
 namespace lockstep {
@@ -46,7 +47,8 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
   const SignalSpan span{.since_unix_ns = now_unix_ns - kLookNs, .through_unix_ns = now_unix_ns};
   const size_t stride = std::max<size_t>(1, hosts.size() / kHostsMax);
   size_t at = 0, reported = 0, over_tcp = 0;
-  std::vector<double> sent;
+  double most_sent = 0;
+  std::string most_host;
   for (const auto& [host, identity] : hosts) {
     if (at++ % stride != 0) continue;
     double net = 0, rdma = 0;
@@ -64,7 +66,9 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
     ++reported;
     if (net < kSentMin || net < kSentTimes * rdma) continue;
     ++over_tcp;
-    sent.push_back(net);
+    if (net <= most_sent) continue;
+    most_sent = net;
+    most_host = host;
   }
   if (reported < kHostsMin || static_cast<double>(over_tcp) < kHostsShare * static_cast<double>(reported))
     return std::nullopt;
@@ -83,18 +87,22 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
       static_cast<double>(reported) / static_cast<double>(std::min(hosts.size(), (at + stride - 1) / stride));
   finding.confidence = 0.9 * static_cast<double>(over_tcp) / static_cast<double>(reported);
   const StepNumber from = finding.since_step, to = finding.through_step;
-  finding.chain.push_back(claim(ClaimKind::kCounter, finding.component,
-                                format("On %zu of %zu hosts the interfaces send %.0f MB/s and RDMA next to nothing.",
-                                       over_tcp, reported, median(sent)),
-                                median(sent), "MB/s", 0, 0, from, to, steps_query(from, to)));
+  Measure steps{.of = "step_ms"};
+  for (size_t i = facts.size() - durations.size(); i < facts.size(); ++i) steps.steps.push_back(facts[i].number);
+  finding.chain.push_back(claim(
+      ClaimKind::kCounter, finding.component,
+      format("On %zu of %zu hosts the interfaces send and RDMA next to nothing; those of %s "
+             "send %.0f MB/s.",
+             over_tcp, reported, most_host.c_str(), most_sent),
+      most_sent, "MB/s", 0, 0, from, to,
+      signal_query(by_net, most_host, signals.adapters_of(most_host, ""), span.since_unix_ns, span.through_unix_ns)));
   finding.chain.push_back(claim(ClaimKind::kExclusion, "adapters",
-                                "Not a slow link: the adapters are there and carry the job's bytes, by TCP.",
-                                static_cast<double>(reported), "hosts", 0, 0, from, to, steps_query(from, to)));
+                                "Not a slow link: the adapters are there and carry the job's bytes, by TCP.", 0, "", 0,
+                                0, from, to, "/api/metrics?name=hw.network.up"));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("A step of %s has %s of communication: that is the most that RDMA could save.",
                                        human_duration(step_ns).c_str(), human_duration(communication_ns).c_str()),
-                                (step_ns - communication_ns) / 1e6, "ms", step_ns / 1e6, 0, from, to,
-                                steps_query(from, to)));
+                                (step_ns - communication_ns) / 1e6, "ms", step_ns / 1e6, 0, from, to, steps.query()));
   finding.alternatives.push_back({"a job that is meant to use TCP", 0.2, "its hosts have RDMA adapters",
                                   "NCCL's init log (NCCL_DEBUG=INFO) says which transport it took, and why"});
   finding.next.push_back(

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "diagnosis/detectors/straggler/straggler.h"
 #include "diagnosis/evidence.h"
+#include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
 #include "model/rank_text.h"
@@ -75,7 +76,7 @@ void add_counterfactual(const std::vector<StepNumber>& steps, double step_ns, do
                                 format("With work dealt evenly a step would take %s instead of %s.",
                                        human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
                                 (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
-                                steps_query(steps.front(), steps.back())));
+                                Measure{.of = "step_ms", .steps = steps}.query()));
 }
 
 double most_work(const StepLateness& step) {
@@ -135,8 +136,7 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
         ClaimKind::kSelfTime, finding.component,
         format("What is routed to a rank explains its own time: the rank with the most works %s longer than the mean.",
                per_step(saved).c_str()),
-        saved / 1e6, "ms", 0, 0, from, to,
-        finding.ranks.empty() ? steps_query(from, to) : rank_query(finding.ranks.front(), from, to)));
+        saved / 1e6, "ms", 0, 0, from, to, Measure{.of = "work_ms", .steps = steps}.query()));
     finding.sentence = finding.ranks.empty()
                            ? format(
                                  "Tokens are routed unevenly to the experts, in changing ways: everybody waits %s "
@@ -158,7 +158,7 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
                                          "what it has more explains %s of its "
                                          "own time.",
                                          heaviest.size(), steps.size(), per_step(saved).c_str()),
-                                  saved / 1e6, "ms", 0, 0, from, to, steps_query(from, to)));
+                                  saved / 1e6, "ms", 0, 0, from, to, Measure{.of = "work_ms", .steps = steps}.query()));
     finding.sentence = format(
         "Sequences are packed unevenly: everybody waits %s for the rank with the most tokens, since step "
         "{since}: %s of the job.",
@@ -168,7 +168,8 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
   finding.chain.push_back(claim(ClaimKind::kExclusion, finding.component,
                                 format("Not a slow GPU: for the same amount of work all ranks take as long, within %s.",
                                        human_duration(median(late)).c_str()),
-                                median(late) / 1e6, "ms", 0, 0, from, to, steps_query(from, to)));
+                                median(late) / 1e6, "ms", 0, 0, from, to,
+                                Measure{.of = "latest_ms", .steps = steps}.query()));
   common(window, look, saved, finding);
   add_counterfactual(steps, step_ns, saved, finding);
   findings.push_back(std::move(finding));
@@ -207,6 +208,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
   const double step_ns = look.step_ns;
   struct Stage {
     std::vector<double> excess;  // per step in which it was the slowest
+    std::vector<StepNumber> slowest_in;
     std::vector<double> own, others, spread;
   };
   // A stage is known by its place in the groups that send point to point: by the place of any of its ranks.
@@ -252,6 +254,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
     Stage& slowest = stages[medians.back().second];
     slowest.excess.push_back(medians.back().first - median(others));
     slowest.own.push_back(medians.back().first);
+    slowest.slowest_in.push_back(number);
     slowest.others.push_back(median(others));
     const std::vector<double>& times = own[medians.back().second];
     slowest.spread.push_back(quantile(times, 0.75) - quantile(times, 0.25));
@@ -282,11 +285,12 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
         claim(ClaimKind::kSelfTime, finding.component,
               format("All %zu ranks of stage %d work %s, the other stages %s.", of_stage.size(), place,
                      per_step(median(stage.own)).c_str(), human_duration(median(stage.others)).c_str()),
-              median(stage.own) / 1e6, "ms", 0, median(stage.others) / 1e6, from, to, steps_query(from, to)));
+              median(stage.own) / 1e6, "ms", 0, median(stage.others) / 1e6, from, to,
+              Measure{.of = "stage_ms", .steps = stage.slowest_in, .stage = place}.query()));
     finding.chain.push_back(claim(ClaimKind::kExclusion, finding.component,
                                   "Not one slow GPU: the ranks of the stage take as long as each other.",
                                   quantile(of_stage, 0.25) / 1e6, "ms", 0, quantile(of_stage, 0.75) / 1e6, from, to,
-                                  steps_query(from, to)));
+                                  Measure{.of = "stage_quarter_ms", .steps = {to}, .stage = place}.query()));
     finding.sentence =
         format("Pipeline stage %d has more work than the others: everybody waits %s since step {since}: %s of the job.",
                place, per_step(saved).c_str(), percent(saved / step_ns).c_str());

@@ -1,0 +1,194 @@
+// GET /api/signals: a signal of a GPU, an adapter or a host over a time, as diagnosis reads it, from stored metrics.
+//
+// Stored samples are played into a SignalStore of this answer's own, so the number is computed as the claim's was.
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "analysis/metric_series.h"
+#include "api/answer.h"
+#include "api/endpoints.h"
+#include "base/text.h"
+#include "diagnosis/signals/signal_store.h"
+#include "model/prometheus_name.h"
+
+namespace lockstep {
+namespace {
+
+// As far back as the fine and the middle past of a signal reach.
+constexpr int64_t kPlayedBeforeNs = 600'000'000'000;
+constexpr size_t kSeriesMax = 20'000;  // of a host, all metrics
+
+struct Played {
+  MetricPoint point;
+  bool of_the_signal = false;
+};
+
+// Attributes as the sender had them: labels lost their dots on the way into the store.
+Attributes attributes_of(const Labels& labels, std::span<const Feed> feeds) {
+  Attributes attributes;
+  for (const auto& [label, value] : labels) {
+    std::string name = label;
+    for (const Feed& feed : feeds)
+      for (size_t i = 0; i < feed.filter_count; ++i)
+        if (prometheus_label(feed.filters[i].name) == label) name = feed.filters[i].name;
+    attributes.push_back({std::move(name), value});
+  }
+  return attributes;
+}
+
+class Replay {
+ public:
+  Replay(const MetricReader& metrics, const std::string& host, SignalIndex signal, int64_t from_ns, int64_t to_ns)
+      : metrics_(metrics), host_(host), signal_(signal), from_ns_(from_ns), to_ns_(to_ns), known_(metrics.metadata()) {}
+
+  // Everything the host reported that diagnosis listens to: how far apart its reports are counts too.
+  std::optional<std::string> read() {
+    std::set<std::string_view> names;
+    for (const SignalRow& row : signal_rows()) names.insert(row.metric);
+    for (const char* info : {"lockstep_gpu_info", "lockstep_nic_info"}) names.insert(info);
+    for (std::string_view name : names) {
+      const FeedsOfMetric* feeds = feeds_of(name);
+      if (feeds == nullptr) continue;
+      for (const std::string& stored : stored_names(known_, name))
+        if (std::optional<std::string> problem = read_metric(name, stored, *feeds)) return problem;
+    }
+    std::stable_sort(points_.begin(), points_.end(),
+                     [](const Played& a, const Played& b) { return a.point.time_unix_ns < b.point.time_unix_ns; });
+    return std::nullopt;
+  }
+
+  void play(SignalStore& into) const {
+    const Attributes resource = {{"host.name", host_}};
+    for (const Played& one : points_) into.on_metrics(resource, {&one.point, 1}, one.point.time_unix_ns);
+  }
+
+  const std::vector<Played>& points() const { return points_; }
+
+ private:
+  std::optional<std::string> read_metric(std::string_view name, const std::string& stored, const FeedsOfMetric& feeds) {
+    const std::vector<LabelMatcher> matchers = {label_is("__name__", stored), label_is("host", host_)};
+    const int64_t from_ms = from_ns_ / 1'000'000, to_ms = to_ns_ / 1'000'000;
+    Result<std::unique_ptr<MetricSelection>> selected = metrics_.select(matchers, {.from_ms = from_ms, .to_ms = to_ms});
+    if (!selected.ok()) return selected.error();
+    const MetricSelection& selection = **selected;
+    SampleColumns columns;
+    for (size_t i = 0; i < selection.size() && series_ < kSeriesMax; ++i, ++series_) {
+      Labels labels;
+      for (const LabelSymbols& label : selection.labels(i))
+        labels.emplace_back(selection.text(label.name), selection.text(label.value));
+      if (!selection.samples(i, from_ms, to_ms, columns).ok()) continue;
+      Played one;
+      one.point.name = name;
+      one.point.attributes = attributes_of(labels, feeds.feeds);
+      const bool rate = !feeds.feeds.empty() && feeds.feeds.front().row->kind == SignalKind::kRate;
+      one.point.kind = rate ? MetricKind::kSum : MetricKind::kGauge;
+      one.point.temporality = rate ? Temporality::kCumulative : Temporality::kUnspecified;
+      one.of_the_signal = feeds_signal(one.point.attributes, feeds.feeds);
+      for (size_t at = 0; at < columns.times_ms.size(); ++at) {
+        one.point.time_unix_ns = columns.times_ms[at] * 1'000'000;
+        one.point.value = columns.values[at];
+        one.point.flags = is_stale(columns.values[at]) ? 1 : 0;
+        points_.push_back(one);
+      }
+    }
+    return std::nullopt;
+  }
+
+  bool feeds_signal(const Attributes& attributes, std::span<const Feed> feeds) const {
+    return std::any_of(feeds.begin(), feeds.end(), [&](const Feed& feed) {
+      if (feed.signal != signal_) return false;
+      for (size_t i = 0; i < feed.filter_count; ++i)
+        if (find_string(attributes, feed.filters[i].name) != feed.filters[i].value) return false;
+      return true;
+    });
+  }
+
+  const MetricReader& metrics_;
+  const std::string& host_;
+  const SignalIndex signal_;
+  const int64_t from_ns_, to_ns_;
+  const std::vector<MetricMetadata> known_;
+  size_t series_ = 0;
+  std::vector<Played> points_;
+};
+
+HttpResponse known_signals() {
+  JsonWriter json;
+  json.begin_object().key("signals").begin_array();
+  for (size_t i = 0; i < signal_count(); ++i) {
+    const SignalRow& row = signal_row(static_cast<SignalIndex>(i));
+    const char* of = row.place == Place::kGpu ? "gpu" : row.place == Place::kNic ? "device" : "host";
+    json.begin_object().field("signal", row.key).field("of", of).field("unit", row.unit).field("words", row.words);
+    json.field("metric", row.metric).end_object();
+  }
+  return list_answer(json, signal_count(), signal_count());
+}
+
+}  // namespace
+
+HttpResponse get_signals(const ApiContext& context, const ApiRequest& request) {
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  const int64_t now = context.clock.unix_ns();
+  Result<int64_t> to = int_parameter(request.http, "to", now, 0, kLargest);
+  if (!to.ok()) return error_answer(400, to.error());
+  Result<int64_t> from = int_parameter(request.http, "from", *to - 60'000'000'000, 0, kLargest);
+  if (!from.ok()) return error_answer(400, from.error());
+  const std::string key = request.http.parameter("signal"), host = request.http.parameter("host");
+  if (key.empty()) return known_signals();
+  const SignalIndex signal = signal_index(key);
+  if (signal == kNoSignal)
+    return error_answer(400, format("signal: \"%.40s\" is not a signal; without one, all are listed", key.c_str()));
+  if (host.empty()) return error_answer(400, "host: which host is not said");
+  const SignalRow& row = signal_row(signal);
+  std::string id = request.http.parameter(row.place == Place::kGpu ? "gpu" : "device");
+  if (row.place != Place::kHost && id.empty())
+    return error_answer(400, format("%s: which one is not said", row.place == Place::kGpu ? "gpu" : "device"));
+
+  // What is asked of is the newest minute; a point counts in whole milliseconds.
+  const int64_t begin = std::max<int64_t>(0, std::min(*from, *to - 60'000'000'000) - kPlayedBeforeNs);
+  Replay replay(context.metrics, host, signal, begin, *to);
+  if (const std::optional<std::string> problem = replay.read()) return error_answer(500, *problem);
+  SignalStore played;
+  replay.play(played);
+  const SignalSpan span{.before_from_unix_ns = 0, .since_unix_ns = *from, .through_unix_ns = *to};
+  SignalReading reading;
+  // Several adapters, by commas: what they have together.
+  const std::vector<std::string_view> ids = split(id, ',');
+  for (std::string_view one : ids) {
+    const std::optional<EntityReadings> entity = played.read(row.place, host, one, span);
+    const SignalReading own = entity ? entity->of(signal) : SignalReading{};
+    if (own.known) {
+      reading.known = true;
+      reading.now += own.now;
+    }
+    if (own.before_known) {
+      reading.before_known = true;
+      reading.before += own.before;
+    }
+  }
+
+  JsonWriter json;
+  json.begin_object().field("signal", row.key).field("words", row.words).field("host", host);
+  if (row.place != Place::kHost) json.field(row.place == Place::kGpu ? "gpu" : "device", id);
+  json.key("value");
+  reading.known ? json.number(reading.now) : json.null();
+  json.key("before");
+  reading.before_known ? json.number(reading.before) : json.null();
+  json.field("unit", row.unit).field("metric", row.metric).key("points").begin_array();
+  // The samples that it was made of, in the metric's own unit.
+  uint64_t shown = 0;
+  for (const Played& one : replay.points()) {
+    const Attributes& attributes = one.point.attributes;
+    const bool its = row.place == Place::kHost ||
+                     std::find(ids.begin(), ids.end(),
+                               find_string(attributes, row.place == Place::kGpu ? "gpu_uuid" : "device")) != ids.end();
+    if (!one.of_the_signal || !its || one.point.time_unix_ns < *from) continue;
+    json.begin_array().number(one.point.time_unix_ns).number(one.point.value).end_array();
+    ++shown;
+  }
+  json.end_array().field("total", shown).field("shown", shown).end_object();
+  return json_answer(json);
+}
+
+}  // namespace lockstep

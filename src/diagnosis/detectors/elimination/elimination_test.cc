@@ -1,0 +1,114 @@
+#include "diagnosis/detectors/elimination/elimination.h"
+
+#include <gtest/gtest.h>
+
+#include "diagnosis/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::MadeUpJob;
+using testing::PlannedGroup;
+using testing::RankPlan;
+
+// 16 ranks: pairs beside each other, and two groups of eight across; all send around a ring.
+MadeUpJob job_of_pairs() {
+  MadeUpJob job(16);
+  job.groups.clear();
+  for (int32_t pair = 0; pair < 8; ++pair)
+    job.groups.push_back(
+        {.comm_id = CommId{static_cast<uint64_t>(100 + pair)}, .ranks = {Rank{2 * pair}, Rank{2 * pair + 1}}});
+  for (int32_t across = 0; across < 2; ++across) {
+    PlannedGroup group{.comm_id = CommId{static_cast<uint64_t>(200 + across)}};
+    for (int32_t pair = 0; pair < 8; ++pair) group.ranks.push_back(Rank{2 * pair + across});
+    job.groups.push_back(group);
+  }
+  job.ring_flows = true;
+  return job;
+}
+
+constexpr size_t kSilent = 12;
+
+void silent_and_slow_from(StepNumber step, StepNumber number, std::vector<RankPlan>& plans) {
+  plans[kSilent].silent = true;
+  if (number >= step) plans[kSilent].own_ms *= 1.6;
+}
+
+TEST(Elimination, NamesTheSilentRankWhenNobodyElseCanBeLate) {
+  MadeUpJob job = job_of_pairs();
+  JobWindow window;
+  job.play(window, 0_step, 40_step,
+           [](StepNumber number, std::vector<RankPlan>& plans) { silent_and_slow_from(30_step, number, plans); });
+  const std::vector<Finding> found = find_by_elimination(window, {});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].ranks, (std::vector<Rank>{12_rank}));
+  EXPECT_EQ(found[0].layer, Layer::kUnknown);
+  EXPECT_EQ(found[0].since_step, 30_step);
+  EXPECT_TRUE(found[0].sure);
+  EXPECT_TRUE(found[0].sentence.starts_with("Only rank 12 can be late: nothing is heard of it, and all others wait "))
+      << found[0].sentence;
+}
+
+TEST(Elimination, SaysSinceWhenNothingIsHeard) {
+  MadeUpJob job = job_of_pairs();
+  JobWindow window;
+  job.play(window, 0_step, 40_step, [](StepNumber number, std::vector<RankPlan>& plans) {
+    silent_and_slow_from(30_step, number, plans);
+    plans[kSilent].silent = number > 20_step;
+  });
+  const std::vector<Finding> found = find_by_elimination(window, {});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_NE(found[0].sentence.find("nothing has been heard of it since step 20, nor of node-1"), std::string::npos)
+      << found[0].sentence;
+}
+
+TEST(Elimination, ASilentRankOfAHealthyJobIsNotAccused) {
+  MadeUpJob job = job_of_pairs();
+  JobWindow window;
+  job.play(window, 0_step, 40_step, [](StepNumber, std::vector<RankPlan>& plans) { plans[kSilent].silent = true; });
+  EXPECT_TRUE(find_by_elimination(window, {}).empty());
+}
+
+TEST(Elimination, WhoIsHeardOfAndLateIsNotExcused) {
+  MadeUpJob job = job_of_pairs();
+  JobWindow window;
+  job.play(window, 0_step, 40_step, [](StepNumber number, std::vector<RankPlan>& plans) {
+    plans[kSilent].silent = true;
+    if (number >= 30_step) plans[3].own_ms *= 1.6;
+  });
+  EXPECT_TRUE(find_by_elimination(window, {}).empty());
+}
+
+TEST(Elimination, ASlowNetworkIsNotBlamedOnWhoIsSilent) {
+  MadeUpJob job = job_of_pairs();
+  JobWindow window;
+  job.play(window, 0_step, 40_step, [](StepNumber number, std::vector<RankPlan>& plans) {
+    plans[kSilent].silent = true;
+    if (number >= 30_step)
+      for (RankPlan& plan : plans) plan.wire_ms = 80;
+  });
+  EXPECT_TRUE(find_by_elimination(window, {}).empty());
+}
+
+TEST(Elimination, WithoutTransfersItIsSuspectedOnly) {
+  MadeUpJob job = job_of_pairs();
+  job.ring_flows = false;
+  JobWindow window;
+  job.play(window, 0_step, 40_step,
+           [](StepNumber number, std::vector<RankPlan>& plans) { silent_and_slow_from(30_step, number, plans); });
+  const std::vector<Finding> found = find_by_elimination(window, {});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_FALSE(found[0].sure);
+}
+
+TEST(Elimination, AJobThatAllAreHeardOfHasNobodyToNameThisWay) {
+  MadeUpJob job = job_of_pairs();
+  JobWindow window;
+  job.play(window, 0_step, 40_step, [](StepNumber number, std::vector<RankPlan>& plans) {
+    if (number >= 30_step) plans[kSilent].own_ms *= 1.6;
+  });
+  EXPECT_TRUE(find_by_elimination(window, {}).empty());
+}
+
+}  // namespace
+}  // namespace lockstep
