@@ -78,6 +78,18 @@ TEST(Scenario, EveryFieldIsRead) {
   EXPECT_TRUE(scenario->telemetry.guilty_agent_lost);
 }
 
+TEST(Scenario, TakesAsManyJobsAsAServerHas) {
+  auto jobs = [](size_t count) {
+    std::string yaml = "jobs:\n";
+    for (size_t i = 0; i < count; ++i) yaml += "  - {job: j" + std::to_string(i) + ", dp: 16}\n";
+    return yaml;
+  };
+  const Result<Scenario> scenario = parse_scenario(jobs(1'000), "many.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.error();
+  EXPECT_EQ(scenario->jobs.size(), 1'000u);
+  EXPECT_NE(error_of(jobs(kScenarioJobsMax + 1)).find("more than 4096 jobs"), std::string::npos);
+}
+
 TEST(Scenario, ANameIsTakenFromTheFileWhereNoneIsGiven) {
   Result<Scenario> scenario = parse_scenario("jobs: [{dp: 8}]", "tests/scenarios/slow_nic.yaml");
   ASSERT_TRUE(scenario.ok()) << scenario.error();
