@@ -99,6 +99,7 @@ class ColumnarStepStore final : public StepStore {
   void append_log(std::shared_ptr<const Attributes> resource, LogRecord record) override {
     memory_.append_log(std::move(resource), std::move(record));
   }
+  void append_step_log(StepReport report) override { memory_.append_step_log(std::move(report)); }
 
   std::vector<JobInfo> jobs() const override { return memory_.jobs(); }
   std::optional<JobInfo> job(std::string_view job_id) const override { return memory_.job(job_id); }
