@@ -196,6 +196,8 @@ void JobWindow::add_step(const Identity& identity, StepSummary summary) {
   }
   if (uint8_t before = frame.state[slot]; before != 0) --(before == 1 ? frame.known : frame.unknown).count_;
   const bool known = summary.gpu_time_known();
+  if (!frame.rows[slot].summary.flows.empty()) --frame.rows_with_flows;
+  if (!summary.flows.empty()) ++frame.rows_with_flows;
   frame.rows[slot].summary = std::move(summary);
   frame.state[slot] = known ? 1 : 2;
   ++(known ? frame.known : frame.unknown).count_;

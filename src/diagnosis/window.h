@@ -114,6 +114,7 @@ struct StepFrame {
   const StepNumber number;
   std::vector<RankStep> rows;  // by slot
   std::vector<uint8_t> state;  // by slot: 0 nothing, 1 known, 2 unknown
+  size_t rows_with_flows = 0;
   RankRows known, unknown;
   mutable std::unique_ptr<StepLateness> lateness;  // once asked for; void when a row is added
 

@@ -34,21 +34,38 @@ std::string as_bytes(const StepSummary& step) {
   return otlp::encode({.signal = Signal::kLogs, .groups = {{.logs = {to_record(step)}}}});
 }
 
+// A request of steps as agents write it, with every field that a step can have.
+std::string steps_request() {
+  StepSummary step;
+  step.step = 7_step;
+  step.start_unix_ns = 1'700'000'000'000'000'000;
+  step.duration_ns = 540'000'000;
+  step.unseen = 3;
+  step.split_known = true;
+  step.scalars = {{"loss", 2.5}, {"tokens", 8192}};
+  step.comms = {{.comm_id = CommId{9}, .size = 8, .rank_in_comm = 3, .count = 2, .unseen = 1}, {.size = 2}};
+  step.flows = {{.comm_id = CommId{9}, .peer = 4, .transfers = 8, .bytes = 4096}};
+  Batch batch{.signal = Signal::kLogs, .groups = {}};
+  for (const int rank : {3, 4}) {
+    const Identity who{"job", 1, Rank{rank}, 8, rank, "node-0", "GPU-3"};
+    batch.groups.push_back(
+        {.resource = to_resource(who), .scope_name = std::string(kAgentScopeName), .logs = {to_record(step)}});
+  }
+  return otlp::encode(batch);
+}
+
 [[noreturn]] void differ(const char* how) {
   std::fprintf(stderr, "%s\n", how);
   std::abort();
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+void compare(std::string_view bytes) {
   Result<Batch> plain = otlp::decode(Signal::kLogs, bytes);
   Result<LogsRequest> fast = otlp::decode_logs(bytes);
   if (plain.ok() != fast.ok()) differ("one takes it, the other does not");
   if (!plain.ok()) {
     if (plain.error() != fast.error()) differ("refused with another line");
-    return 0;
+    return;
   }
   for (const StepReport& report : fast->steps) {
     const Result<StepSummary> read = step_from_record(to_record(report));
@@ -58,5 +75,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (fast->record_count() != plain->record_count()) differ("another number of records");
   if (comparable(to_batch(std::move(*fast))) != comparable(*plain)) differ("read differently");
+}
+
+}  // namespace
+
+// The bytes as they are, and as changes to a request that is walked: where (two bytes), and to what.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  compare({reinterpret_cast<const char*>(data), size});
+  static const std::string kRequest = steps_request();
+  if (otlp::decode_logs(kRequest)->steps.size() != 2) differ("not walked");
+  std::string changed = kRequest;
+  for (size_t at = 0; at + 2 < size; at += 3)
+    changed[(data[at] * 256u + data[at + 1]) % changed.size()] = static_cast<char>(data[at + 2]);
+  compare(changed);
   return 0;
 }
