@@ -30,12 +30,11 @@ SETTLE_S = 1.5  # after the last request: diagnosis looks a few times a second
 
 # Of the functions on a stack, from the innermost on, the first that is in a row says the stage.
 STAGES = (
-    ("log", ("DurableLog", "durable_log", "LogImpl", "append_record")),
+    ("log", ("SegmentLog",)),
     ("store: metrics", ("MetricEngine", "metrics::", "MetricIntake", "MetricMapping", "AliasFeed")),
     ("store: steps", ("ColumnarStepStore", "MemoryStepStore", "StepWriter", "StepColumns", "steps::", "SealWorker", "int_codec")),
     ("diagnosis: signals", ("SignalStore", "EarlyWarnings", "heard_of")),
-    ("diagnosis: looks", ("DiagnosisEngine::tick", "DiagnosisEngine::evaluate")),
-    ("diagnosis: rows", ("DiagnosisEngine", "JobWindow")),
+    ("diagnosis: steps", ("DiagnosisEngine", "JobWindow")),
     ("rollups, tail sampling", ("JobRollups", "TailSampler", "StackRequester", "VerdictKeeper", "AgentCommands")),
     ("apply", ("Applier", "JobAttempts", "AgentRegistry", "DurableSink")),
     ("decode", ("otlp::", "decompress", "ZSTD", "admit", "identity_from_resource", "step_from_record", "status_from_record")),
@@ -67,7 +66,7 @@ telemetry: {{metrics_every_s: 60, all_series: false}}
 def stages_of(data, total_us):
     """Microseconds of each stage, by share of the samples."""
     script = subprocess.run(["perf", "script", "-i", data, "-F", "ip,sym"], capture_output=True, text=True, errors="replace")
-    counts, leaves = collections.Counter(), collections.Counter()
+    counts = collections.Counter()
     for stack in script.stdout.split("\n\n"):
         frames = [line.split(None, 1)[1] for line in stack.strip().splitlines() if len(line.split(None, 1)) == 2]
         if not frames:
