@@ -9,6 +9,7 @@
 #include "store/memory_step_store.h"
 #include "store/store_counters.h"
 #include "wire/otlp.h"
+#include "wire/step_walk.h"
 
 namespace lockstep::cli {
 namespace {
@@ -18,6 +19,11 @@ class Product final : public sim::Subject {
   Product() { applier_.subscribe(engine_); }
 
   void receive(Signal signal, std::string_view otlp, int64_t now_unix_ns) override {
+    if (signal == Signal::kLogs) {
+      Result<LogsRequest> request = otlp::decode_logs(otlp);
+      if (request.ok()) applier_.apply_logs(std::move(*request), now_unix_ns);
+      return;
+    }
     Result<Batch> batch = otlp::decode(signal, otlp);
     if (batch.ok()) applier_.apply(signal, std::move(*batch), now_unix_ns);
   }

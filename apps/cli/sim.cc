@@ -66,6 +66,21 @@ int print_totals(const sim::SendTotals& totals) {
 // Connections that a scenario is sent over; more than a server's threads help nobody.
 constexpr size_t kConnections = 4;
 
+// Each job by name; of many, how far the first and the last are.
+std::string describe_progress(const std::map<std::string, int64_t>& at_step) {
+  constexpr size_t kNamedMax = 8;
+  if (at_step.size() > kNamedMax) {
+    const auto [least, most] = std::minmax_element(at_step.begin(), at_step.end(),
+                                                   [](const auto& a, const auto& b) { return a.second < b.second; });
+    return format("%zu jobs at steps %lld to %lld", at_step.size(), static_cast<long long>(least->second),
+                  static_cast<long long>(most->second));
+  }
+  std::string text;
+  for (const auto& [job, step] : at_step)
+    text += format("%s%s at step %lld", text.empty() ? "" : ", ", job.c_str(), static_cast<long long>(step));
+  return text;
+}
+
 int play_scenario(const std::string& path, const std::string& server, double speed, int64_t steps) {
   Result<sim::Scenario> scenario = sim::read_scenario(path);
   if (!scenario.ok()) return usage_error(scenario.error());
@@ -118,9 +133,7 @@ int play_scenario(const std::string& path, const std::string& server, double spe
     pool.send(std::move(sent->batch), stop.get_token());
     if (seconds() < progress_at) continue;
     progress_at = seconds() + 5;
-    std::string where;
-    for (const auto& [job, step] : at_step)
-      where += format("%s%s at step %lld", where.empty() ? "" : ", ", job.c_str(), static_cast<long long>(step));
+    const std::string where = describe_progress(at_step);
     const sim::SendTotals totals = pool.totals();
     std::printf(
         "%7.1f s  %s; %lld requests sent%s%s\n", seconds(), where.c_str(), static_cast<long long>(totals.requests_sent),

@@ -7,11 +7,11 @@
 #include <set>
 
 #include "base/text.h"
+#include "model/events.h"
 
 namespace lockstep {
 namespace {
 
-constexpr const char* kAgentService = "lockstep-agent";
 constexpr const char* kRequestSpan = "llm_request";  // as vLLM names it
 constexpr size_t kSeriesMost = 10'000;
 
@@ -278,7 +278,7 @@ std::vector<std::string> services_of(const SpanStore& spans, const MetricReader&
       if (const std::string* service = service_of(series)) names.insert(*service);
     }
   }
-  names.erase(kAgentService);
+  names.erase(std::string(kAgentService));
   names.erase("");
   return {names.begin(), names.end()};
 }

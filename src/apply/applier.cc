@@ -61,7 +61,22 @@ bool Applier::apply(Signal signal, Batch batch, int64_t received_unix_ns, uint64
     const int64_t points = static_cast<int64_t>(batch.record_count());
     return apply_metrics(std::move(batch), points, received_unix_ns, log_sequence);
   }
-  return contain(signal, log_sequence, [&] { apply_batch(signal, std::move(batch), received_unix_ns, log_sequence); });
+  if (signal == Signal::kLogs) return apply_logs(to_logs_request(std::move(batch)), received_unix_ns, log_sequence);
+  return contain(signal, log_sequence, [&] {
+    MutexLock lock(mutex_);
+    int64_t received = 0;
+    for (ResourceGroup& group : batch.groups) {
+      spans_.append(group, received_unix_ns);
+      received += static_cast<int64_t>(group.spans.size());
+      note_agent(group.resource, received_unix_ns, 0);
+    }
+    counters_.add("lockstep_apply_records_received_total", "signal=\"spans\"", received);
+    counters_.add("lockstep_apply_records_passed_total", "signal=\"spans\"", received);
+  });
+}
+
+bool Applier::apply_logs(LogsRequest request, int64_t received_unix_ns, uint64_t log_sequence) {
+  return contain(Signal::kLogs, log_sequence, [&] { apply_records(request, received_unix_ns, log_sequence); });
 }
 
 bool Applier::hears_metric(std::string_view name) const {
@@ -109,56 +124,92 @@ bool Applier::contain(Signal signal, uint64_t log_sequence, const std::function<
   return applied;
 }
 
-void Applier::apply_batch(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence) {
+void Applier::apply_records(LogsRequest& request, int64_t received_unix_ns, uint64_t log_sequence) {
   MutexLock lock(mutex_);
-  const OneRecord record_at_hand(steps_, signal == Signal::kLogs ? log_sequence : 0, received_unix_ns);
-  int64_t received = 0;
-  for (ResourceGroup& group : batch.groups) {
-    int64_t records_lost = 0;
-    if (signal == Signal::kSpans) {
-      spans_.append(group, received_unix_ns);
-      received += static_cast<int64_t>(group.spans.size());
-    } else {
-      auto resource = std::make_shared<const Attributes>(std::move(group.resource));
-      int64_t passed = 0;
-      for (LogRecord& record : group.logs) {
-        Applied applied;
-        try {
-          applied = apply_event(record, resource, received_unix_ns);
-        } catch (const std::exception& failure) {  // the batch is of others as well
-          applied.refused = "failed";
-          if (failures_reported_++ < kFailuresReportedMax)
-            LOCKSTEP_LOG_ERROR("apply", "record %llu of the log: its %.40s failed: %s; the rest of it is applied",
-                               static_cast<unsigned long long>(log_sequence), record.event_name.c_str(),
-                               failure.what());
-        }
-        records_lost += applied.records_lost;
-        if (!applied.is_held && applied.refused == nullptr) ++passed;
-        if (applied.refused != nullptr) count_log(applied.refused);
-        if (record.time_unix_ns == 0 && record.observed_unix_ns == 0) record.observed_unix_ns = received_unix_ns;
-        steps_.append_log(resource, std::move(record));
-      }
-      counters_.add("lockstep_apply_records_received_total", "signal=\"logs\"",
-                    static_cast<int64_t>(group.logs.size()));
-      counters_.add("lockstep_apply_records_passed_total", "signal=\"logs\"", passed);
-      note_agent(*resource, received_unix_ns, records_lost);
-      continue;
+  const OneRecord record_at_hand(steps_, log_sequence, received_unix_ns);
+  LogProgress progress{.received_unix_ns = received_unix_ns, .log_sequence = log_sequence, .agent_host = {}};
+  request.visit(
+      [&](StepReport& report) {
+        mutex_.assert_held();
+        apply_report(report, progress);
+      },
+      [&](ResourceGroup& group) {
+        mutex_.assert_held();
+        note_steps_agent(progress);
+        apply_group(group, progress);
+      });
+  note_steps_agent(progress);
+  counters_.add("lockstep_apply_records_received_total", "signal=\"logs\"", progress.received);
+  counters_.add("lockstep_apply_records_passed_total", "signal=\"logs\"", progress.passed);
+  counters_.set("lockstep_apply_records_held", "", static_cast<int64_t>(attempts_.held()));
+  for (size_t let_go = attempts_.take_let_go(); let_go > 0; --let_go) count_log("attempt_not_confirmed");
+}
+
+template <typename Apply>
+Applier::Applied Applier::contain_record(std::string_view event, const LogProgress& progress, const Apply& apply) {
+  try {
+    return apply();
+  } catch (const std::exception& failure) {  // the batch is of others as well
+    if (failures_reported_++ < kFailuresReportedMax)
+      LOCKSTEP_LOG_ERROR("apply", "record %llu of the log: its %.*s failed: %s; the rest of it is applied",
+                         static_cast<unsigned long long>(progress.log_sequence),
+                         static_cast<int>(std::min<size_t>(event.size(), 40)), event.data(), failure.what());
+    return {.refused = "failed"};
+  }
+}
+
+void Applier::apply_report(StepReport& report, LogProgress& progress) {
+  const Identity& identity = report.identity;
+  const int64_t received_unix_ns = progress.received_unix_ns;
+  const Applied applied = contain_record(kEventTrainStep, progress, [&] {
+    mutex_.assert_held();
+    std::optional<Applied> not_now = decide(identity, report.time_unix_ns(), received_unix_ns, false, [&] {
+      mutex_.assert_held();
+      attempts_.hold(identity, resource_of(report), to_record(report), received_unix_ns);
+    });
+    return not_now ? *not_now : apply_step(identity, report.summary, received_unix_ns);
+  });
+  ++progress.received;
+  if (!applied.is_held && applied.refused == nullptr) ++progress.passed;
+  if (applied.refused != nullptr) count_log(applied.refused);
+  const bool is_agents = report.resource == nullptr || find_string(*report.resource, "service.name") == kAgentService;
+  if (is_agents) {
+    if (progress.agent_host != identity.host) {
+      note_steps_agent(progress);
+      progress.agent_host = identity.host;
     }
-    note_agent(group.resource, received_unix_ns, records_lost);
+    progress.agent_lost += applied.records_lost;
   }
-  if (signal == Signal::kLogs) {
-    counters_.set("lockstep_apply_records_held", "", static_cast<int64_t>(attempts_.held()));
-    for (size_t let_go = attempts_.take_let_go(); let_go > 0; --let_go) count_log("attempt_not_confirmed");
-    return;
+  steps_.append_step_log(std::move(report));
+}
+
+void Applier::note_steps_agent(LogProgress& progress) {
+  if (!progress.agent_host.empty()) agents_.seen(progress.agent_host, progress.received_unix_ns, progress.agent_lost);
+  progress.agent_host.clear();
+  progress.agent_lost = 0;
+}
+
+void Applier::apply_group(ResourceGroup& group, LogProgress& progress) {
+  int64_t records_lost = 0;
+  auto resource = std::make_shared<const Attributes>(std::move(group.resource));
+  for (LogRecord& record : group.logs) {
+    const Applied applied = contain_record(record.event_name, progress, [&] {
+      mutex_.assert_held();
+      return apply_event(record, resource, progress.received_unix_ns);
+    });
+    records_lost += applied.records_lost;
+    ++progress.received;
+    if (!applied.is_held && applied.refused == nullptr) ++progress.passed;
+    if (applied.refused != nullptr) count_log(applied.refused);
+    if (record.time_unix_ns == 0 && record.observed_unix_ns == 0) record.observed_unix_ns = progress.received_unix_ns;
+    steps_.append_log(resource, std::move(record));
   }
-  std::string label = format("signal=\"%s\"", to_text(signal));
-  counters_.add("lockstep_apply_records_received_total", label, received);
-  counters_.add("lockstep_apply_records_passed_total", label, received);
+  note_agent(*resource, progress.received_unix_ns, records_lost);
 }
 
 void Applier::note_agent(const Attributes& resource, int64_t received_unix_ns, int64_t records_lost) {
   std::string_view host = find_string(resource, "host.name");
-  if (!host.empty() && host.size() <= kIdentityTextMax && find_string(resource, "service.name") == "lockstep-agent")
+  if (!host.empty() && host.size() <= kIdentityTextMax && find_string(resource, "service.name") == kAgentService)
     agents_.seen(host, received_unix_ns, records_lost);
 }
 
@@ -182,7 +233,7 @@ Applier::Applied Applier::apply_event(const LogRecord& record, const std::shared
     Result<NodeEvent> reported = node_event_from_record(record);
     if (!reported.ok()) {
       // Other programs may use such names too: theirs are no business of ours.
-      return {.refused = find_string(*resource, "service.name") == "lockstep-agent" ? "malformed" : nullptr};
+      return {.refused = find_string(*resource, "service.name") == kAgentService ? "malformed" : nullptr};
     }
     tell([&](StoreSubscriber& subscriber) { subscriber.on_node_event(host, *reported, received_unix_ns); });
     return {};
@@ -192,19 +243,35 @@ Applier::Applied Applier::apply_event(const LogRecord& record, const std::shared
     if (event == kEventGap) return {.records_lost = lost_of(record)};  // a gap without a rank is the agent's own
     return {.refused = "no_identity"};
   }
-  switch (attempts_.decide(*identity, record.time_unix_ns, received_unix_ns, event == kEventJobEnd)) {
+  std::optional<Applied> not_now = decide(*identity, record.time_unix_ns, received_unix_ns, event == kEventJobEnd, [&] {
+    mutex_.assert_held();
+    attempts_.hold(*identity, resource, record, received_unix_ns);
+  });
+  return not_now ? *not_now : apply_job_event(record, *identity, received_unix_ns);
+}
+
+template <typename Hold>
+std::optional<Applier::Applied> Applier::decide(const Identity& identity, int64_t time_unix_ns,
+                                                int64_t received_unix_ns, bool is_end, const Hold& hold) {
+  switch (attempts_.decide(identity, time_unix_ns, received_unix_ns, is_end)) {
     case JobAttempts::Decision::kOld:
-      return {.refused = "old_attempt"};
+      return Applied{.refused = "old_attempt"};
     case JobAttempts::Decision::kHold:
-      attempts_.hold(*identity, resource, record, received_unix_ns);
-      return {.is_held = true};
+      hold();
+      return Applied{.is_held = true};
     case JobAttempts::Decision::kSwitch:
-      begin_attempt(*identity);
+      begin_attempt(identity);
       break;
     case JobAttempts::Decision::kApply:
       break;
   }
-  return apply_job_event(record, *identity, received_unix_ns);
+  return std::nullopt;
+}
+
+Applier::Applied Applier::apply_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
+  steps_.append_step(identity, summary, received_unix_ns);
+  tell([&](StoreSubscriber& subscriber) { subscriber.on_step(identity, summary, received_unix_ns); });
+  return {.records_lost = std::max<int64_t>(0, summary.records_lost)};
 }
 
 void Applier::begin_attempt(const Identity& first) {
@@ -234,9 +301,7 @@ Applier::Applied Applier::apply_job_event(const LogRecord& record, const Identit
   if (event == kEventTrainStep) {
     Result<StepSummary> summary = step_from_record(record);
     if (!summary.ok()) return {.refused = "malformed"};
-    steps_.append_step(identity, *summary, received_unix_ns);
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_step(identity, *summary, received_unix_ns); });
-    return {.records_lost = std::max<int64_t>(0, summary->records_lost)};
+    return apply_step(identity, *summary, received_unix_ns);
   }
   if (event == kEventRankStatus) {
     Result<RankStatus> status = status_from_record(record);

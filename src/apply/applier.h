@@ -16,7 +16,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apply/agent_registry.h"
@@ -24,6 +26,7 @@
 #include "apply/subscriber.h"
 #include "base/counters.h"
 #include "base/mutex.h"
+#include "model/step_report.h"
 #include "model/telemetry.h"
 #include "store/span_store.h"
 #include "store/step_store.h"
@@ -47,6 +50,8 @@ class Applier {
   // False: it failed (out of memory, a fault of ours). It is counted and told in one line with its sequence; what of it
   // was applied stays, the log has all of it, and what comes next is applied.
   bool apply(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence = 0);
+  // Logs with their steps taken out: the same as the batch they are (model/step_report.h).
+  bool apply_logs(LogsRequest request, int64_t received_unix_ns, uint64_t log_sequence = 0);
   // Metrics of which only points that somebody hears were made: `points` is how many there were. Subscribers hear no
   // less of them than of the whole batch.
   bool apply_metrics(Batch heard, int64_t points, int64_t received_unix_ns, uint64_t log_sequence);
@@ -67,6 +72,27 @@ class Applier {
     const char* refused = nullptr;
     bool is_held = false;
   };
+  // How far a request of logs is. Ranks of one host stand together: its agent is noted once for all of them.
+  struct LogProgress {
+    int64_t received_unix_ns = 0;
+    uint64_t log_sequence = 0;
+    int64_t received = 0, passed = 0;  // records
+    std::string agent_host;            // whose steps are not noted yet; empty: nobody's
+    int64_t agent_lost = 0;
+  };
+  void apply_report(StepReport& report, LogProgress& progress) LOCKSTEP_REQUIRES(mutex_);
+  void apply_group(ResourceGroup& group, LogProgress& progress) LOCKSTEP_REQUIRES(mutex_);
+  void note_steps_agent(LogProgress& progress);
+  // What `apply` says; that it failed, where it throws. One record's failure is not the batch's.
+  template <typename Apply>
+  Applied contain_record(std::string_view event, const LogProgress& progress, const Apply& apply)
+      LOCKSTEP_REQUIRES(mutex_);
+  Applied apply_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns)
+      LOCKSTEP_REQUIRES(mutex_);
+  // Whether a record of this identity counts now; nullopt: it does.
+  template <typename Hold>
+  std::optional<Applied> decide(const Identity& identity, int64_t time_unix_ns, int64_t received_unix_ns, bool is_end,
+                                const Hold& hold) LOCKSTEP_REQUIRES(mutex_);
   Applied apply_event(const LogRecord& record, const std::shared_ptr<const Attributes>& resource,
                       int64_t received_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   // Of the attempt that counts.
@@ -74,7 +100,7 @@ class Applier {
       LOCKSTEP_REQUIRES(mutex_);
   void begin_attempt(const Identity& first) LOCKSTEP_REQUIRES(mutex_);
   void count_log(const char* refused);  // nullptr: passed
-  void apply_batch(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence);
+  void apply_records(LogsRequest& request, int64_t received_unix_ns, uint64_t log_sequence);
   void apply_points(const Batch& heard, int64_t points, int64_t received_unix_ns);
   bool contain(Signal signal, uint64_t log_sequence, const std::function<void()>& apply);
   // One that throws misses that record; the others hear of it all the same.

@@ -102,6 +102,44 @@ TEST_F(ApplierTest, EventsBecomeRowsAndSubscribersHearOfThemInOrder) {
   EXPECT_EQ(agents_.agents()[0].last_seen_unix_ns, 1000);
 }
 
+TEST_F(ApplierTest, AStepWithoutItsRecordIsAppliedAsTheRecordWouldBe) {
+  StepReport report{.identity = identity(), .summary = {}, .observed_unix_ns = 77, .resource = nullptr};
+  report.summary.step = 7_step;
+  report.summary.start_unix_ns = 50;
+  report.summary.duration_ns = 5;
+  report.summary.records_lost = 2;
+  StepReport other = report;
+  other.identity.rank = 4_rank;
+  LogsRequest request;
+  request.groups.push_back({.resource = to_resource(identity()), .logs = {job_start_record(1)}});
+  report.before_group = other.before_group = 1;
+  request.steps = {report, other};
+  const Batch batch = to_batch(request);
+  applier_.apply_logs(request, 1000);
+
+  MemoryStepStore steps{{}, counters_};
+  AgentRegistry agents;
+  Heard heard;
+  Applier applier{steps, spans_, agents, counters_};
+  applier.subscribe(heard);
+  applier.apply(Signal::kLogs, batch, 1000);
+  EXPECT_EQ(heard_.calls, (std::vector<std::string>{"started 3", "step 3.7@1000", "step 4.7@1000"}));
+  EXPECT_EQ(heard_.calls, heard.calls);
+  EXPECT_EQ(steps_.steps("job", 7_step, 7_step).size(), 2u);
+  for (const char* service : {"", "lockstep-agent", "another"}) {
+    for (const char* event : {"", "train.step", "job.start"}) {
+      const Page<StoredLog> without = steps_.logs(service, event, 100), with = steps.logs(service, event, 100);
+      ASSERT_EQ(without.total, with.total);
+      for (size_t i = 0; i < with.items.size(); ++i) {
+        EXPECT_EQ(without.items[i].record, with.items[i].record);
+        EXPECT_EQ(*without.items[i].resource, *with.items[i].resource);
+      }
+    }
+  }
+  EXPECT_EQ(agents_.agents().at(0).records_lost, 4);
+  EXPECT_EQ(agents.agents().at(0).records_lost, 4);
+}
+
 TEST_F(ApplierTest, AnEventThatCannotBeReadIsCountedAndKeptAsALogRecordOnly) {
   LogRecord no_step;
   no_step.event_name = "train.step";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "base/contained.h"
 #include "base/median.h"
@@ -81,97 +82,122 @@ std::string compared_with(const JobWindow& window, const std::vector<StepNumber>
 
 }  // namespace
 
-DiagnosisEngine::Job& DiagnosisEngine::job_of(const Identity& identity) {
-  if (jobs_.size() >= kJobsMax && !jobs_.contains(identity.job_id)) {
-    auto oldest = std::min_element(jobs_.begin(), jobs_.end(),
-                                   [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; });
-    tracker_.forget(oldest->first);
-    jobs_.erase(oldest);
+void DiagnosisEngine::put_down(Record record) {
+  MutexLock lock(mutex_);
+  const std::string& job_id = record.identity.job_id;
+  auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) {
+    if (std::holds_alternative<AttemptBack>(record.what)) return;
+    if (jobs_.size() >= kJobsMax) {
+      auto oldest = std::min_element(jobs_.begin(), jobs_.end(),
+                                     [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; });
+      MutexLock tracker_lock(tracker_mutex_);
+      tracker_.forget(oldest->first);
+      jobs_.erase(oldest);
+    }
+    found = jobs_.try_emplace(job_id).first;
   }
-  Job& job = jobs_[identity.job_id];
-  if (identity.attempt < job.attempt) return job;  // a late word of an attempt that is over changes nothing
-  if (identity.attempt > job.attempt)
-    return heard(begin_attempt(identity.job_id, identity.attempt, job.window.world_size() == identity.world_size));
-  return heard(job);
+  KnownJob& known = found->second;
+  known.heard = ++records_;
+  known.dirty = true;
+  known.inbox.push_back(std::move(record));
+}
+
+void DiagnosisEngine::take_records(const std::string& job_id, Slot& slot) const {
+  std::vector<Record> records;
+  {
+    MutexLock lock(mutex_);
+    auto found = jobs_.find(job_id);
+    if (found == jobs_.end() || found->second.slot.get() != &slot) return;  // forgotten meanwhile
+    records.swap(found->second.inbox);
+  }
+  for (Record& record : records) {
+    contained("diagnosis", job_id.c_str(), [&] {
+      slot.mutex.assert_held();
+      take(job_id, slot, record);
+    });
+  }
+}
+
+void DiagnosisEngine::take(const std::string& job_id, Slot& slot, Record& record) const {
+  const Identity& identity = record.identity;
+  if (std::holds_alternative<AttemptBack>(record.what)) {
+    if (slot.job->attempt > identity.attempt) begin_attempt(job_id, slot, identity.attempt, true);
+    return;
+  }
+  if (identity.attempt < slot.job->attempt) return;  // a late word of an attempt that is over changes nothing
+  if (identity.attempt > slot.job->attempt)
+    begin_attempt(job_id, slot, identity.attempt, slot.job->window.world_size() == identity.world_size);
+  Job& job = *slot.job;
+  if (StepSummary* summary = std::get_if<StepSummary>(&record.what)) {
+    job.reported_unix_ns = record.received_unix_ns;
+    job.window.add_step(identity, std::move(*summary));
+  } else if (RankStatus* status = std::get_if<RankStatus>(&record.what)) {
+    job.window.add_rank(identity);
+    job.status[identity.rank] = std::move(*status);
+  } else if (const CommInit* comm = std::get_if<CommInit>(&record.what)) {
+    job.window.add_comm(identity, *comm);
+  } else if (std::holds_alternative<RankStarted>(record.what)) {
+    job.window.add_rank(identity);
+    job.ended.erase(identity.rank);
+  } else if (RankEnd* end = std::get_if<RankEnd>(&record.what)) {
+    job.window.add_rank(identity);
+    if (end->clean) job.status.erase(identity.rank);
+    job.ended[identity.rank] = std::move(*end);
+  } else if (RankStack* stack = std::get_if<RankStack>(&record.what)) {
+    if (job.stacks.size() >= kEvidenceMax && !job.stacks.contains(identity.rank)) job.stacks.erase(job.stacks.begin());
+    job.stacks[identity.rank] = std::move(*stack);
+  } else if (FlightDump* dump = std::get_if<FlightDump>(&record.what)) {
+    if (job.dumps.size() >= kEvidenceMax && !job.dumps.contains(identity.rank)) job.dumps.erase(job.dumps.begin());
+    job.dumps[identity.rank] = std::move(*dump);
+  }
 }
 
 // A restart begins anew; what was confirmed before is kept as cleared.
-DiagnosisEngine::Job& DiagnosisEngine::begin_attempt(const std::string& job_id, int64_t attempt, bool same_size) {
-  Job& job = jobs_[job_id];
-  tracker_.begin_attempt(job_id);
-  std::deque<StepFacts> facts = job.window.facts();
-  jobs_.erase(job_id);
-  Job& fresh = jobs_[job_id];
-  if (same_size) fresh.window.set_facts(std::move(facts));  // what it did before is what it is compared with
-  fresh.attempt = attempt;
-  return fresh;
+void DiagnosisEngine::begin_attempt(const std::string& job_id, Slot& slot, int64_t attempt, bool same_size) const {
+  {
+    MutexLock lock(tracker_mutex_);
+    tracker_.begin_attempt(job_id);
+  }
+  auto fresh = std::make_unique<Job>();
+  if (same_size) fresh->window.set_facts(slot.job->window.facts());  // what it did before is what it is compared with
+  fresh->attempt = attempt;
+  slot.job = std::move(fresh);
 }
 
 void DiagnosisEngine::on_attempt_back(const std::string& job_id, int64_t attempt) {
-  MutexLock lock(mutex_);
-  auto found = jobs_.find(job_id);
-  if (found != jobs_.end() && found->second.attempt > attempt) begin_attempt(job_id, attempt, true);
-}
-
-DiagnosisEngine::Job& DiagnosisEngine::heard(Job& job) {
-  job.dirty = true;
-  job.heard = ++records_;
-  return job;
+  Identity identity;
+  identity.job_id = job_id;
+  identity.attempt = attempt;
+  put_down({std::move(identity), AttemptBack{}});
 }
 
 void DiagnosisEngine::on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
-  MutexLock lock(mutex_);
-  Job& job = job_of(identity);
-  if (identity.attempt < job.attempt) return;
-  job.reported_unix_ns = received_unix_ns;
-  job.window.add_step(identity, summary);
+  put_down({identity, summary, received_unix_ns});
 }
 
-void DiagnosisEngine::on_status(const Identity& identity, const RankStatus& status, int64_t) {
-  MutexLock lock(mutex_);
-  Job& job = job_of(identity);
-  if (identity.attempt < job.attempt) return;
-  job.window.add_rank(identity);
-  job.status[identity.rank] = status;
+void DiagnosisEngine::on_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) {
+  put_down({identity, status, received_unix_ns});
 }
 
-void DiagnosisEngine::on_comm(const Identity& identity, const CommInit& comm, int64_t) {
-  MutexLock lock(mutex_);
-  Job& job = job_of(identity);
-  if (identity.attempt >= job.attempt) job.window.add_comm(identity, comm);
+void DiagnosisEngine::on_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) {
+  put_down({identity, comm, received_unix_ns});
 }
 
-void DiagnosisEngine::on_rank_started(const Identity& identity, int64_t) {
-  MutexLock lock(mutex_);
-  Job& job = job_of(identity);
-  if (identity.attempt < job.attempt) return;
-  job.window.add_rank(identity);
-  job.ended.erase(identity.rank);
+void DiagnosisEngine::on_rank_started(const Identity& identity, int64_t received_unix_ns) {
+  put_down({identity, RankStarted{}, received_unix_ns});
 }
 
-void DiagnosisEngine::on_rank_ended(const Identity& identity, const RankEnd& end, int64_t) {
-  MutexLock lock(mutex_);
-  Job& job = job_of(identity);
-  if (identity.attempt < job.attempt) return;
-  job.window.add_rank(identity);
-  job.ended[identity.rank] = end;
-  if (end.clean) job.status.erase(identity.rank);
+void DiagnosisEngine::on_rank_ended(const Identity& identity, const RankEnd& end, int64_t received_unix_ns) {
+  put_down({identity, end, received_unix_ns});
 }
 
-void DiagnosisEngine::on_stack(const Identity& identity, const RankStack& stack, int64_t) {
-  MutexLock lock(mutex_);
-  Job& job = job_of(identity);
-  if (identity.attempt < job.attempt) return;
-  if (job.stacks.size() >= kEvidenceMax && !job.stacks.contains(identity.rank)) job.stacks.erase(job.stacks.begin());
-  job.stacks[identity.rank] = stack;
+void DiagnosisEngine::on_stack(const Identity& identity, const RankStack& stack, int64_t received_unix_ns) {
+  put_down({identity, stack, received_unix_ns});
 }
 
-void DiagnosisEngine::on_dump(const Identity& identity, const FlightDump& dump, int64_t) {
-  MutexLock lock(mutex_);
-  Job& job = job_of(identity);
-  if (identity.attempt < job.attempt) return;
-  if (job.dumps.size() >= kEvidenceMax && !job.dumps.contains(identity.rank)) job.dumps.erase(job.dumps.begin());
-  job.dumps[identity.rank] = dump;
+void DiagnosisEngine::on_dump(const Identity& identity, const FlightDump& dump, int64_t received_unix_ns) {
+  put_down({identity, dump, received_unix_ns});
 }
 
 void DiagnosisEngine::on_metrics(const Attributes& resource, std::span<const MetricPoint> points,
@@ -208,8 +234,10 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
   };
   context.since_unix_ns =
       is_standstill(finding.kind) ? now_unix_ns - finding.lost_ns_per_step : start_of(finding.since_step);
-  if (context.since_unix_ns == 0)  // the window no longer remembers
+  if (context.since_unix_ns == 0) {  // the window no longer remembers
+    MutexLock lock(tracker_mutex_);
     context.since_unix_ns = tracker_.open_since_unix_ns(job_id, finding);
+  }
   if (context.since_unix_ns == 0) context.since_unix_ns = now_unix_ns - kSignalsTimeNs;
   const bool whole_job = finding.ranks.empty();
   std::vector<Rank> ranks = finding.ranks;
@@ -255,6 +283,7 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
 // A few hosts at a time, so that a look stays short: a small fleet is seen every kAheadRoundS, one of 12,500 hosts in
 // seven minutes, which is soon enough for what takes an hour to show.
 void DiagnosisEngine::look_ahead(int64_t now_unix_ns) {
+  MutexLock lock(early_mutex_);
   if (now_unix_ns - looked_ahead_unix_ns_ < kAheadEveryNs) return;
   looked_ahead_unix_ns_ = now_unix_ns;
   const size_t in_a_round = (signals_.host_count() + kAheadRoundS - 1) / kAheadRoundS;
@@ -262,38 +291,55 @@ void DiagnosisEngine::look_ahead(int64_t now_unix_ns) {
 }
 
 std::vector<EarlyWarning> DiagnosisEngine::warnings() const {
-  MutexLock lock(mutex_);
+  MutexLock lock(early_mutex_);
   std::vector<EarlyWarning> all = early_.warnings();
   for (EarlyWarning& over : early_.gone()) all.push_back(std::move(over));
   return all;
 }
 
 int64_t DiagnosisEngine::warnings_raised() const {
-  MutexLock lock(mutex_);
+  MutexLock lock(early_mutex_);
   return early_.raised();
 }
 
 uint64_t DiagnosisEngine::warnings_left_out() const {
-  MutexLock lock(mutex_);
+  MutexLock lock(early_mutex_);
   return early_.left_out();
 }
 
 int64_t DiagnosisEngine::tick(int64_t now_unix_ns) {
-  MutexLock lock(mutex_);
   look_ahead(now_unix_ns);
+  std::vector<std::pair<std::string, std::shared_ptr<Slot>>> changed;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [job_id, known] : jobs_) {
+      if (std::exchange(known.dirty, false)) changed.emplace_back(job_id, known.slot);
+    }
+  }
   int64_t reported = 0;
-  for (auto& known : jobs_) {
-    const std::string& job_id = known.first;
-    Job& job = known.second;
-    if (!job.dirty) continue;
-    job.dirty = false;
+  for (const auto& one : changed) {
+    const std::string& job_id = one.first;
+    Slot& slot = *one.second;
+    MutexLock lock(slot.mutex);
+    take_records(job_id, slot);
+    Job& job = *slot.job;
     // One job's numbers must not keep diagnosis from the others.
     contained("diagnosis", job_id.c_str(), [&] {
-      mutex_.assert_held();
       if (evaluate(job_id, job, now_unix_ns)) reported = std::max(reported, job.reported_unix_ns);
     });
   }
   return reported;
+}
+
+void DiagnosisEngine::follow(const std::string& job_id, const Job& job, VerdictTracker::Findings sort,
+                             const std::vector<Finding>& findings, int64_t now_unix_ns) {
+  MutexLock lock(tracker_mutex_);
+  tracker_.follow(state_of(job_id, job), sort, findings, now_unix_ns);
+}
+
+std::vector<Finding> DiagnosisEngine::confirmed_hangs(const std::string& job_id) const {
+  MutexLock lock(tracker_mutex_);
+  return tracker_.confirmed_hangs(job_id);
 }
 
 VerdictTracker::JobState DiagnosisEngine::state_of(const std::string& job_id, const Job& job) {
@@ -312,7 +358,7 @@ void DiagnosisEngine::add_failure(const std::string& job_id, const Job& job, std
   const bool somebody_saw_how = std::any_of(job.ended.begin(), job.ended.end(), [](const auto& ended) {
     return ended.second.exit.has_value() || !ended.second.reason.empty();
   });
-  const std::vector<Finding> before = tracker_.confirmed_hangs(job_id);
+  const std::vector<Finding> before = confirmed_hangs(job_id);
   const bool hung = std::any_of(before.begin(), before.end(), [&](const Finding& hang) {
     return hang.cause != Cause::kRankDead || !somebody_saw_how;
   });
@@ -342,7 +388,7 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
       if (end.clean) input.left.insert(rank);
     std::optional<Finding> hang = find_hang(job.window, input);
     // A job that hangs is killed in the end: the deaths are no second trouble.
-    std::vector<Finding> before = tracker_.confirmed_hangs(job_id);
+    std::vector<Finding> before = confirmed_hangs(job_id);
     const bool killed =
         hang && hang->cause == Cause::kRankDead &&
         std::any_of(before.begin(), before.end(), [&](const Finding& finding) { return finding.ranks != hang->ranks; });
@@ -355,7 +401,7 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
     }
   }
   add_failure(job_id, job, hangs, now_unix_ns);
-  tracker_.follow(state_of(job_id, job), VerdictTracker::Findings::kHangs, hangs, now_unix_ns);
+  follow(job_id, job, VerdictTracker::Findings::kHangs, hangs, now_unix_ns);
   return looked;
 }
 
@@ -371,7 +417,11 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   job.window.remember(job.attempt);
   std::vector<Finding> findings;
   std::set<Rank> explained, surely_explained;  // who is sure is not kept back by a suspicion
-  const std::vector<AttributedRange> stretches = tracker_.attributed_ranges(job_id);
+  std::vector<AttributedRange> stretches;
+  {
+    MutexLock lock(tracker_mutex_);
+    stretches = tracker_.attributed_ranges(job_id);
+  }
   for (const StepDetector& detector : step_detectors()) {
     std::set<Rank> explained_here, surely_here;
     for (Finding& finding : detector.find(job.window, stretches)) {
@@ -416,29 +466,38 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   for (Finding& finding : findings) explain(job_id, job, finding, now_unix_ns);
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
   join_in_the_fabric(findings);
-  tracker_.follow(state_of(job_id, job), VerdictTracker::Findings::kSteps, findings, now_unix_ns);
+  follow(job_id, job, VerdictTracker::Findings::kSteps, findings, now_unix_ns);
   return steps_are_new;
 }
 
 void DiagnosisEngine::restore(std::vector<KnownVerdict> known) {
-  MutexLock lock(mutex_);
+  MutexLock lock(tracker_mutex_);
   tracker_.restore(std::move(known));
 }
 
 std::vector<Verdict> DiagnosisEngine::verdicts(std::string_view job_id) const {
-  MutexLock lock(mutex_);
+  MutexLock lock(tracker_mutex_);
   return tracker_.verdicts(job_id);
 }
 
 std::string DiagnosisEngine::summary(std::string_view job_id) const {
-  MutexLock lock(mutex_);
-  auto found = jobs_.find(job_id);
-  if (found == jobs_.end()) return "Cannot tell: nothing is known of this job.";
-  const Job& job = found->second;
-  const JobWindow& window = job.window;
-  for (const TrackedVerdict& tracked : tracker_.of(job_id)) {
-    if (tracked.open()) return tracked.verdict.sentence;
+  std::shared_ptr<Slot> held;
+  {
+    MutexLock lock(mutex_);
+    auto found = jobs_.find(job_id);
+    if (found == jobs_.end()) return "Cannot tell: nothing is known of this job.";
+    held = found->second.slot;
   }
+  {
+    MutexLock lock(tracker_mutex_);
+    for (const TrackedVerdict& tracked : tracker_.of(job_id)) {
+      if (tracked.open()) return tracked.verdict.sentence;
+    }
+  }
+  MutexLock lock(held->mutex);
+  take_records(std::string(job_id), *held);
+  const Job& job = *held->job;
+  const JobWindow& window = job.window;
   std::vector<StepNumber> steps = window.complete_steps();
   if (window.newest_step() < 0_step) {
     return format(
@@ -491,7 +550,7 @@ std::string DiagnosisEngine::summary(std::string_view job_id) const {
 }
 
 std::vector<Verdict> DiagnosisEngine::take_changed() {
-  MutexLock lock(mutex_);
+  MutexLock lock(tracker_mutex_);
   return tracker_.take_changed();
 }
 

@@ -2,13 +2,17 @@
 // they find by what nodes report, and has it followed over time (verdicts/verdict_tracker.h).
 //
 // Limits: kJobsMax jobs; beyond, the one that was heard of longest ago is forgotten (the stores keep what they keep).
-// Thread rule: Thread-safe (one lock; detectors run under it).
+// Thread rule: Thread-safe. Records are only put down where a look finds them, so that whoever stores them never waits
+//   for detectors. A look at a job takes that job's lock, and nobody else's: of other jobs, and of what was found
+//   before, the answers are there meanwhile.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "apply/subscriber.h"
@@ -48,7 +52,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   // one gets an id that none of these has.
   void restore(std::vector<KnownVerdict> known);
 
-  // Looks at every job that has changed. Called a few times a second. When the newest report came of those jobs that
+  // Looks at every job that has changed. Called a few times a second, by one thread. When the newest report came of those jobs that
   // had a new complete step; 0: none had.
   int64_t tick(int64_t now_unix_ns);
 
@@ -76,31 +80,55 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
     size_t ended_looked_at = 0;
     int64_t typical_step_ns = 0;  // of so many rows
     uint64_t typical_rows = 0;
-    bool dirty = false;
     int64_t reported_unix_ns = 0;  // its newest step summary came
-    uint64_t heard = 0;            // a count that grows with every record: who was heard of last
+  };
+  struct RankStarted {};
+  struct AttemptBack {};
+  // What came, until somebody looks.
+  struct Record {
+    Identity identity;  // of AttemptBack: job and attempt alone
+    std::variant<StepSummary, RankStatus, CommInit, RankStarted, RankEnd, RankStack, FlightDump, AttemptBack> what;
+    int64_t received_unix_ns = 0;
+  };
+  struct Slot {
+    Mutex mutex;  // taken before the engine's own
+    std::unique_ptr<Job> job LOCKSTEP_GUARDED_BY(mutex) = std::make_unique<Job>();
+  };
+  struct KnownJob {
+    std::shared_ptr<Slot> slot = std::make_shared<Slot>();
+    std::vector<Record> inbox;
+    bool dirty = false;  // something came since the last look
+    uint64_t heard = 0;  // a count that grows with every record: who was heard of last
   };
 
-  Job& job_of(const Identity& identity) LOCKSTEP_REQUIRES(mutex_);
-  Job& begin_attempt(const std::string& job_id, int64_t attempt, bool same_size) LOCKSTEP_REQUIRES(mutex_);
-  Job& heard(Job& job) LOCKSTEP_REQUIRES(mutex_);
-  void look_ahead(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
-  bool look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void put_down(Record record);
+  // Has the job of a slot take what was put down for it; whoever asks about it first does.
+  void take_records(const std::string& job_id, Slot& slot) const LOCKSTEP_REQUIRES(slot.mutex);
+  void take(const std::string& job_id, Slot& slot, Record& record) const LOCKSTEP_REQUIRES(slot.mutex);
+  void begin_attempt(const std::string& job_id, Slot& slot, int64_t attempt, bool same_size) const
+      LOCKSTEP_REQUIRES(slot.mutex);
+  void look_ahead(int64_t now_unix_ns);
+  // The job's lock is held, here and below.
+  bool look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);
   bool explain(const std::string& job_id, const Job& job, Finding& finding,
-               int64_t now_unix_ns) const LOCKSTEP_REQUIRES(mutex_);  // true: by signals
-  void add_failure(const std::string& job_id, const Job& job, std::vector<Finding>& hangs, int64_t now_unix_ns) const
-      LOCKSTEP_REQUIRES(mutex_);
-  bool evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+               int64_t now_unix_ns) const;  // true: by signals
+  void add_failure(const std::string& job_id, const Job& job, std::vector<Finding>& hangs, int64_t now_unix_ns) const;
+  bool evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
+  void follow(const std::string& job_id, const Job& job, VerdictTracker::Findings sort,
+              const std::vector<Finding>& findings, int64_t now_unix_ns);
+  std::vector<Finding> confirmed_hangs(const std::string& job_id) const;
   static VerdictTracker::JobState state_of(const std::string& job_id, const Job& job);
 
   SignalStore signals_;
   CausePriors priors_;
-  mutable Mutex mutex_;
-  std::map<std::string, Job, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
-  VerdictTracker tracker_ LOCKSTEP_GUARDED_BY(mutex_);
+  mutable Mutex mutex_;  // never held while anything is looked at
+  mutable std::map<std::string, KnownJob, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t records_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  EarlyWarnings early_ LOCKSTEP_GUARDED_BY(mutex_);
-  int64_t looked_ahead_unix_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  mutable Mutex tracker_mutex_;  // taken last
+  mutable VerdictTracker tracker_ LOCKSTEP_GUARDED_BY(tracker_mutex_);
+  mutable Mutex early_mutex_;
+  EarlyWarnings early_ LOCKSTEP_GUARDED_BY(early_mutex_);
+  int64_t looked_ahead_unix_ns_ LOCKSTEP_GUARDED_BY(early_mutex_) = 0;
 };
 
 }  // namespace lockstep

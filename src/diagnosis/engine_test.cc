@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <thread>
 
 #include "diagnosis/testing.h"
 
@@ -470,6 +472,30 @@ TEST_F(DiagnosisEngineTest, AVerdictIsNotClearedByStepsThatAreUnknown) {
   EXPECT_EQ(testing::accused(engine), std::set<Rank>{5_rank});
   job.play(engine, 60_step, 79_step, slow_then_dark);  // known again, and healthy
   EXPECT_TRUE(testing::accused(engine).empty());
+}
+
+TEST(DiagnosisEngine, WhatIsPutDownWhileItLooksIsThereForTheNextLook) {
+  constexpr StepNumber kLast = 60_step;
+  DiagnosisEngine looked_at_by_another, alone;
+  std::atomic<bool> over = false;
+  std::jthread looks([&] {
+    while (!over) {
+      looked_at_by_another.tick(testing::kEpochNs);
+      looked_at_by_another.verdicts("job");
+      looked_at_by_another.summary("job");
+    }
+  });
+  for (DiagnosisEngine* engine : {&looked_at_by_another, &alone}) {
+    MadeUpJob job(8);
+    for (StepNumber number = 0_step; number <= kLast; ++number) {
+      for (const auto& [who, row] : job.step(number)) engine->on_step(who, row, testing::kEpochNs);
+    }
+  }
+  over = true;
+  looks.join();
+  for (DiagnosisEngine* engine : {&looked_at_by_another, &alone}) engine->tick(testing::kEpochNs);
+  EXPECT_EQ(looked_at_by_another.summary("job"), alone.summary("job"));
+  EXPECT_EQ(alone.summary("job").substr(0, 8), "Healthy:");
 }
 
 TEST(DiagnosisEngine, AfterARestartTheSameTroubleHasItsOldIdAndANewOneAnotherId) {

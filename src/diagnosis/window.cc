@@ -95,6 +95,7 @@ void JobWindow::add_rank(const Identity& identity) {
   if (!is_new && at->second == identity) return;
   if (!is_new) world_size_.remove(std::exchange(at->second, identity).world_size);
   world_size_.add(identity.world_size);
+  complete_known_ = false;
 }
 
 void JobWindow::add_comm(const Identity& identity, const CommInit& comm) {
@@ -155,8 +156,10 @@ void JobWindow::note_typical() {
   typical_newest_ = upper_median_in_place(newest);
 }
 
-void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
+void JobWindow::add_step(const Identity& identity, StepSummary summary) {
+  const StepNumber number = summary.step;
   add_rank(identity);
+  complete_known_ = false;
   const int32_t added = add_slot(identity.rank);
   if (added < 0) return;
   const auto slot = static_cast<size_t>(added);
@@ -175,7 +178,7 @@ void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
   // Far from where the ranks are: hopelessly late, or a number that cannot be. One rank's wild number must not blind
   // us.
   const StepNumber now = typical_newest_;
-  if (now >= 0_step && (summary.step + kFarSteps < now || summary.step > now + kFarSteps)) {
+  if (now >= 0_step && (number + kFarSteps < now || number > now + kFarSteps)) {
     // Unless this rank says so for the first time again and again: then the job has jumped (a resume), and all follow.
     if (++far_rows_ < kFarRowsMax) return;
     steps_.clear();
@@ -183,25 +186,27 @@ void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
     std::fill(newest_of_slot_.begin(), newest_of_slot_.end(), kNoStep);
     reporting_ = 0;
     typical_newest_ = kNoStep;
-    first_step_ = summary.step;
+    first_step_ = number;
   }
   far_rows_ = 0;
-  if (first_step_ < 0_step || summary.step < first_step_) first_step_ = summary.step;
-  StepFrame& frame = steps_.try_emplace(summary.step, *this, summary.step).first->second;
+  if (first_step_ < 0_step || number < first_step_) first_step_ = number;
+  StepFrame& frame = steps_.try_emplace(number, *this, number).first->second;
   if (frame.rows.size() <= slot) {
     frame.rows.resize(std::max(slots(), slot + 1));
     frame.state.resize(frame.rows.size(), 0);
   }
   if (uint8_t before = frame.state[slot]; before != 0) --(before == 1 ? frame.known : frame.unknown).count_;
   const bool known = summary.gpu_time_known();
-  frame.rows[slot].summary = summary;
+  if (!frame.rows[slot].summary.flows.empty()) --frame.rows_with_flows;
+  if (!summary.flows.empty()) ++frame.rows_with_flows;
+  frame.rows[slot].summary = std::move(summary);
   frame.state[slot] = known ? 1 : 2;
   ++(known ? frame.known : frame.unknown).count_;
   frame.forget_derived();
   ++rows_added_;
   StepNumber& newest = newest_of_slot_[slot];
   if (newest < 0_step) ++reporting_;
-  newest = summary.step;
+  newest = number;
   note_typical();
   const size_t steps_max = std::clamp(kRowsMax / std::max<size_t>(1, slots()), kStepsMin, kStepsMax);
   // The oldest, unless somebody is that far ahead of all others: numbers that cannot be would crowd out the true ones.
@@ -250,7 +255,15 @@ int64_t JobWindow::unknown_steps(StepNumber after, const std::vector<Rank>& rank
   });
 }
 
-std::vector<StepNumber> JobWindow::complete_steps() const {
+const std::vector<StepNumber>& JobWindow::complete_steps() const {
+  if (!complete_known_) {
+    complete_ = find_complete_steps();
+    complete_known_ = true;
+  }
+  return complete_;
+}
+
+std::vector<StepNumber> JobWindow::find_complete_steps() const {
   // Ranks send a step as it closes, so one that is three steps behind is missing, not late; and whoever has not sent
   // any of the last three is not waited for.
   const StepNumber newest = newest_step();

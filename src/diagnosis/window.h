@@ -115,6 +115,7 @@ struct StepFrame {
   const StepNumber number;
   std::vector<RankStep> rows;  // by slot
   std::vector<uint8_t> state;  // by slot: 0 nothing, 1 known, 2 unknown
+  size_t rows_with_flows = 0;
   RankRows known, unknown;
   mutable std::unique_ptr<StepLateness> lateness;  // once asked for; void when a row is added
 
@@ -177,11 +178,11 @@ class JobWindow {
 
   void add_rank(const Identity& identity);
   void add_comm(const Identity& identity, const CommInit& comm);
-  void add_step(const Identity& identity, const StepSummary& summary);
+  void add_step(const Identity& identity, StepSummary summary);
 
   // Numbers of the steps that are complete (every rank that reports has sent it, or later steps have overtaken it), in
-  // order, without warm-up and without those that are unknown for every rank.
-  std::vector<StepNumber> complete_steps() const;
+  // order, without warm-up and without those that are unknown for every rank. Until a row or rank is added.
+  const std::vector<StepNumber>& complete_steps() const;
   // The ranks whose GPU times are known; nullptr: no such step.
   const RankRows* step(StepNumber number) const;
   // The others that sent it: of their numbers only what the host told holds (duration, phases).
@@ -228,6 +229,9 @@ class JobWindow {
   friend class RankRows;
   int32_t add_slot(Rank rank);
   void note_typical();
+  std::vector<StepNumber> find_complete_steps() const;
+  mutable std::vector<StepNumber> complete_;  // every detector asks for them at every look
+  mutable bool complete_known_ = false;
   std::map<StepNumber, StepFrame> steps_;
   std::map<Rank, Identity> ranks_;
   struct Slot {

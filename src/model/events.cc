@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "model/attempt.h"
 #include "model/rank_text.h"
+#include "model/step_rows.h"
 
 namespace lockstep {
 
@@ -26,14 +27,13 @@ const char* to_text(TimePart part) {
 
 namespace {
 
-// Bounds that no job reaches, far enough from the end of the numbers that sums over a window cannot overflow.
-constexpr int64_t kDayNs = 86'400'000'000'000;
-constexpr int64_t kCountMost = 1'000'000'000'000'000;
-constexpr int64_t kTimeMost = INT64_MAX / 4;       // any two differ by a number
+using step_bounds::kCountMost;
+using step_bounds::kDayNs;
+using step_bounds::kTimeMost;
 constexpr int64_t kQuietMost = 10 * 366 * kDayNs;  // a job may hang for a long time
 
 // A row of integers, read in order; remembers if any column was missing or of another type.
-class RowReader {
+class RowReader : public BoundedRow<RowReader> {
  public:
   explicit RowReader(const Value& row) : list_(std::get_if<ValueList>(&row.data)) {}
   int64_t next() {
@@ -45,18 +45,6 @@ class RowReader {
     if (number == nullptr) ok_ = false;
     return number ? *number : 0;
   }
-  // A value outside makes the row malformed.
-  int64_t next_in(int64_t least, int64_t most) {
-    int64_t value = next();
-    if (value < least || value > most) {
-      ok_ = false;
-      return least;
-    }
-    return value;
-  }
-  int64_t next_ns() { return next_in(0, kDayNs); }
-  int64_t next_time() { return next_in(-kTimeMost, kTimeMost); }
-  int64_t next_count() { return next_in(0, kCountMost); }
   std::string next_text() {
     if (list_ == nullptr || at_ >= list_->size()) {
       ok_ = false;
@@ -68,12 +56,10 @@ class RowReader {
   }
   // Columns that are only sent where they say something.
   bool more() const { return list_ != nullptr && at_ < list_->size(); }
-  bool ok() const { return ok_; }
 
  private:
   const ValueList* list_;
   size_t at_ = 0;
-  bool ok_ = true;
 };
 
 ValueList row(std::initializer_list<int64_t> numbers) {
@@ -245,20 +231,7 @@ Result<void> read_comms(const Attributes& attributes, StepSummary& step) {
                         comms->size(), kCommsPerStepMax)};
   for (const Value& item : *comms) {
     RowReader row(item);
-    CommStep comm;
-    comm.comm_id = CommId{static_cast<uint64_t>(row.next())};
-    comm.size = static_cast<int32_t>(row.next_in(0, kRanksMost));  // 0: not known yet
-    comm.rank_in_comm = static_cast<int32_t>(row.next_in(0, std::max(comm.size, 1) - 1));
-    comm.p2p = row.next() != 0;
-    comm.count = row.next_count();
-    comm.bytes = row.next_count();
-    comm.gpu_ns = row.next_count();  // a sum: operations of several streams may run together
-    comm.shortest_ns = row.next_ns();
-    comm.longest_ns = row.next_ns();
-    comm.first_start_unix_ns = row.next_time();
-    comm.last_end_unix_ns = row.next_time();
-    comm.queue_ns = row.next_count();
-    if (row.more()) comm.unseen = row.next_count();
+    const CommStep comm = read_comm_step(row);
     if (!row.ok())
       return Error{format("train.step %lld: communicator row %zu is malformed",
                           static_cast<long long>(step.step.value()), step.comms.size())};
@@ -275,17 +248,7 @@ Result<void> read_flows(const Attributes& attributes, StepSummary& step) {
                         flows->size(), kFlowsPerStepMax)};
   for (const Value& item : *flows) {
     RowReader row(item);
-    FlowStep flow;
-    flow.comm_id = CommId{static_cast<uint64_t>(row.next())};
-    flow.peer = static_cast<int32_t>(row.next_in(-1, kRanksMost));
-    flow.send = row.next() != 0;
-    flow.transfers = row.next_count();
-    flow.bytes = row.next_count();
-    flow.wire_ns = row.next_ns();
-    flow.own_gpu_ns = row.next_count();
-    flow.peer_ns = row.next_count();
-    flow.wire_longest_ns = row.next_ns();
-    flow.own_gpu_longest_ns = row.next_ns();
+    const FlowStep flow = read_flow_step(row);
     if (!row.ok())
       return Error{format("train.step %lld: flow row %zu is malformed", static_cast<long long>(step.step.value()),
                           step.flows.size())};
@@ -297,7 +260,7 @@ Result<void> read_flows(const Attributes& attributes, StepSummary& step) {
 }  // namespace
 
 Attributes to_resource(const Identity& identity) {
-  return {{"service.name", "lockstep-agent"},
+  return {{"service.name", std::string(kAgentService)},
           {"lockstep.job_id", identity.job_id},
           {"lockstep.attempt", identity.attempt},
           {"lockstep.rank", static_cast<int64_t>(identity.rank.value())},
@@ -311,11 +274,14 @@ Result<Identity> identity_from_resource(const Attributes& resource) {
   Identity identity;
   identity.job_id = find_string(resource, "lockstep.job_id");
   identity.attempt = find_int(resource, "lockstep.attempt");
-  int64_t rank = find_int(resource, "lockstep.rank", -1);
-  int64_t world_size = find_int(resource, "lockstep.world_size");
   identity.local_rank = static_cast<int32_t>(find_int(resource, "lockstep.local_rank"));
   identity.host = find_string(resource, "host.name");
   identity.gpu_uuid = find_string(resource, "lockstep.gpu_uuid");
+  LOCKSTEP_TRY(set_rank(identity, find_int(resource, "lockstep.rank", -1), find_int(resource, "lockstep.world_size")));
+  return identity;
+}
+
+Result<void> set_rank(Identity& identity, int64_t rank, int64_t world_size) {
   if (identity.job_id.empty()) return Error{"the resource has no lockstep.job_id"};
   // Names are shown to people, in terminals too.
   if (has_control_characters(identity.job_id) || has_control_characters(identity.host) ||
@@ -337,7 +303,7 @@ Result<Identity> identity_from_resource(const Attributes& resource) {
   }
   identity.rank = Rank{static_cast<int32_t>(rank)};
   identity.world_size = static_cast<int32_t>(world_size);
-  return identity;
+  return {};
 }
 
 LogRecord to_record(const StepSummary& step) {

@@ -24,6 +24,8 @@ inline constexpr std::string_view kEventJobEnd = "job.end";      // one per rank
 inline constexpr std::string_view kEventGap = "telemetry.gap";
 inline constexpr std::string_view kEventCommRas = "comm.ras";
 
+inline constexpr std::string_view kAgentService = "lockstep-agent";  // service.name of whatever an agent sends
+
 struct CommInit {
   CommId comm_id;
   int32_t size = 0;
@@ -80,6 +82,8 @@ inline constexpr size_t kRasBehindRanksMax = 64;
 // a job id or with a negative rank is an error: such a record belongs to no job.
 Attributes to_resource(const Identity& identity);
 Result<Identity> identity_from_resource(const Attributes& resource);
+// The rank of an identity that has all the rest, by the same rules.
+Result<void> set_rank(Identity& identity, int64_t rank, int64_t world_size);
 
 LogRecord to_record(const StepSummary& step);
 LogRecord to_record(const RankStatus& status);

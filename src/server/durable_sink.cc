@@ -79,6 +79,12 @@ AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view ot
                      [&](uint64_t sequence) { applier_.apply(signal, std::move(batch), received_unix_ns, sequence); });
 }
 
+AcceptResult DurableSink::accept_logs(LogsRequest request, std::string_view otlp_protobuf_bytes,
+                                      int64_t received_unix_ns) {
+  return accept_with(Signal::kLogs, otlp_protobuf_bytes, received_unix_ns,
+                     [&](uint64_t sequence) { applier_.apply_logs(std::move(request), received_unix_ns, sequence); });
+}
+
 AcceptResult DurableSink::accept_metrics(const otlp::MetricsRequest& request, std::string_view otlp_protobuf_bytes,
                                          int64_t received_unix_ns) {
   if (closed_) return {AcceptError::kUnavailable, 0, "the server is shutting down"};

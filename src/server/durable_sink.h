@@ -49,6 +49,8 @@ class DurableSink final : public IngestSink {
 
   AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                       int64_t received_unix_ns) override;
+  AcceptResult accept_logs(LogsRequest request, std::string_view otlp_protobuf_bytes,
+                           int64_t received_unix_ns) override;
   AcceptResult accept_metrics(const otlp::MetricsRequest& request, std::string_view otlp_protobuf_bytes,
                               int64_t received_unix_ns) override;
   AcceptResult accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,

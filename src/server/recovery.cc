@@ -7,8 +7,8 @@
 #include "base/text.h"
 #include "ingest/otlp/span_decode.h"
 #include "server/durable_sink.h"
-#include "wire/otlp.h"
 #include "wire/otlp_metric_walk.h"
+#include "wire/step_walk.h"
 
 namespace lockstep {
 namespace {
@@ -39,9 +39,9 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, D
                               received_unix_ns, sequence);
       return request.ok();
     }
-    Result<Batch> batch = otlp::decode(signal, payload);
-    if (batch.ok()) applier.apply(signal, std::move(*batch), received_unix_ns, sequence);
-    return batch.ok();
+    Result<LogsRequest> request = otlp::decode_logs(payload);
+    if (request.ok()) applier.apply_logs(std::move(*request), received_unix_ns, sequence);
+    return request.ok();
   };
   Result<void> done =
       log.replay([&](uint64_t sequence, RecordKind kind, int64_t received_unix_ns, std::string_view payload) {

@@ -16,6 +16,12 @@ size_t bytes_of(const StepSummary& summary) {
          summary.flows.size() * sizeof(FlowStep) + summary.scalars.size() * sizeof(StepScalar);
 }
 
+size_t bytes_of(const StepReport& report) {
+  const Identity& identity = report.identity;
+  return sizeof(StepReport) - sizeof(StepSummary) + bytes_of(report.summary) + identity.job_id.size() +
+         identity.host.size() + identity.gpu_uuid.size();
+}
+
 std::string_view service_of(const std::shared_ptr<const Attributes>& resource) {
   return resource ? find_string(*resource, "service.name") : std::string_view();
 }
@@ -75,7 +81,7 @@ MemoryStepStore::MemoryStepStore(MemoryStepStoreOptions options, Counters& count
       steps_held_(counters.at("lockstep_store_rows", table_label(options.steps_table))),
       steps_bytes_(counters.at("lockstep_store_bytes", table_label(options.steps_table))),
       logs_(make_ring<StoredLog>("logs", options.logs_max, options.log_bytes_max)),
-      events_(make_ring<StoredLog>("events", options.events_max, options.log_bytes_max)) {}
+      events_(make_ring<StoredEvent>("events", options.events_max, options.log_bytes_max)) {}
 
 void MemoryStepStore::drop_step(Job& job, StepNumber step, std::atomic<int64_t>& dropped) {
   auto found = job.steps.find(step);
@@ -285,8 +291,19 @@ void MemoryStepStore::rank_lost_records(const Identity& identity, int64_t record
 void MemoryStepStore::append_log(std::shared_ptr<const Attributes> resource, LogRecord record) {
   size_t bytes = bytes_of(record);
   bool is_frequent = record.event_name == kEventTrainStep || record.event_name == kEventRankStatus;
+  StoredLog stored{std::move(resource), std::move(record)};
   MutexLock lock(records_mutex_);
-  (is_frequent ? events_ : logs_).push(next_number_++, bytes, {std::move(resource), std::move(record)});
+  if (is_frequent) {
+    events_.push(next_number_++, bytes, std::move(stored));
+  } else {
+    logs_.push(next_number_++, bytes, std::move(stored));
+  }
+}
+
+void MemoryStepStore::append_step_log(StepReport report) {
+  const size_t bytes = bytes_of(report);
+  MutexLock lock(records_mutex_);
+  events_.push(next_number_++, bytes, std::move(report));
 }
 
 JobInfo MemoryStepStore::info_without_ranks(const Job& job) {
@@ -487,15 +504,31 @@ void MemoryStepStore::trim(size_t rows_max, size_t bytes_max) {
 Page<StoredLog> MemoryStepStore::logs(std::string_view service, std::string_view event, size_t limit) const {
   SharedLock lock(records_mutex_);
   Page<StoredLog> page;
+  auto add_log = [&](const StoredLog& item) {
+    if (!event.empty() && item.record.event_name != event) return;
+    if (!service.empty() && service_of(item.resource) != service) return;
+    if (page.total++ < limit) page.items.push_back(item);
+  };
+  auto add_step = [&](const StepReport& report) {
+    if (!event.empty() && event != kEventTrainStep) return;
+    if (!service.empty() && (report.resource ? service_of(report.resource) : kAgentService) != service) return;
+    if (page.total++ < limit) page.items.push_back({resource_of(report), to_record(report)});
+  };
   auto log = logs_.entries.rbegin();
   auto frequent = events_.entries.rbegin();
   while (log != logs_.entries.rend() || frequent != events_.entries.rend()) {
     bool take_log =
         frequent == events_.entries.rend() || (log != logs_.entries.rend() && log->number > frequent->number);
-    const StoredLog& item = take_log ? (log++)->item : (frequent++)->item;
-    if (!event.empty() && item.record.event_name != event) continue;
-    if (!service.empty() && service_of(item.resource) != service) continue;
-    if (page.total++ < limit) page.items.push_back(item);
+    if (take_log) {
+      add_log((log++)->item);
+      continue;
+    }
+    const StoredEvent& item = (frequent++)->item;
+    if (const StepReport* report = std::get_if<StepReport>(&item)) {
+      add_step(*report);
+    } else {
+      add_log(std::get<StoredLog>(item));
+    }
   }
   return page;
 }

@@ -14,6 +14,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <variant>
 
 #include "base/counters.h"
 #include "base/most_reported.h"
@@ -49,6 +50,7 @@ class MemoryStepStore final : public StepStore {
   void rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) override;
   void rank_lost_records(const Identity& identity, int64_t records) override;
   void append_log(std::shared_ptr<const Attributes> resource, LogRecord record) override;
+  void append_step_log(StepReport report) override;
 
   std::vector<JobInfo> jobs() const override;
   std::optional<JobInfo> job(std::string_view job_id) const override;
@@ -172,7 +174,9 @@ class MemoryStepStore final : public StepStore {
   mutable SharedMutex records_mutex_;
   uint64_t next_number_ LOCKSTEP_GUARDED_BY(records_mutex_) = 0;
   Ring<StoredLog> logs_ LOCKSTEP_GUARDED_BY(records_mutex_);
-  Ring<StoredLog> events_ LOCKSTEP_GUARDED_BY(records_mutex_);
+  // Log records of steps are made where somebody asks for them.
+  using StoredEvent = std::variant<StoredLog, StepReport>;
+  Ring<StoredEvent> events_ LOCKSTEP_GUARDED_BY(records_mutex_);
 };
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@
 
 #include "model/events.h"
 #include "model/step.h"
+#include "model/step_report.h"
 #include "model/telemetry.h"
 #include "store/page.h"
 
@@ -75,6 +76,8 @@ class StepStore {
   virtual void rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) = 0;
   virtual void rank_lost_records(const Identity& identity, int64_t records) = 0;
   virtual void append_log(std::shared_ptr<const Attributes> resource, LogRecord record) = 0;
+  // The record that a step came as.
+  virtual void append_step_log(StepReport report) { append_log(resource_of(report), to_record(report)); }
 
   virtual std::vector<JobInfo> jobs() const = 0;  // newest attempt of each, by job id
   virtual std::optional<JobInfo> job(std::string_view job_id) const = 0;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 
 #include "base/characters.h"
 #include "base/text.h"
@@ -143,8 +144,26 @@ Result<std::string> zstd_compress(std::string_view data, Effort effort) {
   return out;
 }
 
+// One frame that says how long it becomes, which nearly every body is: in one go, with a context that a thread keeps.
+// Making one for each, with its window, cost as much as what is done with it. Nullopt: it is something else, or malformed.
+std::optional<std::string> zstd_decompress_frame(std::string_view data, uint64_t bytes_max, MemoryLease* lease) {
+  constexpr unsigned long long kDensest = 64;  // a few bytes that claim to become a lot are taken step by step
+  const unsigned long long size = ZSTD_getFrameContentSize(data.data(), data.size());
+  if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR) return std::nullopt;
+  if (size > bytes_max || size / kDensest > data.size()) return std::nullopt;
+  if (ZSTD_findFrameCompressedSize(data.data(), data.size()) != data.size()) return std::nullopt;
+  static thread_local std::unique_ptr<ZSTD_DCtx, ZstdFree> context(ZSTD_createDCtx());
+  if (!context || (lease != nullptr && !lease->add(size))) return std::nullopt;
+  std::string out(size, '\0');
+  const size_t made = ZSTD_decompressDCtx(context.get(), out.data(), out.size(), data.data(), data.size());
+  if (ZSTD_isError(made) || made != size) return std::nullopt;
+  return out;
+}
+
 // A zstd body may be several frames one after the other.
 Result<std::string> zstd_decompress(std::string_view data, uint64_t bytes_max, MemoryLease* lease) {
+  if (std::optional<std::string> whole = zstd_decompress_frame(data, bytes_max, lease)) return std::move(*whole);
+  if (lease != nullptr && lease->was_refused()) return Error{kMemorySpent};
   std::unique_ptr<ZSTD_DCtx, ZstdFree> context(ZSTD_createDCtx());
   if (!context) return Error{"zstd: out of memory"};
   ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, kZstdWindowLogMax);

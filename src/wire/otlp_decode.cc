@@ -7,6 +7,7 @@
 // checking UTF-8 is left to whoever shows it.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/protobuf_wire.h"
 #include "base/text.h"
@@ -14,11 +15,14 @@
 #include "wire/otlp.h"
 #include "wire/otlp_metric_walk.h"
 #include "wire/otlp_value.h"
+#include "wire/step_walk.h"
 
 namespace lockstep::otlp {
 namespace {
 
 using namespace protobuf;
+
+constexpr size_t kStepsReserveMax = 64;  // ranks of a node
 
 struct Context {
   WireError error;
@@ -397,6 +401,26 @@ Result<Batch> decode(Signal signal, std::string_view bytes, MemoryLease* lease) 
   }
   if (context.error.what != nullptr) return error_of(context.error, to_text(signal), bytes);
   return batch;
+}
+
+Result<LogsRequest> decode_logs(std::string_view bytes, MemoryLease* lease) {
+  LogsRequest request;
+  Context context;
+  context.error.lease = lease;
+  WireReader in(bytes, context.error);
+  bool is_first = true;
+  while (in.next()) {
+    if (in.tag() != tag_of(1, kBytes)) {
+      in.skip();
+      continue;
+    }
+    if (std::exchange(is_first, false)) request.steps.reserve(std::min(in.run_length(), kStepsReserveMax));
+    const std::string_view group = in.bytes();
+    if (!walk_steps(in, group, request.groups.size(), request.steps))
+      decode_resource_records(in.part(group), Signal::kLogs, request.groups, context);
+  }
+  if (context.error.what != nullptr) return error_of(context.error, to_text(Signal::kLogs), bytes);
+  return request;
 }
 
 Result<Attribute> decode_attribute(std::string_view key_value) {

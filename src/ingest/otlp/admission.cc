@@ -89,13 +89,23 @@ struct Admitter {
   bool count(const std::optional<Refusal>& refusal, const Attributes& resource) {
     ++report.received;
     if (!refusal) return true;
-    if (report.refused++ == 0) describe(*refusal, resource);
-    ++report.refused_by_reason[refusal->reason];
+    refuse(*refusal, find_string(resource, "host.name"));
     return false;
   }
 
-  void describe(const Refusal& refusal, const Attributes& resource) {
-    std::string_view host = find_string(resource, "host.name");
+  bool count(const StepReport& step) {
+    ++report.received;
+    const std::optional<Refusal> refusal = check_time(step.time_unix_ns(), server_unix_ns);
+    if (refusal) refuse(*refusal, step.identity.host);
+    return !refusal;
+  }
+
+  void refuse(const Refusal& refusal, std::string_view host) {
+    if (report.refused++ == 0) describe(refusal, host);
+    ++report.refused_by_reason[refusal.reason];
+  }
+
+  void describe(const Refusal& refusal, std::string_view host) {
     // The line goes into logs and terminals: a name with control characters is not repeated.
     if (!host.empty() && host.size() <= 256 && !has_control_characters(host))
       report.message = format("node %.*s: ", static_cast<int>(host.size()), host.data());
@@ -127,6 +137,18 @@ AdmissionReport admit(Batch& batch, int64_t server_unix_ns) {
   for (ResourceGroup& group : batch.groups) {
     admitter.filter(group.logs, group.resource);
     admitter.filter(group.spans, group.resource);
+  }
+  return finished(std::move(admitter.report));
+}
+
+AdmissionReport admit(LogsRequest& request, int64_t server_unix_ns) {
+  Admitter admitter{{}, static_cast<int64_t>(request.record_count()), record_word(Signal::kLogs), server_unix_ns};
+  std::vector<bool> keep;
+  request.visit([&](const StepReport& step) { keep.push_back(admitter.count(step)); },
+                [&](ResourceGroup& group) { admitter.filter(group.logs, group.resource); });
+  if (admitter.report.refused > 0) {
+    size_t next = 0;
+    std::erase_if(request.steps, [&](const StepReport&) { return !keep[next++]; });
   }
   return finished(std::move(admitter.report));
 }

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/clock_witness.h"
+#include "model/step_report.h"
 #include "model/telemetry.h"
 #include "store/spans/span_columns.h"
 #include "wire/otlp_metric_walk.h"
@@ -32,6 +33,7 @@ struct AdmissionReport {
 
 // Takes refused records out of the batch, which is one of logs or spans. server_unix_ns: the latest time that it may be.
 AdmissionReport admit(Batch& batch, int64_t server_unix_ns);
+AdmissionReport admit(LogsRequest& request, int64_t server_unix_ns);
 AdmissionReport admit(otlp::MetricsRequest& request, int64_t server_unix_ns);
 // Spans: latest_unix_ns is the latest of their starts and ends, unsigned; they are looked at one by one only where that
 // is too late.

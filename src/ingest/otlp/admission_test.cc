@@ -175,5 +175,23 @@ TEST(RateLimitedLog, WritesOneLinePerSecondAndReasonAndCountsTheRest) {
   EXPECT_EQ(log.line_now("a", "fifth").value_or(""), "fifth");
 }
 
+TEST(Admission, RefusesAStepFromTheFutureAndKeepsTheOthers) {
+  LogsRequest request;
+  request.groups = logs({good_step()}).groups;
+  for (const int64_t ahead_ns : {-kMinute, 60 * kMinute, int64_t{0}}) {
+    StepReport& report = request.steps.emplace_back();
+    report.identity = {"job", 0, 3_rank, 8, 3, "gpu-017", ""};
+    report.summary.start_unix_ns = kNow + ahead_ns;
+    report.before_group = 1;
+  }
+  const AdmissionReport report = admit(request, kNow);
+  EXPECT_EQ(report.received, 4);
+  EXPECT_EQ(report.refused, 1);
+  EXPECT_EQ(report.message, "node gpu-017: record 3 of 4 is 1h ahead of server time (limit 10m); kept 3, refused 1");
+  ASSERT_EQ(request.steps.size(), 2u);
+  EXPECT_EQ(request.steps[1].summary.start_unix_ns, kNow);
+  EXPECT_EQ(request.groups[0].logs.size(), 1u);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/characters.h"
 #include "base/text.h"
@@ -9,6 +10,7 @@
 #include "ingest/otlp/span_decode.h"
 #include "wire/compression.h"
 #include "wire/otlp.h"
+#include "wire/step_walk.h"
 
 namespace lockstep {
 namespace {
@@ -84,23 +86,45 @@ OtlpHandler::OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counter
       owners_(owners),
       log_(clock, "ingest") {}
 
-int64_t OtlpHandler::latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns) {
+int64_t OtlpHandler::latest_now(std::string_view sender, int64_t sent_unix_ns, int64_t now_ns) {
   if (witness_ == nullptr) return now_ns;
-  std::string_view sender = find_string(resource, "host.name");  // whatever runs there has the same clock
-  if (sender.empty()) sender = find_string(resource, "service.instance.id");
   witness_->note(sender, sent_unix_ns);
   return witness_->now().latest_unix_ns;
 }
 
-int64_t OtlpHandler::latest_now(const Batch& batch, int64_t now_ns) {
+int64_t OtlpHandler::latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns) {
+  std::string_view sender = find_string(resource, "host.name");  // whatever runs there has the same clock
+  if (sender.empty()) sender = find_string(resource, "service.instance.id");
+  return latest_now(sender, sent_unix_ns, now_ns);
+}
+
+int64_t OtlpHandler::latest_now(std::span<const ResourceGroup> groups, int64_t now_ns) {
   int64_t latest_ns = now_ns;
-  for (const ResourceGroup& group : batch.groups) {
+  for (const ResourceGroup& group : groups) {
     if (witness_ == nullptr) break;
     NearestTime nearest{now_ns};
     for (const LogRecord& record : group.logs)
       nearest.add(record.time_unix_ns != 0 ? record.time_unix_ns : record.observed_unix_ns);
     for (const Span& span : group.spans) nearest.add(span.end_unix_ns);
     latest_ns = std::max(latest_ns, latest_now(group.resource, nearest.unix_ns, now_ns));
+  }
+  return latest_ns;
+}
+
+int64_t OtlpHandler::latest_now(const LogsRequest& request, int64_t now_ns) {
+  if (witness_ == nullptr) return now_ns;
+  int64_t latest_ns = latest_now(std::span(request.groups), now_ns);
+  // Ranks of one node stand together.
+  for (size_t first = 0; first < request.steps.size();) {
+    const StepReport& step = request.steps[first];
+    NearestTime nearest{now_ns};
+    size_t end = first;
+    for (; end < request.steps.size() && request.steps[end].identity.host == step.identity.host; ++end)
+      nearest.add(request.steps[end].time_unix_ns());
+    latest_ns =
+        std::max(latest_ns, step.identity.host.empty() ? latest_now(*resource_of(step), nearest.unix_ns, now_ns)
+                                                       : latest_now(step.identity.host, nearest.unix_ns, now_ns));
+    first = end;
   }
   return latest_ns;
 }
@@ -248,9 +272,14 @@ GrpcServerResponse OtlpHandler::handle_grpc(const std::string& path, const std::
 std::optional<OtlpHandler::Outcome> OtlpHandler::forbidden(std::string_view receiver, const Attributes& resource,
                                                            const Caller& caller) {
   if (owners_ == nullptr || caller.owner.empty()) return std::nullopt;
-  for (const auto& [kind, attribute] :
-       {std::pair(OwnedKind::kHost, "host.name"), std::pair(OwnedKind::kJob, "lockstep.job_id")}) {
-    const Result<void> may = owners_->check(caller, kind, find_string(resource, attribute));
+  return forbidden(receiver, find_string(resource, "host.name"), find_string(resource, "lockstep.job_id"), caller);
+}
+
+std::optional<OtlpHandler::Outcome> OtlpHandler::forbidden(std::string_view receiver, std::string_view host,
+                                                           std::string_view job_id, const Caller& caller) {
+  if (owners_ == nullptr || caller.owner.empty()) return std::nullopt;
+  for (const auto& [kind, name] : {std::pair(OwnedKind::kHost, host), std::pair(OwnedKind::kJob, job_id)}) {
+    const Result<void> may = owners_->check(caller, kind, name);
     if (may.ok()) continue;
     count_undecodable(receiver, "owner", may.error());
     return Outcome{AcceptError::kNone, 0, may.error(), true};
@@ -303,9 +332,17 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view rec
     }
     return ingest_metrics(receiver, *request, bytes, now_ns);
   }
-  Result<Batch> batch = json ? otlp::decode_json(signal, bytes, &lease) : otlp::decode(signal, bytes, &lease);
+  if (signal == Signal::kLogs && !json) {
+    Result<LogsRequest> request = otlp::decode_logs(bytes, &lease);
+    if (!request) return undecodable(request.error());
+    count_bytes();
+    return ingest_logs(receiver, std::move(*request), protobuf, now_ns, caller);
+  }
+  Result<Batch> batch = otlp::decode_json(signal, bytes, &lease);
   if (!batch) return undecodable(batch.error());
   count_bytes();
+  if (signal == Signal::kLogs)
+    return ingest_logs(receiver, to_logs_request(std::move(*batch)), protobuf, now_ns, caller);
   for (const ResourceGroup& group : batch->groups) {
     if (std::optional<Outcome> refused = forbidden(receiver, group.resource, caller)) return std::move(*refused);
   }
@@ -315,13 +352,25 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view rec
     if (!request) return undecodable(request.error());
     return ingest_metrics(receiver, *request, encoded, now_ns);
   }
-  const AdmissionReport admission = admit(*batch, latest_now(*batch, now_ns));
+  const AdmissionReport admission = admit(*batch, latest_now(std::span(std::as_const(batch->groups)), now_ns));
   return ingest(
       receiver, signal, admission, protobuf, [&] { return otlp::encode(*batch); },
-      [&](std::string_view kept) {
-        return signal == Signal::kSpans ? sink_.accept_spans(to_columns(*batch).columns, kept, now_ns)
-                                        : sink_.accept(signal, std::move(*batch), kept, now_ns);
-      });
+      [&](std::string_view kept) { return sink_.accept_spans(to_columns(*batch).columns, kept, now_ns); });
+}
+
+Result<OtlpHandler::Outcome> OtlpHandler::ingest_logs(std::string_view receiver, LogsRequest request,
+                                                      std::string_view protobuf, int64_t now_ns, const Caller& caller) {
+  for (const ResourceGroup& group : request.groups) {
+    if (std::optional<Outcome> refused = forbidden(receiver, group.resource, caller)) return std::move(*refused);
+  }
+  for (const StepReport& step : request.steps) {
+    std::optional<Outcome> refused = forbidden(receiver, step.identity.host, step.identity.job_id, caller);
+    if (refused) return std::move(*refused);
+  }
+  const AdmissionReport admission = admit(request, latest_now(request, now_ns));
+  return ingest(
+      receiver, Signal::kLogs, admission, protobuf, [&] { return otlp::encode(to_batch(request)); },
+      [&](std::string_view kept) { return sink_.accept_logs(std::move(request), kept, now_ns); });
 }
 
 OtlpHandler::Outcome OtlpHandler::ingest_metrics(std::string_view receiver, otlp::MetricsRequest& request,

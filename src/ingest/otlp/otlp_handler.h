@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -66,8 +67,12 @@ class OtlpHandler {
                                     MemoryLease& lease, const Caller& caller);
   // Nullopt: every host and job named there is the caller's to feed.
   std::optional<Outcome> forbidden(std::string_view receiver, const Attributes& resource, const Caller& caller);
+  std::optional<Outcome> forbidden(std::string_view receiver, std::string_view host, std::string_view job_id,
+                                   const Caller& caller);
   Outcome no_memory(std::string_view receiver);
-  // bytes: what the request was read from.
+  // protobuf: what the request was read from, here and below; empty: it came in JSON.
+  Result<Outcome> ingest_logs(std::string_view receiver, LogsRequest request, std::string_view protobuf, int64_t now_ns,
+                              const Caller& caller);
   Outcome ingest_metrics(std::string_view receiver, otlp::MetricsRequest& request, std::string_view bytes,
                          int64_t now_ns);
   // An admitted batch: `encode` gives it in protobuf where `bytes` is empty or holds more than was admitted, `accept`
@@ -77,7 +82,9 @@ class OtlpHandler {
                  const std::function<AcceptResult(std::string_view bytes)>& accept);
   // The latest time that is credible, now that this sender has been heard.
   int64_t latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns);
-  int64_t latest_now(const Batch& batch, int64_t now_ns);
+  int64_t latest_now(std::string_view sender, int64_t sent_unix_ns, int64_t now_ns);
+  int64_t latest_now(std::span<const ResourceGroup> groups, int64_t now_ns);
+  int64_t latest_now(const LogsRequest& request, int64_t now_ns);
   int64_t latest_now(const otlp::MetricsRequest& request, int64_t now_ns);
   void count_request(std::string_view receiver, Signal signal, int code);
   void count_undecodable(std::string_view receiver, const char* reason, const std::string& line);

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "model/step_report.h"
 #include "model/telemetry.h"
 #include "store/spans/span_columns.h"
 #include "wire/otlp_metric_walk.h"
@@ -32,6 +34,11 @@ class IngestSink {
   // when the call returns. On an error nothing of the batch has been taken.
   virtual AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                               int64_t received_unix_ns) = 0;
+  // Logs come with their steps taken out, from every receiver.
+  virtual AcceptResult accept_logs(LogsRequest request, std::string_view otlp_protobuf_bytes,
+                                   int64_t received_unix_ns) {
+    return accept(Signal::kLogs, to_batch(std::move(request)), otlp_protobuf_bytes, received_unix_ns);
+  }
   // Metrics come as they were read, from every receiver. request: valid during the call only, as the bytes are.
   virtual AcceptResult accept_metrics(const otlp::MetricsRequest& request, std::string_view otlp_protobuf_bytes,
                                       int64_t received_unix_ns) {

@@ -515,7 +515,7 @@ Scenario read(const YAML::Node& root) {
   fields.number("steps", scenario.steps, 1, 100'000'000);
   if (std::optional<YAML::Node> topology = fields.take("topology"); topology && !topology->IsNull())
     scenario.topology = read_topology(*topology);
-  each(fields.take("jobs"), "jobs", 64,
+  each(fields.take("jobs"), "jobs", kScenarioJobsMax,
        [&](const YAML::Node& node) { scenario.jobs.push_back(read_job(node, scenario)); });
   if (scenario.jobs.empty()) throw Wrong{fields.line(), "a scenario needs at least one job"};
   each(fields.take("faults"), "faults", 256,

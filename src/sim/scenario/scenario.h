@@ -126,6 +126,7 @@ struct Scenario {
 Result<Scenario> parse_scenario(std::string_view yaml, std::string_view file_name);
 Result<Scenario> read_scenario(const std::string& path);
 inline constexpr size_t kScenarioBytesMax = 1 << 20;
+inline constexpr size_t kScenarioJobsMax = 4'096;
 
 // As the fleet plays it: `dp` may differ from the plan's after an elastic resize.
 JobShape shape_of(const Scenario& scenario, const JobPlan& plan, int64_t attempt, int32_t dp);

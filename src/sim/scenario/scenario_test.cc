@@ -98,6 +98,18 @@ TEST(Scenario, AShardedJobAndItsNoiseAreRead) {
   EXPECT_EQ(error_of("jobs: [{dp: 4, noise: {time: 3}}]"), "night.yaml:1: noise has no \"time\". Did you mean times?");
 }
 
+TEST(Scenario, TakesAsManyJobsAsAServerHas) {
+  auto jobs = [](size_t count) {
+    std::string yaml = "jobs:\n";
+    for (size_t i = 0; i < count; ++i) yaml += "  - {job: j" + std::to_string(i) + ", dp: 16}\n";
+    return yaml;
+  };
+  const Result<Scenario> scenario = parse_scenario(jobs(1'000), "many.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.error();
+  EXPECT_EQ(scenario->jobs.size(), 1'000u);
+  EXPECT_NE(error_of(jobs(kScenarioJobsMax + 1)).find("more than 4096 jobs"), std::string::npos);
+}
+
 TEST(Scenario, ANameIsTakenFromTheFileWhereNoneIsGiven) {
   Result<Scenario> scenario = parse_scenario("jobs: [{dp: 8}]", "tests/scenarios/slow_nic.yaml");
   ASSERT_TRUE(scenario.ok()) << scenario.error();

@@ -226,7 +226,10 @@ void ColumnarStepStore::append_step(const Identity& identity, const StepSummary&
       unsealed_.fetch_add(1, std::memory_order_relaxed);
     }
     step.last_ns = options_.background ? coarse_ns_.load(std::memory_order_relaxed) : clock_.monotonic_ns();
-    if (step.appends++ == 0) step.first_ns = step.last_ns;
+    if (step.appends++ == 0) {
+      step.first_ns = step.last_ns;
+      pending_first_ns_ = std::min(pending_first_ns_, step.first_ns);
+    }
     if (step.first_sequence == 0) step.first_sequence = record_;  // they rise
     step.last_sequence = std::max(step.last_sequence, record_);
     step.received_unix_ns.add(received_unix_ns);
@@ -268,14 +271,18 @@ bool ColumnarStepStore::seal_is_due() const {
   if (pending_rows_ == 0) return false;
   if (is_much || pending_rows_ >= 2 * options_.seal_rows) return true;
   const int64_t now_ns = clock_.monotonic_ns();
+  // Asked several times a second, where a thousand jobs have a hundred thousand steps pending.
+  if (now_ns - pending_first_ns_ < options_.seal_age_ns && pending_rows_ < options_.seal_rows) return false;
+  int64_t first_ns = INT64_MAX;
   bool is_settled = false;
   for (const auto& [id, job] : pending_) {
     for (const auto& [number, step] : job.steps) {
-      if (now_ns - step.first_ns >= options_.seal_age_ns) return true;
+      first_ns = std::min(first_ns, step.first_ns);
       is_settled |= now_ns - step.last_ns >= options_.settle_ns;
     }
   }
-  return is_settled && pending_rows_ >= options_.seal_rows;
+  pending_first_ns_ = first_ns;
+  return now_ns - first_ns >= options_.seal_age_ns || (is_settled && pending_rows_ >= options_.seal_rows);
 }
 
 ColumnarStepStore::TakenSteps ColumnarStepStore::take(Which which) {
@@ -434,6 +441,7 @@ void ColumnarStepStore::put_back(std::vector<Taken> taken, size_t from) {
       continue;
     }
     pending_rows_ += rows;
+    pending_first_ns_ = std::min(pending_first_ns_, old.rows.first_ns);
     auto [at, is_new] = job->second.steps.try_emplace(old.step);
     PendingStep& step = at->second;
     if (is_new) {

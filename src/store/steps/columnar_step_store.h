@@ -99,6 +99,7 @@ class ColumnarStepStore final : public StepStore {
   void append_log(std::shared_ptr<const Attributes> resource, LogRecord record) override {
     memory_.append_log(std::move(resource), std::move(record));
   }
+  void append_step_log(StepReport report) override { memory_.append_step_log(std::move(report)); }
 
   std::vector<JobInfo> jobs() const override { return memory_.jobs(); }
   std::optional<JobInfo> job(std::string_view job_id) const override { return memory_.job(job_id); }
@@ -207,6 +208,8 @@ class ColumnarStepStore final : public StepStore {
   mutable Mutex pending_mutex_;
   std::map<std::string, PendingJob, std::less<>> pending_ LOCKSTEP_GUARDED_BY(pending_mutex_);
   size_t pending_rows_ LOCKSTEP_GUARDED_BY(pending_mutex_) = 0;
+  // No pending step is older; there need not be one that is as old.
+  mutable int64_t pending_first_ns_ LOCKSTEP_GUARDED_BY(pending_mutex_) = INT64_MAX;
   const std::string* latest_id_ LOCKSTEP_GUARDED_BY(pending_mutex_) =
       nullptr;  // where the last row went; void where latest_step_ is nullptr
   PendingJob* latest_job_ LOCKSTEP_GUARDED_BY(pending_mutex_) = nullptr;

@@ -63,6 +63,7 @@ struct PauseFacts {
   std::vector<uint32_t> slots;        // by rank, of those whose longest may be one that stood still
   bool aside = false;                 // a rank told of a checkpoint or an evaluation
   Latest quietest;                    // quietest_of
+  Latest latest;                      // of the ranks' lateness
   const StepFrame* before = nullptr;  // the step before, with so many rows, and
   size_t before_rows = 0;
   int64_t hole_ns = 0;  // the longest time between it and this one on a rank
@@ -108,6 +109,7 @@ PauseFacts facts_of(const JobWindow& window, const StepFrame& frame) {
   std::sort(facts.longest_ns.begin(), facts.longest_ns.end());
   facts.duration_ns = median(std::move(durations));
   facts.quietest = quietest_of(window, frame);
+  facts.latest = latest_of(lateness(window, frame));
   facts.before = window.frame(frame.number - 1);
   if (facts.before == nullptr) return facts;
   facts.before_rows = facts.before->known.size() + facts.before->unknown.size();
@@ -162,15 +164,14 @@ double median_over(const std::vector<const PauseFacts*>& all) {
 }
 
 // Checkpoint or evaluation, told or seen as a hole between two steps of a rank, explains what happens in this step and,
-// since ranks do not end their steps together, in the next.
-bool set_aside(const JobWindow& window, StepNumber number, double event_ns) {
-  for (StepNumber at : {number - 1, number}) {
-    const StepFrame* frame = window.frame(at);
-    if (frame == nullptr) continue;
-    const PauseFacts& facts = facts_in(window, *frame);
-    if (facts.aside || static_cast<double>(facts.hole_ns) > event_ns) return true;
-  }
-  return false;
+// since ranks do not end their steps together, in the next. at: of the step whose facts these are among the others'.
+bool set_aside(const JobWindow& window, const std::vector<StepNumber>& steps,
+               const std::vector<const PauseFacts*>& facts, size_t at, double event_ns) {
+  auto explains = [&](const PauseFacts& one) { return one.aside || static_cast<double>(one.hole_ns) > event_ns; };
+  if (explains(*facts[at])) return true;
+  if (at > 0 && steps[at - 1] == steps[at] - 1) return explains(*facts[at - 1]);
+  const StepFrame* before = window.frame(steps[at] - 1);
+  return before != nullptr && explains(facts_in(window, *before));
 }
 
 // Drops the steps that belong to a stretch of kStretchSteps or more neighbours.
@@ -221,17 +222,17 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   };
   std::map<Rank, Part> parts;
   std::map<StepNumber, std::map<Rank, double>> late_in;  // step -> rank -> how late
-  for (StepNumber number : steps) {
-    const auto& rows = *window.step(number);
-    if (set_aside(window, number, event_ns)) continue;
-    const Latest late = latest_of(lateness(window, *window.frame(number)));
+  for (size_t at = 0; at < steps.size(); ++at) {
+    const StepNumber number = steps[at];
+    if (set_aside(window, steps, facts, at, event_ns)) continue;
+    const Latest& late = facts[at]->latest;
     const Rank latest = late.ns > 0 ? window.rank_of(late.slot) : kNoRank;
     if (latest != kNoRank && late.ns >= event_ns && late.next_ns < 0.5 * late.ns && !has_verdict(latest, number)) {
       parts[latest].late.push_back(number);
       late_in[number][latest] = late.ns;
       continue;
     }
-    const Latest& silent = facts_in(window, *window.frame(number)).quietest;
+    const Latest& silent = facts[at]->quietest;
     if (silent.ns >= event_ns && !has_verdict(window.rank_of(silent.slot), number)) {
       Part& part = parts[window.rank_of(silent.slot)];
       part.quiet.push_back(number);
@@ -246,7 +247,8 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
       std::set<Rank> peers;
     };
     std::map<Rank, Stood> stood;
-    for (uint32_t slot : facts_in(window, *window.frame(number)).slots) {
+    const auto& rows = *window.step(number);
+    for (uint32_t slot : facts[at]->slots) {
       const Rank rank = window.rank_of(slot);
       for (const FlowStep& flow : window.frame(number)->rows[slot].summary.flows) {
         double ns = static_cast<double>(flow.wire_longest_ns);

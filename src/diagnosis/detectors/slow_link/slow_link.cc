@@ -61,6 +61,7 @@ constexpr size_t kGroupStepsMin = 20;
 constexpr double kGroupSavedShareMin = 0.08;
 constexpr double kGroupBytesMin = 4e6;  // per operation: below, latency and scheduling set the time
 constexpr double kOtherGroupsRatio = 1.3;
+constexpr size_t kGroupsMin = 3;  // one, and two to compare it with
 
 struct Group {
   CommId comm_id;
@@ -91,43 +92,71 @@ double slowness(const std::vector<Group>& groups, const Group& group) {
     if (other.comm_id != group.comm_id && alike(other, group)) others.push_back(other.typical);
   }
   double usual = median(others);
-  return others.size() >= 2 && usual > 0 ? group.typical / usual : 1;
+  return others.size() + 1 >= kGroupsMin && usual > 0 ? group.typical / usual : 1;
+}
+
+// A communicator's collectives in one step: of its members the last that told, and the shortest of them all.
+struct GroupStep {
+  CommId comm_id;
+  int32_t size = 0;
+  double bytes = 0;
+  double count = 0;
+  double shortest = 0;  // over members and operations, times operations
+  size_t reported = 0;  // members that told
+};
+struct GroupSteps {
+  std::vector<GroupStep> groups;  // by comm_id
+};
+
+const std::vector<GroupStep>& groups_in(const JobWindow& window, StepNumber number) {
+  return window.frame(number)
+      ->derived<GroupSteps>([&] {
+        std::map<CommId, GroupStep> by_id;
+        for (const auto& [rank, row] : *window.step(number)) {
+          for (const CommStep& comm : row.summary.comms) {
+            if (comm.p2p || comm.count <= 0 || comm.size < 2 || comm.shortest_ns <= 0) continue;
+            GroupStep& group = by_id[comm.comm_id];
+            group.comm_id = comm.comm_id;
+            group.size = comm.size;
+            group.bytes = static_cast<double>(comm.bytes);
+            group.count = static_cast<double>(comm.count);
+            const double here = static_cast<double>(comm.shortest_ns * comm.count);
+            group.shortest = group.reported == 0 ? here : std::min(group.shortest, here);
+            ++group.reported;
+          }
+        }
+        GroupSteps all;
+        all.groups.reserve(by_id.size());
+        for (const auto& [id, group] : by_id) all.groups.push_back(group);
+        return all;
+      })
+      .groups;
 }
 
 std::vector<Group> groups_over(const JobWindow& window, const std::vector<StepNumber>& steps) {
   std::map<CommId, Group> by_id;
   for (StepNumber number : steps) {
-    std::map<CommId, std::pair<double, size_t>> shortest;  // and how many members told
-    for (const auto& [rank, row] : *window.step(number)) {
-      for (const CommStep& comm : row.summary.comms) {
-        if (comm.p2p || comm.count <= 0 || comm.size < 2 || comm.shortest_ns <= 0) continue;
-        Group& group = by_id[comm.comm_id];
-        group.comm_id = comm.comm_id;
-        group.size = comm.size;
-        group.bytes = static_cast<double>(comm.bytes);
-        group.count = static_cast<double>(comm.count);
-        auto& [least, reported] = shortest[comm.comm_id];
-        double here = static_cast<double>(comm.shortest_ns * comm.count);
-        least = reported == 0 ? here : std::min(least, here);
-        ++reported;
-      }
-    }
-    for (const auto& [id, entry] : shortest) {
-      if (entry.second == static_cast<size_t>(by_id[id].size)) by_id[id].transfer.push_back(entry.first);
+    for (const GroupStep& step : groups_in(window, number)) {
+      Group& group = by_id[step.comm_id];
+      group.comm_id = step.comm_id;
+      group.size = step.size;
+      group.bytes = step.bytes;
+      group.count = step.count;
+      if (step.reported == static_cast<size_t>(step.size)) group.transfer.push_back(step.shortest);
     }
   }
   std::vector<Group> groups;
   for (auto& [id, group] : by_id) {
     if (group.transfer.size() < kStepsSuspect || !window.comms().contains(id)) continue;
     group.typical = median(group.transfer);
-    groups.push_back(group);
+    groups.push_back(std::move(group));
   }
   return groups;
 }
 
 // Groups of ranks that are late themselves are left out: they look slow for another reason.
 std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector<StepNumber>& steps,
-                                      const std::set<Rank>& late) {
+                                      std::vector<Group> groups, const std::set<Rank>& late) {
   std::vector<double> durations;
   size_t ranks_seen = 0;
   for (StepNumber number : steps) {
@@ -138,13 +167,12 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     ranks_seen = std::max(ranks_seen, of_ranks.size());
   }
   double step_ns = median(durations);
-  std::vector<Group> groups = groups_over(window, steps);
   std::erase_if(groups, [&](const Group& group) {
     const auto& members = window.comms().at(group.comm_id).world_rank;
     return std::any_of(members.begin(), members.end(), [&](const auto& one) { return late.contains(one.second); });
   });
-  // Which member of a slow pair it is shows in small differences: look at all steps there are.
-  std::vector<Group> groups_long = groups_over(window, window.complete_steps());
+  // Which member of a slow pair it is shows in small differences: look at all steps there are, once there is one.
+  std::vector<Group> groups_long;
   std::vector<Finding> findings;
   for (const Group& group : groups) {
     if (group.bytes / group.count < kGroupBytesMin || slowness(groups, group) < kGroupRatioMin) continue;
@@ -165,6 +193,7 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
       continue;
 
     // Whose other groups are slow as well?
+    if (groups_long.empty()) groups_long = groups_over(window, window.complete_steps());
     std::vector<std::pair<double, Rank>> suspects;
     for (const auto& [in_comm, rank] : window.comms().at(group.comm_id).world_rank) {
       double worst = 1;
@@ -306,7 +335,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
 
 std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<AttributedRange>& explained) {
   if (window.slots() >= kFabricRanksMin) return {};
-  const std::vector<StepNumber> all = window.complete_steps();
+  const std::vector<StepNumber>& all = window.complete_steps();
   const auto last = [&](size_t count) {
     return std::vector(all.end() - static_cast<long>(std::min(count, all.size())), all.end());
   };
@@ -322,10 +351,13 @@ std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<
                                  measured);
   }
   if (!findings.empty() || all.size() < kGroupStepsMin) return findings;
+  const std::vector<StepNumber> newest = last(kGroupWindow);
+  std::vector<Group> groups = groups_over(window, newest);
+  if (groups.size() < kGroupsMin) return {};
   std::set<Rank> late;
   for (const Finding& finding : find_stragglers(window, explained))
     late.insert(finding.ranks.begin(), finding.ranks.end());
-  return find_slow_groups(window, last(kGroupWindow), late);
+  return find_slow_groups(window, newest, std::move(groups), late);
 }
 
 namespace {
