@@ -67,14 +67,17 @@ std::optional<Culprits> culprits_of(const JobWindow& window, const HangInput& in
   return found;
 }
 
-// Several ranks that live, on several hosts, away at the same time: they compile, or read something that is slow. What
-// hangs is one rank, or one host.
+// Several ranks that live are away at the same time, and are not just the ranks of a host: they compile, or read
+// something that is slow. What hangs is one rank, or one host.
 bool are_away_together(const JobWindow& window, const Culprits& culprits) {
-  constexpr size_t kSeveral = 3;
+  if (culprits.dead || culprits.ranks.size() < 2) return false;
+  const std::set<Rank> away(culprits.ranks.begin(), culprits.ranks.end());
   std::set<std::string> hosts;
-  for (Rank rank : culprits.ranks)
+  for (Rank rank : away)
     if (auto found = window.ranks().find(rank); found != window.ranks().end()) hosts.insert(found->second.host);
-  return !culprits.dead && culprits.ranks.size() >= kSeveral && hosts.size() > 1;
+  return hosts.size() > 1 || std::any_of(window.ranks().begin(), window.ranks().end(), [&](const auto& entry) {
+           return hosts.contains(entry.second.host) && !away.contains(entry.first);
+         });
 }
 
 // The operation to name is one that waits for the culprit itself, not one further up the chain; of several, the first

@@ -32,6 +32,7 @@ constexpr size_t kEventsSureLink = 12;
 // The culprit has a part in most events, and they cost the job something.
 constexpr double kEventsShare = 0.7;
 constexpr double kLostShareMin = 0.03;
+constexpr double kLostShareSignals = 0.01;  // with signals that explain it
 // So many late steps in a row are one stretch, not pauses.
 constexpr int64_t kStretchSteps = 3;
 // Nothing is concluded from a job's first steps.
@@ -328,7 +329,8 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   finding.kind = emits<Emitter::kPause, VerdictKind::kSlow>;
   finding.ranks = {culprit};
   finding.sure = often && most_events >= (own_side ? kEventsSure : kEventsSureLink);
-  finding.sure_with_signals = most_events >= kEventsSureSignals;
+  // Some node has something to report at any time: what costs next to nothing is not proven by that.
+  finding.sure_with_signals = most_events >= kEventsSureSignals && part.lost_ns >= kLostShareSignals * total_ns;
   finding.only_with_signals = !often;
   std::vector<StepNumber> hit = part.steps();
   finding.since_step = hit.front();

@@ -702,7 +702,9 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
   finding.since_step = hit.front();
   finding.through_step = hit.back();
   finding.sure = often && best >= kRecurringHitsSure;
-  finding.sure_with_signals = best >= (huge ? kRecurringHitsSignals : kRecurringHitsSignalsSure);
+  // Some node has something to report at any time: what costs next to nothing is not proven by that.
+  finding.sure_with_signals =
+      best >= (huge ? kRecurringHitsSignals : kRecurringHitsSignalsSure) && share >= kHiddenShare;
   finding.only_with_signals = !often;
   finding.clear_after_steps = 24;
   const double in_steps = static_cast<double>(
