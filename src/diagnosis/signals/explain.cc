@@ -101,6 +101,11 @@ std::string number_text(double value) {
   return format(size >= 100 ? "%.0f" : size >= 10 ? "%.1f" : "%.2f", value);
 }
 
+// The end of what is looked at: what had been heard by then. What comes late changes what is stored, not what was said.
+int64_t heard_through(const CulpritView& culprit, const Question& question) {
+  return culprit.heard_ns > 0 ? std::min(question.through_unix_ns, culprit.heard_ns) : question.through_unix_ns;
+}
+
 class Case {
  public:
   Case(const SignalStore& signals, const Question& question) : question_(question) {
@@ -115,18 +120,20 @@ class Case {
     for (const Identity* identity : sample(question.culprits, kCulpritsMax)) {
       CulpritView view;
       view.identity = identity;
-      view.gpu = signals.read(Place::kGpu, identity->host, identity->gpu_uuid, span);
-      view.host = signals.read(Place::kHost, identity->host, "", span);
+      // What comes while this is read is not in it: the query of a claim asks for what had been heard by then.
+      view.heard_ns = signals.last_heard_unix_ns(identity->host);
+      const SignalSpan heard{span.before_from_unix_ns, span.since_unix_ns, heard_through(view, question)};
+      view.gpu = signals.read(Place::kGpu, identity->host, identity->gpu_uuid, heard);
+      view.host = signals.read(Place::kHost, identity->host, "", heard);
       std::vector<std::string> near = signals.adapters_of(identity->host, identity->gpu_uuid);
       for (const std::string& device : near) {
-        if (auto nic = signals.read(Place::kNic, identity->host, device, span)) view.nics.push_back(std::move(*nic));
+        if (auto nic = signals.read(Place::kNic, identity->host, device, heard)) view.nics.push_back(std::move(*nic));
       }
       for (std::string& device : signals.adapters_of(identity->host, "")) {
         if (std::find(near.begin(), near.end(), device) == near.end()) view.other_adapters.push_back(std::move(device));
       }
       view.events =
           signals.events_of(identity->host, question.since_unix_ns - kEventBeforeNs, question.through_unix_ns);
-      view.heard_ns = signals.last_heard_unix_ns(identity->host);
       culprits_.push_back(std::move(view));
     }
     if (whole_job_) return;
@@ -451,10 +458,7 @@ std::string query_of(const Outcome& outcome, SignalIndex signal, const Question&
   } else if (signal_row(signal).place == Place::kGpu) {
     ids = {culprit.identity->gpu_uuid};
   }
-  // As of what had been heard by then: what comes late changes what is stored, not what was said.
-  const int64_t through =
-      culprit.heard_ns > 0 ? std::min(question.through_unix_ns, culprit.heard_ns) : question.through_unix_ns;
-  return signal_query(signal, culprit.identity->host, ids, question.since_unix_ns, through);
+  return signal_query(signal, culprit.identity->host, ids, question.since_unix_ns, heard_through(culprit, question));
 }
 
 std::string with_capital(std::string text) {
