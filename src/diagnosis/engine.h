@@ -52,8 +52,8 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   // one gets an id that none of these has.
   void restore(std::vector<KnownVerdict> known);
 
-  // Looks at every job that has changed. Called a few times a second, by one thread. When the newest report came of those jobs that
-  // had a new complete step; 0: none had.
+  // Looks at every job that has changed. Called a few times a second, by one thread. When the newest report came of
+  // those jobs that had a new complete step; 0: none had.
   int64_t tick(int64_t now_unix_ns);
 
   // What nodes say, and how often each cause was right here; both are thread-safe by themselves.

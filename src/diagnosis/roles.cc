@@ -193,7 +193,10 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
     for (uint32_t slot : role)
       left.push_back(static_cast<double>(result->own_ns[slot]) - static_cast<double>(result->work_ns[slot]));
     // A stage of its own has no equal: what other stages take says nothing of it (detectors/pipeline).
-    if (role.size() < kMembersMin && keys[role.front()].fine != keys[role.front()].coarse) continue;
+    if (role.size() < kMembersMin && keys[role.front()].fine != keys[role.front()].coarse) {
+      ++result->alone;
+      continue;
+    }
     // With one member there is nobody of the role to compare with; all ranks together are the next best.
     const double reference = role.size() >= 2 ? lower_median_in_place(left) : of_all;
     for (uint32_t slot : role)
@@ -242,6 +245,17 @@ int32_t Pipelines::stage_of(const StepSummary& row) const {
 const StepLateness& lateness(const JobWindow& window, const StepFrame& frame) {
   if (!frame.lateness) frame.lateness = compute(window, frame);
   return *frame.lateness;
+}
+
+bool is_alone(const JobWindow& window, const StepFrame& frame, size_t slot) {
+  const StepLateness& late = lateness(window, frame);
+  return late.alone > 0 && frame.knows(slot) && std::isnan(late.late_ns[slot]);
+}
+
+std::vector<double> step_durations(const JobWindow& window, const std::vector<StepNumber>& steps) {
+  std::vector<double> durations;
+  for (StepNumber number : steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
+  return durations;
 }
 
 Latest largest_of(const std::vector<float>& ns_by_slot) {

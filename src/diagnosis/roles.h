@@ -30,6 +30,10 @@ class Pipelines {
 };
 
 const StepLateness& lateness(const JobWindow& window, const StepFrame& frame);
+// The rank's row is known, and it is a stage of its own.
+bool is_alone(const JobWindow& window, const StepFrame& frame, size_t slot);
+// What each of these steps took, of the median rank.
+std::vector<double> step_durations(const JobWindow& window, const std::vector<StepNumber>& steps);
 // The rank that was latest in a step, by slot, and how late; and how late the next one was. 0 where nobody was.
 struct Latest {
   size_t slot = 0;

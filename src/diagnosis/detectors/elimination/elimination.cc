@@ -113,13 +113,6 @@ double rate_over(const JobWindow& window, const std::vector<StepNumber>& steps) 
   return wire_ns > 0 ? bytes / wire_ns : 0;
 }
 
-double median_duration(const JobWindow& window, const std::vector<StepNumber>& steps, std::vector<double>* each) {
-  std::vector<double> durations;
-  for (StepNumber number : steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
-  if (each != nullptr) *each = durations;
-  return median(std::move(durations));
-}
-
 double latest_of_the_heard(const JobWindow& window, const std::vector<StepNumber>& steps) {
   std::vector<double> late;
   for (StepNumber number : steps) late.push_back(latest_of(lateness(window, *window.frame(number))).ns);
@@ -149,8 +142,7 @@ std::vector<Finding> find_by_elimination(const JobWindow& window, const std::vec
   if (silent.empty()) return {};
 
   // The stretch of slow steps that reaches to now, against the steps before it.
-  std::vector<double> durations;
-  median_duration(window, all, &durations);
+  const std::vector<double> durations = step_durations(window, all);
   const double now_ns = median({durations.end() - kAfter, durations.end()});
   size_t since = all.size();
   double usual = 0;

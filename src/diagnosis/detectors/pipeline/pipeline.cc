@@ -44,8 +44,10 @@ struct Bottleneck {
 
 // How long a transfer from one rank to another was waited for, a step; by receiver and sender. Nothing where not all ranks
 // of the pipelines told of their transfers.
-using Waits = std::map<std::pair<Rank, Rank>, double>;
-Waits waits_in(const JobWindow& window, const StepFrame& frame) {
+struct Waits {
+  std::map<std::pair<Rank, Rank>, double> ns;
+};
+Waits waits_of(const JobWindow& window, const StepFrame& frame) {
   const Pipelines pipelines(window, frame);
   Waits waits;
   size_t members = 0, told = 0;
@@ -58,13 +60,18 @@ Waits waits_in(const JobWindow& window, const StepFrame& frame) {
       if (flow.send || flow.transfers < kTransfersMin || !pipelines.contains(flow.comm_id)) continue;
       const Rank sender = window.world_rank(flow.comm_id, flow.peer);
       if (sender == kNoRank) continue;
-      waits[{rank, sender}] += static_cast<double>(flow.peer_ns) / static_cast<double>(flow.transfers);
+      waits.ns[{rank, sender}] += static_cast<double>(flow.peer_ns) / static_cast<double>(flow.transfers);
       tells = true;
     }
     told += tells ? 1 : 0;
   }
-  if (told < members) waits.clear();
+  if (told < members) waits.ns.clear();
   return waits;
+}
+
+// Made once for a step.
+const Waits& waits_in(const JobWindow& window, const StepFrame& frame) {
+  return frame.derived<Waits>([&] { return waits_of(window, frame); });
 }
 
 // The rank that all its neighbours wait for and that waits for none of them, beyond what was usual; kNoRank: there is
@@ -75,41 +82,36 @@ Bottleneck bottleneck_of(const JobWindow& window, const StepFrame& frame, const 
     double for_it_ns = -1, its_own_ns = -1;
   };
   std::map<Rank, Sums> ranks;
-  for (const auto& [ends, wait_ns] : waits) {
-    const auto before = usual.find(ends);
-    const double ns = std::max(0.0, wait_ns - (before == usual.end() ? 0 : before->second));
+  for (const auto& [ends, wait_ns] : waits.ns) {
+    const auto before = usual.ns.find(ends);
+    const double ns = std::max(0.0, wait_ns - (before == usual.ns.end() ? 0 : before->second));
     double& own = ranks[ends.first].its_own_ns;
     own = std::max(own, ns);
     double& others = ranks[ends.second].for_it_ns;
     others = others < 0 ? ns : std::min(others, ns);
   }
-  const StepLateness& late = lateness(window, frame);
   Bottleneck found;
   for (const auto& [rank, sums] : ranks) {
     const int32_t slot = window.slot_of(rank);
-    if (slot < 0 || sums.its_own_ns < 0 || !std::isnan(late.late_ns[static_cast<size_t>(slot)])) continue;
+    if (slot < 0 || sums.its_own_ns < 0 || !is_alone(window, frame, static_cast<size_t>(slot))) continue;
     if (sums.for_it_ns >= kWaitTimes * std::max(least_ns, sums.its_own_ns) && sums.for_it_ns > found.others_wait_ns)
       found = {rank, sums.for_it_ns, sums.its_own_ns};
   }
   return found;
 }
 
-bool anyone_is_alone(const StepLateness& late) {
-  return std::any_of(late.late_ns.begin(), late.late_ns.end(), [](float ns) { return std::isnan(ns); });
-}
-
 // What each transfer is waited for in the steps that are not slow; nothing where too few of them are known.
-Waits usual_waits(const std::vector<std::pair<double, Waits>>& steps, double slow_ns) {
+Waits usual_waits(const std::vector<std::pair<double, const Waits*>>& steps, double slow_ns) {
   std::map<std::pair<Rank, Rank>, std::vector<double>> all;
   size_t calm = 0;
   for (const auto& [duration_ns, waits] : steps) {
     if (duration_ns >= slow_ns) continue;
     ++calm;
-    for (const auto& [ends, ns] : waits) all[ends].push_back(ns);
+    for (const auto& [ends, ns] : waits->ns) all[ends].push_back(ns);
   }
   Waits usual;
   if (calm < kStepsSuspect) return usual;
-  for (auto& [ends, values] : all) usual[ends] = median(std::move(values));
+  for (auto& [ends, values] : all) usual.ns[ends] = median(std::move(values));
   return usual;
 }
 
@@ -122,15 +124,15 @@ struct Stretch {
 
 std::optional<Stretch> newest_stretch(const JobWindow& window) {
   std::vector<StepNumber> numbers = window.complete_steps();
-  if (numbers.empty() || !anyone_is_alone(lateness(window, *window.frame(numbers.back())))) return std::nullopt;
+  if (numbers.empty() || lateness(window, *window.frame(numbers.back())).alone == 0) return std::nullopt;
   const std::vector<StepNumber> with_flows = last_steps_with_flows(window, numbers, kLook);
   numbers.clear();
-  std::vector<std::pair<double, Waits>> steps;
+  std::vector<std::pair<double, const Waits*>> steps;
   for (StepNumber number : with_flows) {
-    Waits waits = waits_in(window, *window.frame(number));
-    if (waits.empty()) continue;
+    const Waits& waits = waits_in(window, *window.frame(number));
+    if (waits.ns.empty()) continue;
     numbers.push_back(number);
-    steps.emplace_back(lateness(window, *window.frame(number)).duration_ns, std::move(waits));
+    steps.emplace_back(lateness(window, *window.frame(number)).duration_ns, &waits);
   }
   if (numbers.size() < kStepsSuspect) return std::nullopt;
   std::vector<double> durations;
@@ -139,13 +141,13 @@ std::optional<Stretch> newest_stretch(const JobWindow& window) {
   // Steps that are not longer than the good ones may all be slow, from the first on: then the waits themselves tell.
   const bool is_slow = steps.back().first >= kSlowStep * good_ns;
   const Waits usual = is_slow ? usual_waits(steps, kSlowStep * good_ns) : Waits{};
-  Stretch stretch{.has_before = !usual.empty()};
+  Stretch stretch{.has_before = !usual.ns.empty()};
   std::vector<double> others, own;
   size_t missed = 0;
   for (size_t i = numbers.size(); i-- > 0 && missed <= 1;) {
     const StepFrame& frame = *window.frame(numbers[i]);
-    const Bottleneck here = bottleneck_of(window, frame, steps[i].second, usual, kLeastWait * good_ns);
-    const bool slow = usual.empty() || steps[i].first >= kSlowStep * good_ns;
+    const Bottleneck here = bottleneck_of(window, frame, *steps[i].second, usual, kLeastWait * good_ns);
+    const bool slow = usual.ns.empty() || steps[i].first >= kSlowStep * good_ns;
     if (!slow || here.rank == kNoRank || (!stretch.steps.empty() && here.rank != stretch.typical.rank)) {
       if (stretch.steps.empty() && missed > 0) break;
       ++missed;
@@ -188,12 +190,6 @@ std::vector<StepNumber> beside(const JobWindow& window, StepNumber from, bool be
     return {at - static_cast<std::ptrdiff_t>(std::min<size_t>(kBeside, static_cast<size_t>(at - all.begin()))), at};
   return {all.end() - static_cast<std::ptrdiff_t>(std::min<size_t>(kBeside, static_cast<size_t>(all.end() - at))),
           all.end()};
-}
-
-double duration_now(const JobWindow& window, const std::vector<StepNumber>& steps) {
-  std::vector<double> durations;
-  for (StepNumber number : steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
-  return median(std::move(durations));
 }
 
 void add_claims(const Bottleneck& who, bool has_before, const std::vector<StepNumber>& steps, Finding& finding) {
@@ -276,7 +272,7 @@ std::vector<Finding> find_slow_stages(const JobWindow& window, const std::vector
   const Rank rank = stretch->typical.rank;
   const StepNumber since = stretch->steps.front(), to = stretch->steps.back();
   const std::vector<StepNumber> now = beside(window, since, false), before = beside(window, since, true);
-  const double step_ns = duration_now(window, now), usual_ns = window.step_ns_before(since);
+  const double step_ns = median(step_durations(window, now)), usual_ns = window.step_ns_before(since);
   const bool always = usual_ns <= 0 || (!stretch->has_before && since < window.first_step() + kFirstSteps);
   double lost = step_ns - usual_ns;
   if (always) {

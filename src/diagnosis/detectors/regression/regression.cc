@@ -42,9 +42,8 @@ std::vector<double> column(const std::deque<StepFacts>& facts, size_t from, size
 bool has_equals(const JobWindow& window) {
   const std::vector<StepNumber> steps = window.complete_steps();
   if (steps.empty()) return true;
-  const std::vector<float>& late = lateness(window, *window.frame(steps.back())).late_ns;
-  const auto alone = std::count_if(late.begin(), late.end(), [](float ns) { return std::isnan(ns); });
-  return static_cast<size_t>(alone) * 2 < late.size();
+  const StepLateness& late = lateness(window, *window.frame(steps.back()));
+  return 2 * static_cast<size_t>(late.alone) < late.late_ns.size();
 }
 
 }  // namespace

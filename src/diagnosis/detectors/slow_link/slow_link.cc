@@ -379,11 +379,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
   const std::vector<Flow> flows = flows_since(measured, steps.front(), few ? steps.size() : kStepsSuspect);
   const double ratio_max = (few ? kPlainPart : 1) * kRateRatioMax;
 
-  // A pipeline waits for each transfer in turn; elsewhere little time on the wire is little time lost.
-  auto alone_in_stage = [&](Rank rank) {
-    const std::vector<float>& late_ns = lateness(window, *window.frame(steps.back())).late_ns;
-    return std::isnan(late_ns[static_cast<size_t>(window.slot_of(rank))]);
-  };
+  const StepFrame& newest = *window.frame(steps.back());
   struct Slow {
     Flow flow;
     double peers_rate;
@@ -408,7 +404,8 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     if (flow.typical_rate > ratio_max * peers_rate) continue;
     if (slowest_stranger > 0 && flow.typical_rate > kApartMax * slowest_stranger) continue;
     const bool hidden = flow.typical_wire < kWireShareMin * step_ns;
-    if (hidden && !alone_in_stage(flow.from)) continue;
+    // A pipeline waits for each transfer in turn; elsewhere little time on the wire is little time lost.
+    if (hidden && !is_alone(window, newest, static_cast<size_t>(window.slot_of(flow.from)))) continue;
     size_t hits = 0;
     for (size_t i = 0; i < flow.rate.size(); ++i)
       hits += flow.rate[i] <= 1.5 * ratio_max * peers_rate && (hidden || !flow.stood[i]);

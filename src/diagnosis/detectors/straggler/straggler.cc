@@ -88,12 +88,8 @@ struct LastSteps {
   double step_ns = 0;
 
   LastSteps(const JobWindow& window, std::vector<StepNumber> numbers) : steps(std::move(numbers)) {
-    std::vector<double> durations;
-    for (StepNumber number : steps) {
-      late.push_back(&lateness(window, *window.frame(number)));
-      durations.push_back(late.back()->duration_ns);
-    }
-    step_ns = median(durations);
+    for (StepNumber number : steps) late.push_back(&lateness(window, *window.frame(number)));
+    step_ns = median(step_durations(window, steps));
   }
   // Where the rank's times are known, in order.
   void of_slot(size_t slot, std::vector<double>& values) const {
@@ -851,7 +847,9 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
       });
     if (late.empty()) return findings;
   }
-  const std::vector<Late> all_late = late;
+  // The latest, in order, are who others may be late behind.
+  const std::vector<Late> latest(late.begin(),
+                                 late.begin() + static_cast<std::ptrdiff_t>(std::min(late.size(), kAskedMax)));
   std::map<std::string, std::vector<Late>> hosts = late_hosts(window, late, victims, typical);
   const auto elsewhere = std::count_if(
       late.begin(), late.end(), [&](const Late& entry) { return !hosts.contains(window.ranks().at(entry.rank).host); });
@@ -864,7 +862,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
       return std::any_of(entries.begin(), entries.end(), [&](const Late& other) { return other.slot == entry.slot; });
     });
     const double saved = saved_without(typical, entries, last.step_ns);
-    if (!is_shadow(window, entries, all_late, saved, last))
+    if (!is_shadow(window, entries, latest, saved, last))
       findings.push_back(finding_of(window, host, std::move(entries), saved, last, known));
   }
   if (alike || structural(late.size(), known)) return findings;
@@ -886,7 +884,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     if (!entry.lasting && !entry.sure && !few) continue;
     if (has_more_work(window, entry.rank, last.steps)) continue;
     const double saved = saved_without(typical, {entry}, last.step_ns);
-    if (!is_shadow(window, {entry}, all_late, saved, last))
+    if (!is_shadow(window, {entry}, latest, saved, last))
       findings.push_back(finding_of(window, "", {entry}, saved, last, known));
   }
   return findings;
