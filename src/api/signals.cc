@@ -17,11 +17,19 @@ namespace {
 
 // As far back as the fine and the middle past of a signal reach.
 constexpr int64_t kPlayedBeforeNs = 600'000'000'000;
-constexpr size_t kSeriesMax = 20'000;  // of a host, all metrics
+// Of a host, all metrics: what is asked for beyond is refused.
+constexpr size_t kSeriesMax = 20'000;
+constexpr size_t kSamplesMax = 4'000'000;
+
+struct PlayedSeries {
+  MetricPoint point;  // of its samples: all but time, value and whether it is stale
+  bool of_the_signal = false;
+};
 
 struct Played {
-  MetricPoint point;
-  bool of_the_signal = false;
+  uint32_t series;
+  int64_t time_unix_ns;
+  double value;
 };
 
 // Attributes as the sender had them: labels lost their dots on the way into the store.
@@ -43,56 +51,65 @@ class Replay {
       : metrics_(metrics), host_(host), signal_(signal), from_ns_(from_ns), to_ns_(to_ns), known_(metrics.metadata()) {}
 
   // Everything the host reported that diagnosis listens to: how far apart its reports are counts too.
-  std::optional<std::string> read() {
+  Result<void> read() {
     std::set<std::string_view> names;
     for (const SignalRow& row : signal_rows()) names.insert(row.metric);
     for (const char* info : {"lockstep_gpu_info", "lockstep_nic_info"}) names.insert(info);
     for (std::string_view name : names) {
       const FeedsOfMetric* feeds = feeds_of(name);
       if (feeds == nullptr) continue;
-      for (const std::string& stored : stored_names(known_, name))
-        if (std::optional<std::string> problem = read_metric(name, stored, *feeds)) return problem;
+      for (const std::string& stored : stored_names(known_, name)) LOCKSTEP_TRY(read_metric(name, stored, *feeds));
     }
-    std::stable_sort(points_.begin(), points_.end(),
-                     [](const Played& a, const Played& b) { return a.point.time_unix_ns < b.point.time_unix_ns; });
-    return std::nullopt;
+    std::stable_sort(samples_.begin(), samples_.end(),
+                     [](const Played& a, const Played& b) { return a.time_unix_ns < b.time_unix_ns; });
+    return {};
   }
 
-  void play(SignalStore& into) const {
+  void play(SignalStore& into) {
     const Attributes resource = {{"host.name", host_}};
-    for (const Played& one : points_) into.on_metrics(resource, {&one.point, 1}, one.point.time_unix_ns);
+    for (const Played& one : samples_) {
+      MetricPoint& point = series_[one.series].point;
+      point.time_unix_ns = one.time_unix_ns;
+      point.value = one.value;
+      point.flags = is_stale(one.value) ? 1 : 0;
+      into.on_metrics(resource, {&point, 1}, one.time_unix_ns);
+    }
   }
 
-  const std::vector<Played>& points() const { return points_; }
+  const std::vector<Played>& samples() const { return samples_; }
+  const PlayedSeries& series_of(const Played& sample) const { return series_[sample.series]; }
 
  private:
-  std::optional<std::string> read_metric(std::string_view name, const std::string& stored, const FeedsOfMetric& feeds) {
+  Result<void> read_metric(std::string_view name, const std::string& stored, const FeedsOfMetric& feeds) {
     const std::vector<LabelMatcher> matchers = {label_is("__name__", stored), label_is("host", host_)};
     const int64_t from_ms = from_ns_ / 1'000'000, to_ms = to_ns_ / 1'000'000;
-    Result<std::unique_ptr<MetricSelection>> selected = metrics_.select(matchers, {.from_ms = from_ms, .to_ms = to_ms});
-    if (!selected.ok()) return selected.error();
-    const MetricSelection& selection = **selected;
+    const std::unique_ptr<MetricSelection> selected =
+        LOCKSTEP_TRY(metrics_.select(matchers, {.from_ms = from_ms, .to_ms = to_ms}));
+    const MetricSelection& selection = *selected;
     SampleColumns columns;
-    for (size_t i = 0; i < selection.size() && series_ < kSeriesMax; ++i, ++series_) {
+    for (size_t i = 0; i < selection.size(); ++i) {
+      if (series_.size() >= kSeriesMax)
+        return Error{format("host: it has more than %zu series in that time", kSeriesMax), ErrorCode::kTooLarge};
       Labels labels;
       for (const LabelSymbols& label : selection.labels(i))
         labels.emplace_back(selection.text(label.name), selection.text(label.value));
       if (!selection.samples(i, from_ms, to_ms, columns).ok()) continue;
-      Played one;
+      PlayedSeries one;
       one.point.name = name;
       one.point.attributes = attributes_of(labels, feeds.feeds);
       const bool rate = !feeds.feeds.empty() && feeds.feeds.front().row->kind == SignalKind::kRate;
       one.point.kind = rate ? MetricKind::kSum : MetricKind::kGauge;
       one.point.temporality = rate ? Temporality::kCumulative : Temporality::kUnspecified;
       one.of_the_signal = feeds_signal(one.point.attributes, feeds.feeds);
-      for (size_t at = 0; at < columns.times_ms.size(); ++at) {
-        one.point.time_unix_ns = columns.times_ms[at] * 1'000'000;
-        one.point.value = columns.values[at];
-        one.point.flags = is_stale(columns.values[at]) ? 1 : 0;
-        points_.push_back(one);
-      }
+      if (samples_.size() + columns.times_ms.size() > kSamplesMax)
+        return Error{format("from: so long a time has more than %zu samples of the host; ask for less", kSamplesMax),
+                     ErrorCode::kTooLarge};
+      for (size_t at = 0; at < columns.times_ms.size(); ++at)
+        samples_.push_back(
+            {static_cast<uint32_t>(series_.size()), columns.times_ms[at] * 1'000'000, columns.values[at]});
+      series_.push_back(std::move(one));
     }
-    return std::nullopt;
+    return {};
   }
 
   bool feeds_signal(const Attributes& attributes, std::span<const Feed> feeds) const {
@@ -109,8 +126,8 @@ class Replay {
   const SignalIndex signal_;
   const int64_t from_ns_, to_ns_;
   const std::vector<MetricMetadata> known_;
-  size_t series_ = 0;
-  std::vector<Played> points_;
+  std::vector<PlayedSeries> series_;
+  std::vector<Played> samples_;
 };
 
 HttpResponse known_signals() {
@@ -148,7 +165,8 @@ HttpResponse get_signals(const ApiContext& context, const ApiRequest& request) {
   // What is asked of is the newest minute; a point counts in whole milliseconds.
   const int64_t begin = std::max<int64_t>(0, std::min(*from, *to - 60'000'000'000) - kPlayedBeforeNs);
   Replay replay(context.metrics, host, signal, begin, *to);
-  if (const std::optional<std::string> problem = replay.read()) return error_answer(500, *problem);
+  if (Result<void> done = replay.read(); !done.ok())
+    return error_answer(done.code() == ErrorCode::kTooLarge ? 400 : 500, done.error());
   SignalStore played;
   replay.play(played);
   const SignalSpan span{.before_from_unix_ns = 0, .since_unix_ns = *from, .through_unix_ns = *to};
@@ -178,13 +196,13 @@ HttpResponse get_signals(const ApiContext& context, const ApiRequest& request) {
   json.field("unit", row.unit).field("metric", row.metric).key("points").begin_array();
   // The samples that it was made of, in the metric's own unit.
   uint64_t shown = 0;
-  for (const Played& one : replay.points()) {
-    const Attributes& attributes = one.point.attributes;
+  for (const Played& one : replay.samples()) {
+    const Attributes& attributes = replay.series_of(one).point.attributes;
     const bool its = row.place == Place::kHost ||
                      std::find(ids.begin(), ids.end(),
                                find_string(attributes, row.place == Place::kGpu ? "gpu_uuid" : "device")) != ids.end();
-    if (!one.of_the_signal || !its || one.point.time_unix_ns < *from) continue;
-    json.begin_array().number(one.point.time_unix_ns).number(one.point.value).end_array();
+    if (!replay.series_of(one).of_the_signal || !its || one.time_unix_ns < *from) continue;
+    json.begin_array().number(one.time_unix_ns).number(one.value).end_array();
     ++shown;
   }
   json.end_array().field("total", shown).field("shown", shown).end_object();

@@ -17,6 +17,8 @@ namespace {
 
 // Rows that a window of this answer may hold: what a few steps of a hundred thousand ranks take is let go again.
 constexpr size_t kRowsMax = 200'000;
+// Rows that an answer may read: what a claim about a hundred steps of a hundred thousand ranks takes.
+constexpr size_t kRowsReadMax = 16'000'000;
 
 // The job's steps, read into a window few at a time.
 class StoredSteps {
@@ -26,9 +28,11 @@ class StoredSteps {
     const bool seen =
         std::any_of(job.ranks.begin(), job.ranks.end(), [](const RankInfo& rank) { return !rank.comms.empty(); });
     every_rank_ = needs_every_rank(measure, seen);
-    const size_t ranks = every_rank_ ? std::max<size_t>(1, job.ranks.size()) : measure.ranks.size();
-    per_window_ = std::clamp<size_t>(kRowsMax / ranks, 1, JobWindow::kStepsMin);
+    ranks_ = std::max<size_t>(1, every_rank_ ? job.ranks.size() : measure.ranks.size());
+    per_window_ = std::clamp<size_t>(kRowsMax / ranks_, 1, JobWindow::kStepsMin);
   }
+
+  size_t rows() const { return ranks_ * measure_.steps.size(); }
 
   void add_all(Measurement& measurement) {
     for (size_t i = 0; i < measure_.steps.size(); ++i) {
@@ -59,6 +63,7 @@ class StoredSteps {
   const JobInfo& job_;
   const Measure& measure_;
   bool every_rank_ = false;
+  size_t ranks_ = 1;
   size_t per_window_ = 1;
   std::optional<JobWindow> window_;
 };
@@ -163,7 +168,11 @@ HttpResponse get_evidence(const ApiContext& context, const ApiRequest& request) 
       measure_from([&](std::string_view name) { return request.http.parameter(std::string(name)); });
   if (!measure.ok()) return error_answer(400, measure.error());
   Measurement measurement(*measure);
-  StoredSteps(context.steps, *job, *measure).add_all(measurement);
+  StoredSteps stored(context.steps, *job, *measure);
+  if (stored.rows() > kRowsReadMax)
+    return error_answer(400, format("steps: of this job at most %zu can be asked for at once",
+                                    kRowsReadMax / std::max<size_t>(1, stored.rows() / measure->steps.size())));
+  stored.add_all(measurement);
   JsonWriter json;
   begin_answer(json, *job, measure->of, measurement.value(), measurement.unit());
   json.field("steps_asked", static_cast<uint64_t>(measure->steps.size()))
