@@ -420,7 +420,7 @@ std::string runs_text(const std::vector<Number>& numbers) {
   std::string text;
   for (size_t i = 0; i < numbers.size();) {
     size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1].value() == numbers[last].value() + 1) ++last;
+    while (last + 1 < numbers.size() && numbers[last + 1].value() - numbers[last].value() == 1) ++last;
     if (!text.empty()) text += ',';
     text += format("%lld", static_cast<long long>(numbers[i].value()));
     if (last > i) text += format("-%lld", static_cast<long long>(numbers[last].value()));
@@ -443,7 +443,8 @@ Result<std::vector<int64_t>> runs_from_text(std::string_view what, std::string_v
                           what.data(), std::string(item).c_str())};
     if (static_cast<uint64_t>(*to - *from) >= most - numbers.size())
       return Error{format("%.*s: more than %zu", static_cast<int>(what.size()), what.data(), most)};
-    for (int64_t number = *from; number <= *to; ++number) numbers.push_back(number);
+    for (int64_t more = 0; more <= *to - *from; ++more)
+      numbers.push_back(*from + more);  // the largest number may be there
   }
   return numbers;
 }

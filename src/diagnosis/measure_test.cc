@@ -170,5 +170,14 @@ TEST(MeasureText, EveryMeasureSaysWhatItIs) {
   }
 }
 
+TEST(MeasureQuery, TakesTheLargestNumberThereIsAndEnds) {
+  Result<Measure> measure = measure_from([](std::string_view name) -> std::string {
+    return name == "of" ? "step_ms" : name == "steps" ? "9223372036854775806-9223372036854775807" : "";
+  });
+  ASSERT_TRUE(measure.ok()) << measure.error();
+  EXPECT_EQ(measure->steps.size(), 2u);
+  EXPECT_TRUE(measure->query().ends_with("&steps=9223372036854775806-9223372036854775807")) << measure->query();
+}
+
 }  // namespace
 }  // namespace lockstep
