@@ -209,7 +209,7 @@ TEST_F(DiagnosisEngineTest, PausesAreOneVerdictThatOutlastsTheQuietBetweenThem) 
       [&](StepNumber step) {
         for (const Verdict& verdict : engine.verdicts("job")) {
           ids.insert(verdict.id);
-          EXPECT_TRUE(step <= 60_step || verdict.state == VerdictState::kConfirmed) << "after step " << step;
+          EXPECT_TRUE(step <= 80_step || verdict.state == VerdictState::kConfirmed) << "after step " << step;
         }
       });
   EXPECT_EQ(ids.size(), 1u);

@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(Later, H200Outside,
                                            Outside{"fsdp_narrow_r4", {{4_rank, Layer::kHost}}},
                                            Outside{"fsdp_stop_r0", {{0_rank, Layer::kHost}}},
                                            // Busy processes where its loader's worker is: its transfers starve with it.
-                                           Outside{"fsdp_worker_r2", {{2_rank, Layer::kHost}}},
+                                           Outside{"fsdp_worker_r2", {{2_rank, Layer::kHost}, {2_rank, Layer::kInput}}},
                                            Outside{"fsdp_freeze_r7", {{7_rank, Layer::kHost}}},
                                            Outside{"fsdp_kill_r2", {{2_rank, Layer::kHost}}},
                                            Outside{"fsdp_checkpoint", {}}, Outside{"fsdp_compile", {}},

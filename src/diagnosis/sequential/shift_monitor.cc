@@ -12,6 +12,10 @@ namespace {
 // Influence of one value, in scales: the usual choice of Huber for the level, three for squared differences.
 constexpr float kLevelClip = 2;
 constexpr float kLevelVariance = 1.2f;  // of a level made of so many values, times their number, in squared scales
+// Of one value being a turning point or not (2/3 are), and of the correlation that is expected before much was seen: as
+// large as its spread.
+constexpr double kTurnVariance = 1;
+constexpr double kUsualCorrelation = 0.2;
 constexpr double kDifferenceClip = 3;
 constexpr double kClippedMean = 0.995;  // E min(Z^2, 9) of a normal Z
 // Shifts of fixed size: each so many times the one before, from the least to a hundred times that, and a quarter of the
@@ -128,9 +132,13 @@ void ShiftMonitor::forget(size_t index) {
 // are turning points; and differences in a row have the correlation (r - 1) / 2.
 double ShiftMonitor::correlation() const {
   constexpr double kHalfPi = std::numbers::pi / 2;
-  // Two standard errors are added: too little correction is false alarms, too much a little delay.
-  const double error = 2 * kHalfPi / std::sqrt(std::max(1.0, turns_of_));
-  return std::clamp(1 + 2 * (std::sin(kHalfPi * (1 - 2 * turns_)) + error), 0.0, 0.9);
+  // Few values tell little: then it is about what steps of jobs have. One standard error is added: too little correction
+  // is false alarms, too much a little delay.
+  const double seen = 1 + 2 * std::sin(kHalfPi * (1 - 2 * turns_));
+  const double weight = turns_of_ / (4 * kHalfPi * kHalfPi * kTurnVariance);
+  const double usual_weight = 1 / (kUsualCorrelation * kUsualCorrelation);
+  const double mean = (weight * seen + usual_weight * kUsualCorrelation) / (weight + usual_weight);
+  return std::clamp(mean + 1 / std::sqrt(weight + usual_weight), 0.0, 0.9);
 }
 
 ShiftMonitor::Noise ShiftMonitor::noise() const {
@@ -197,7 +205,7 @@ ShiftMonitor::StepModel ShiftMonitor::model_of(std::span<const float> values) {
 // What the pools make of a step, before the streams take it in.
 void ShiftMonitor::learn(std::span<const float> values, const StepModel& model) {
   const double r = static_cast<double>(model.correlation);
-  double squares = 0, differences = 0, turns = 0, beyond = 0, judged = 0, logs = 0;
+  double squares = 0, differences = 0, turns = 0, turns_judged = 0, beyond = 0, judged = 0, logs = 0;
   double tails = 0;
   size_t here = 0, outside = 0;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -237,7 +245,11 @@ void ShiftMonitor::learn(std::span<const float> values, const StepModel& model) 
     squares += square;
     differences += 1;
     const double rise = x - last, rise_before = last - static_cast<double>(stream.last_but_one);
-    turns += rise * rise_before < 0 ? 1 : 0;
+    // Whoever is the median of its peers is at exactly zero, in small jobs often in several steps: that is no turn.
+    if (rise != 0 && rise_before != 0) {
+      turns += rise * rise_before < 0 ? 1 : 0;
+      turns_judged += 1;
+    }
     if (stream.values > 0) {
       const double level = static_cast<double>(stream.level);
       const double z = (whitened - (1 - r) * level) /
@@ -254,7 +266,7 @@ void ShiftMonitor::learn(std::span<const float> values, const StepModel& model) 
   const double memory = std::min(kPoolValues, kMemorySteps * std::max(1.0, differences));
   const double memory_all = std::max(memory, 4 * differences);
   if (differences > 0) learn_mean(variance_, differences_, squares / differences, differences, memory_all);
-  if (differences > 0) learn_mean(turns_, turns_of_, turns / differences, differences, 4 * memory_all);
+  if (turns_judged > 0) learn_mean(turns_, turns_of_, turns / turns_judged, turns_judged, 4 * memory_all);
   if (judged > 0) learn_mean(excess_share_, excess_of_, beyond / judged, judged, 4 * memory_all);
   if (beyond > 0) learn_mean(log_excess_, excesses_, logs / beyond, beyond, memory_all);
   if (judged > 0) learn_mean(tail_share_, tail_of_, tails / judged, judged, 16 * memory_all);

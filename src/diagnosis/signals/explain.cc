@@ -110,6 +110,9 @@ class Case {
  public:
   Case(const SignalStore& signals, const Question& question) : question_(question) {
     whole_job_ = question.sign == kWholeJob;
+    constexpr size_t kManyCulprits = 3;
+    constexpr uint32_t kOwnTime = kGpuBehind | kHostLate | kInputWaits;
+    together_ = whole_job_ || ((question.sign & kOwnTime) != 0 && question.culprits.size() >= kManyCulprits);
     SignalSpan span{question.job_from_unix_ns, question.since_unix_ns, question.through_unix_ns};
     std::set<std::string> culprit_hosts;
     std::set<Rank> culprit_ranks;
@@ -195,8 +198,8 @@ class Case {
       strengths.push_back(of_culprit.strength);
       if (!best.known || of_culprit.strength > best.strength) best = of_culprit;
     }
-    // All ranks are slow alike: what counts is what most of them show, not the oddest.
-    if (whole_job_ && best.known) best.strength = median_of(strengths);
+    // All are slow alike: what counts is what most of them show, not the oddest.
+    if (together_ && best.known) best.strength = median_of(strengths);
     best.test = &test;
     return best;
   }
@@ -330,6 +333,7 @@ class Case {
                               culprit.other_adapters.end();
         if (!event.gpu_uuid.empty()) {
           if (event.gpu_uuid != culprit.identity->gpu_uuid) continue;
+          if (together_) continue;  // one GPU of many
         } else if (others_adapter) {
           continue;
         } else if (!own_adapter && !host_wide) {
@@ -369,6 +373,7 @@ class Case {
 
   const Question& question_;
   bool whole_job_ = false;
+  bool together_ = false;  // the culprits, or all ranks, are slow alike
   std::vector<CulpritView> culprits_;
   std::vector<EntityReadings> peers_;
   int peer_hosts_ = 0;

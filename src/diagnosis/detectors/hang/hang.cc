@@ -26,6 +26,12 @@ constexpr uint64_t kWarmOperations = 20;
 constexpr int64_t kQuietConnecting = 15 * kSecond;
 constexpr int64_t kQuietCompiling = 120 * kSecond;
 constexpr int64_t kQuietNoSteps = 3 * kSecond;
+// Its first steps differ from each other by as much, and one rank alone may compile: who lives is then named for sure
+// only after longer than that, and than so many steps. Somebody who was away for long in one step may be so again, the
+// sooner the more.
+constexpr int64_t kSettleSteps = 6;
+constexpr int64_t kStepsQuietFirst = 10;
+constexpr uint64_t kSettleOperations = 100;  // where there are no steps
 // A word older than this beside the newest of the job is no word: its agent is gone.
 constexpr int64_t kWordLasts = 15 * kSecond;
 // Ranks starve one after the other within a millisecond or so of the first; closer than this is no order.
@@ -78,6 +84,42 @@ bool are_away_together(const JobWindow& window, const Culprits& culprits) {
   return hosts.size() > 1 || std::any_of(window.ranks().begin(), window.ranks().end(), [&](const auto& entry) {
            return hosts.contains(entry.second.host) && !away.contains(entry.first);
          });
+}
+
+// Of the rank that has done most.
+struct Operations {
+  uint64_t begun = 0, completed = 0;
+};
+Operations most_operations(const HangInput& input) {
+  Operations most;
+  for (const auto& [rank, status] : input.status) {
+    Operations here;
+    for (const CommStatus& comm : status.comms) {
+      here.completed += comm.collectives_completed + comm.p2p_completed;
+      here.begun += comm.collectives_enqueued + comm.p2p_enqueued;
+    }
+    most = {std::max(most.begun, here.begun), std::max(most.completed, here.completed)};
+  }
+  return most;
+}
+
+// How long a rank may be away before it is named for sure, by what this job has shown.
+int64_t away_at_most_ns(const JobWindow& window, const HangInput& input) {
+  const StepNumber newest = window.newest_step();
+  if (newest == kNoStep) return most_operations(input).completed >= kSettleOperations ? 0 : kQuietCompiling;
+  int64_t most = 0;
+  if (newest < window.first_step() + kSettleSteps)
+    most = std::max(kQuietCompiling, kStepsQuietFirst * input.typical_step_ns);
+  for (StepNumber number = std::max(window.first_step(), newest - static_cast<int64_t>(JobWindow::kStepsMax));
+       number <= newest; ++number) {
+    const StepFrame* frame = window.frame(number);
+    if (frame == nullptr) continue;
+    int64_t longest = 0;
+    for (size_t slot = 0; slot < frame->rows.size(); ++slot)
+      if (frame->state[slot] != 0) longest = std::max(longest, frame->rows[slot].summary.duration_ns);
+    most = std::max(most, longest * kSettleSteps / (kSettleSteps + newest.value() - number.value()));
+  }
+  return most;
 }
 
 // The operation to name is one that waits for the culprit itself, not one further up the chain; of several, the first
@@ -142,18 +184,9 @@ int64_t hang_after_ns(const HangInput& input) {
   if (const int64_t step_ns = input.typical_step_ns; step_ns > 0)
     return std::clamp(std::min(kStepsQuiet * step_ns, std::max(two_and_a_little(step_ns), kStepsQuietLong * step_ns)),
                       kQuietMin, kQuietMost);
-  uint64_t completed = 0, begun = 0;
-  for (const auto& [rank, status] : input.status) {
-    uint64_t ended_here = 0, begun_here = 0;
-    for (const CommStatus& comm : status.comms) {
-      ended_here += comm.collectives_completed + comm.p2p_completed;
-      begun_here += comm.collectives_enqueued + comm.p2p_enqueued;
-    }
-    completed = std::max(completed, ended_here);
-    begun = std::max(begun, begun_here);
-  }
-  if (completed >= kWarmOperations) return kQuietNoSteps;
-  return begun >= kWarmOperations ? kQuietConnecting : kQuietCompiling;
+  const Operations most = most_operations(input);
+  if (most.completed >= kWarmOperations) return kQuietNoSteps;
+  return most.begun >= kWarmOperations ? kQuietConnecting : kQuietCompiling;
 }
 
 std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input) {
@@ -167,7 +200,8 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     if (!culprits) return std::nullopt;
     Finding finding =
         phrasing.missing(culprits->ranks, culprits->dead, operation_without(window, graph, culprits->ranks.front()));
-    finding.sure &= !are_away_together(window, *culprits);
+    finding.sure &= culprits->dead || (!are_away_together(window, *culprits) &&
+                                       graph.longest_quiet_ns() >= away_at_most_ns(window, input));
     return finding;
   }
   if (!graph.mismatched().empty()) return phrasing.mismatch(*graph.mismatched().begin());

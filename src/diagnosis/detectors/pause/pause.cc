@@ -10,6 +10,7 @@
 #include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
+#include "diagnosis/sequential/chance.h"
 
 namespace lockstep {
 namespace {
@@ -21,16 +22,10 @@ constexpr double kEventShare = 0.15;
 constexpr double kEventMinNs = 20e6;
 // A transfer stands still when it takes this many times what the longest transfer of a step usually takes.
 constexpr double kStandFactor = 5;
-constexpr size_t kEventsSuspect = 3;
-constexpr size_t kEventsSure = 4;
-// With signals of the node that explain it one event will do, if it is so much of a step, and two to be sure.
-constexpr size_t kEventsSureSignals = 2;
-constexpr double kEventSignalsShare = 0.15;
 constexpr int64_t kRecentSteps = 16;
 // One pair alone may be half of the picture of a paused process: to call it a link takes more.
 constexpr size_t kEventsSureLink = 12;
-// The culprit has a part in most events, and they cost the job something.
-constexpr double kEventsShare = 0.7;
+// They cost the job something.
 constexpr double kLostShareMin = 0.03;
 constexpr double kLostShareSignals = 0.01;  // with signals that explain it
 // So many late steps in a row are one stretch, not pauses.
@@ -189,6 +184,11 @@ void drop_stretches(std::vector<StepNumber>& steps) {
   steps = std::move(kept);
 }
 
+// The largest of all but this one.
+double of_others(const Latest& latest, int32_t slot) {
+  return latest.ns > 0 && static_cast<int32_t>(latest.slot) == slot ? std::max(0.0, latest.next_ns) : latest.ns;
+}
+
 }  // namespace
 
 std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<AttributedRange>& explained) {
@@ -316,11 +316,20 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   if (culprit == kNoRank) return {};
   const Part& part = parts[culprit];
   if (part.events() == 0) return {};
-  const bool often = most_events >= kEventsSuspect &&
-                     static_cast<double>(most_events) >= kEventsShare * static_cast<double>(eventful.size()) &&
-                     part.lost_ns >= kLostShareMin * total_ns;
-  const bool large = part.lost_ns >= kEventSignalsShare * good_ns * static_cast<double>(most_events) &&
-                     2 * most_events > eventful.size() && part.steps().back() + kRecentSteps >= steps.back();
+  Repetition seen{.hits = most_events,
+                  .steps = steps.size(),
+                  .size = part.lost_ns / static_cast<double>(most_events),
+                  .others_hits = eventful.size() - most_events,
+                  .others_steps = (window.slots() - 1) * steps.size()};
+  for (const PauseFacts* one : facts)
+    seen.others_largest = std::max({seen.others_largest, of_others(one->latest, window.slot_of(culprit)),
+                                    of_others(one->quietest, window.slot_of(culprit))});
+  // Transfers have no size that could be compared with that.
+  if (!part.stood.empty()) seen.size = 0;
+  const double nats = nats_of(seen);
+  const bool often = nats >= window.suspect_nats() && part.lost_ns >= kLostShareMin * total_ns;
+  const bool large = nats >= window.suspect_nats() - witness_nats() && part.lost_ns >= kLostShareSignals * total_ns &&
+                     part.steps().back() + kRecentSteps >= steps.back();
   if (!often && !large) return {};
   bool own_side =
       part.undrained > 0 || !part.late.empty() || !part.quiet.empty() || (part.inward > 0 && part.outward > 0);
@@ -328,9 +337,8 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   Finding finding;
   finding.kind = emits<Emitter::kPause, VerdictKind::kSlow>;
   finding.ranks = {culprit};
-  finding.sure = often && most_events >= (own_side ? kEventsSure : kEventsSureLink);
-  // Some node has something to report at any time: what costs next to nothing is not proven by that.
-  finding.sure_with_signals = most_events >= kEventsSureSignals && part.lost_ns >= kLostShareSignals * total_ns;
+  finding.sure = often && nats >= window.sure_nats() && (own_side || most_events >= kEventsSureLink);
+  finding.sure_with_signals = nats >= window.sure_nats() - witness_nats();
   finding.only_with_signals = !often;
   std::vector<StepNumber> hit = part.steps();
   finding.since_step = hit.front();

@@ -23,7 +23,9 @@ constexpr size_t kAfterPlain = 2;      // or these, by three times
 constexpr size_t kAfterComm = 8;       // communication has many ways to be slow for a while,
 constexpr size_t kAfterCommPlain = 3;  // though hardly by so much
 constexpr size_t kSure = 8;
-constexpr size_t kSurePlain = 4;
+constexpr size_t kSurePlain = 6;
+// A job that was as slow for a while before is not slower for good until it lasts so many times as long.
+constexpr size_t kLongerTimes = 2;
 constexpr double kPlainTimes = 3;
 constexpr double kShareMin = 0.05;
 constexpr double kSigmas = 6;
@@ -44,6 +46,16 @@ bool has_equals(const JobWindow& window) {
   if (steps.empty()) return true;
   const StepLateness& late = lateness(window, *window.frame(steps.back()));
   return 2 * static_cast<size_t>(late.alone) < late.late_ns.size();
+}
+
+// The longest stretch of steps at least so long, before `until`, in a row.
+size_t longest_stretch(const std::deque<StepFacts>& facts, size_t until, double least_ns) {
+  size_t longest = 0, length = 0;
+  for (size_t i = kSettle; i < until; ++i) {
+    length = facts[i].duration_ns >= least_ns ? length + 1 : 0;
+    longest = std::max(longest, length);
+  }
+  return longest;
 }
 
 }  // namespace
@@ -122,7 +134,8 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   } else {
     return {};
   }
-  finding.sure = enough_steps(slow, kSure, plain, now, kSurePlain);
+  finding.sure = enough_steps(slow, kSure, plain, now, kSurePlain) &&
+                 slow > kLongerTimes * longest_stretch(facts, since, usual + 0.5 * rise);
   // Communication that is long on all ranks has many reasons, a rank that stops inside it among them: what the fabric
   // says decides.
   if (finding.layer == Layer::kSwitch) {

@@ -13,6 +13,7 @@
 #include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
+#include "diagnosis/sequential/chance.h"
 #include "model/rank_text.h"
 
 namespace lockstep {
@@ -36,20 +37,11 @@ constexpr std::ptrdiff_t kHiccupsMax = 2;
 constexpr int64_t kSettleSteps = 12;
 // Below 5 % of a step a difference between ranks is everyday noise (and a culprit not worth a person at night).
 constexpr double kShareMin = 0.05;
-// A rank that comes and goes: steps looked at, steps in which it alone was late, and how much oftener than the next.
-constexpr size_t kRecurringWindow = 40;
-constexpr size_t kRecurringHits = 6;
-constexpr size_t kRecurringHitsSignals = 2;      // where the node's signals explain it,
-constexpr size_t kRecurringHitsSignalsSure = 3;  // and to be sure
-constexpr size_t kRecurringHitsSure = 8;
+// A rank that comes and goes: steps looked at, times it came, steps since the last, and the share of the job that it costs.
+constexpr size_t kRecurringWindow = 96;
 constexpr size_t kRecurringRuns = 3;
-constexpr size_t kRecurringRunsSignals = 2;
-constexpr size_t kRecurringQuiet = 16;  // steps since the last
-constexpr double kRecurringRatio = 4;
+constexpr size_t kRecurringQuiet = 16;
 constexpr double kRecurringLostMin = 0.015;
-constexpr double kRecurringLarge = 1.5;
-// So large that one such step is enough to suspect it, and two to be sure, where the node's signals explain it.
-constexpr double kRecurringHuge = 3;
 // Distance from the peers in robust standard deviations.
 constexpr double kSigmas = 6;
 constexpr double kExcessMinNs = 1e6;
@@ -337,6 +329,39 @@ double step_spread(const JobWindow& window) {
   return usual > 0 ? spread_of(std::move(durations), usual) / usual : 0;
 }
 
+// The communicators of a rank that are not the whole job's.
+std::set<CommId> small_groups(const JobWindow& window, const StepFrame& frame, size_t slot) {
+  std::set<CommId> groups;
+  if (!frame.knows(slot)) return groups;
+  for (const CommStep& comm : frame.rows[slot].summary.comms)
+    if (comm.size < window.world_size()) groups.insert(comm.comm_id);
+  return groups;
+}
+
+// It was never otherwise, and the others of a group that spans hosts are about as late for good: that is how the group
+// is placed, and no rank's or host's trouble.
+bool is_as_its_group(const JobWindow& window, size_t slot) {
+  const ShiftMonitor& monitor = window.own_time();
+  const StepFrame& frame = *window.frame(window.complete_steps().back());
+  for (CommId id : small_groups(window, frame, slot)) {
+    const auto group = window.comms().find(id);
+    if (group == window.comms().end()) continue;
+    std::set<std::string_view> hosts;
+    std::vector<double> levels;
+    for (const auto& [place, rank] : group->second.world_rank) {
+      const auto identity = window.ranks().find(rank);
+      const int32_t member = window.slot_of(rank);
+      if (identity == window.ranks().end() || member < 0) continue;
+      hosts.insert(identity->second.host);
+      const auto at = static_cast<size_t>(member);
+      if (at != slot && at < monitor.streams()) levels.push_back(monitor.baseline(at));
+    }
+    if (hosts.size() > 1 && !levels.empty() && median(std::move(levels)) >= kAlikePart * monitor.baseline(slot))
+      return true;
+  }
+  return false;
+}
+
 // Who has become slower than it was, or is slower than healthy ranks differ, by more than chance explains.
 void add_evident(const JobWindow& window, double step_ns, std::vector<Late>& late, std::vector<double>& typical) {
   const ShiftMonitor& monitor = window.own_time();
@@ -352,6 +377,7 @@ void add_evident(const JobWindow& window, double step_ns, std::vector<Late>& lat
                .by_evidence_alone = true,
                .sure = nats >= sure,
                .shift = monitor.estimate(slot)};
+    if (found.shift.lasting && is_as_its_group(window, slot)) continue;
     auto known = std::find_if(late.begin(), late.end(), [&](const Late& entry) { return entry.slot == slot; });
     if (known != late.end()) {
       known->evident = true;
@@ -510,15 +536,6 @@ double saved_without(const std::vector<double>& typical, const std::vector<Late>
   return std::clamp(worst - std::max(0.0, next), 0.0, step_ns);
 }
 
-// The communicators of a rank that are not the whole job's.
-std::set<CommId> small_groups(const JobWindow& window, const StepFrame& frame, size_t slot) {
-  std::set<CommId> groups;
-  if (!frame.knows(slot)) return groups;
-  for (const CommStep& comm : frame.rows[slot].summary.comms)
-    if (comm.size < window.world_size()) groups.insert(comm.comm_id);
-  return groups;
-}
-
 // Who is late behind others that are later costs nothing now, and may well be late because of them: what evidence alone
 // has found there is small, and who shares a group with one of them waits for it in ways that nobody sees.
 bool is_shadow(const JobWindow& window, const std::vector<Late>& late, const std::vector<Late>& later, double saved,
@@ -565,7 +582,8 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   finding.kind = emits<Emitter::kStraggler, VerdictKind::kSlow>;
   for (const Late& entry : late) finding.ranks.push_back(entry.rank);
   if (!host.empty()) finding.subject = "host " + host;
-  finding.sure = settled && ((worst.lasting && worst.goes_on && worst.hits >= kStepsSure) || worst.clear || worst.sure);
+  const bool clear = (worst.lasting && worst.goes_on && worst.hits >= kStepsSure) || worst.clear;
+  finding.sure = settled && ((clear && worst.evident) || worst.sure);
   finding.sure_with_signals = settled && (worst.plain || worst.evident);
   finding.through_step = steps.back();
   finding.since_step =
@@ -631,13 +649,22 @@ LateInStep late_in_step(const JobWindow& window, const StepLateness& step,
   return together ? late : LateInStep{};
 }
 
+// How late the latest of the others was.
+double largest_but(const StepLateness& step, const std::vector<size_t>& slots) {
+  double largest = 0;
+  for (size_t slot = 0; slot < step.late_ns.size(); ++slot)
+    if (!std::isnan(step.late_ns[slot]) && std::find(slots.begin(), slots.end(), slot) == slots.end())
+      largest = std::max(largest, static_cast<double>(step.late_ns[slot]));
+  return largest;
+}
+
 // A rank, or a host, that is late alone in some steps and in others not, again and again, while nobody else is.
 std::vector<Finding> find_recurring(const JobWindow& window, double limit,
                                     const std::vector<AttributedRange>& explained) {
   std::vector<StepNumber> steps = window.complete_steps();
   std::erase_if(steps, [&](StepNumber number) { return number < window.first_step() + kSettleSteps; });
   if (steps.size() > kRecurringWindow) steps.erase(steps.begin(), steps.end() - kRecurringWindow);
-  if (steps.size() < kRecurringHits) return {};
+  if (steps.size() < kStepsSuspect) return {};
   const LastSteps last(window, std::move(steps));
   std::map<std::string, size_t> ranks_of_host;
   for (const auto& [rank, identity] : window.ranks()) ++ranks_of_host[identity.host];
@@ -663,29 +690,26 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
   const std::string& host = most->first.first;
   const Recurring& culprit = most->second;
   const size_t best = culprit.at.size();
-  size_t next = 0;
-  for (const auto& [key, other] : hits)
-    if (&other != &culprit) next = std::max(next, other.at.size());
   // It has a verdict already, perhaps with others of its host.
   const Rank rank = window.rank_of(culprit.slots.front());
   for (const AttributedRange& entry : explained)
     if (entry.sure && entry.rank == rank && entry.to_step + static_cast<int64_t>(kRecurringQuiet) >= last.steps.back())
       return {};
-  const double share = culprit.lost_ns / (last.step_ns * static_cast<double>(last.late.size()));
-  const bool often = best >= kRecurringHits &&
-                     static_cast<double>(best) >= kRecurringRatio * static_cast<double>(next) &&
-                     share >= kRecurringLostMin;
-  const bool large = culprit.lost_ns >= kRecurringLarge * limit * static_cast<double>(best);
-  const bool huge = culprit.lost_ns >= kRecurringHuge * limit * static_cast<double>(best);
-  if (!often && (!large || best < (huge ? 1 : kRecurringHitsSignals) || 2 * best <= all)) return {};
+  const double share = culprit.lost_ns / (last.step_ns * static_cast<double>(last.late.size() - culprit.at.front()));
   // It comes and goes: one long stretch, or one that is over, is no recurrence.
   size_t runs = 0;
   for (size_t i = 0; i < best; ++i) runs += i == 0 || culprit.at[i] > culprit.at[i - 1] + 1 ? 1 : 0;
-  if (runs < (often  ? kRecurringRuns
-              : huge ? 1
-                     : kRecurringRunsSignals) ||
-      last.late.size() - 1 - culprit.at.back() > kRecurringQuiet)
-    return {};
+  if (last.late.size() - 1 - culprit.at.back() > kRecurringQuiet || share < kHiddenShare) return {};
+  Repetition seen{.hits = best,
+                  .steps = last.late.size(),
+                  .size = culprit.lost_ns / static_cast<double>(best),
+                  .others_hits = all - best,
+                  .others_steps = (window.slots() - 1) * last.late.size()};
+  for (const StepLateness* step : last.late)
+    seen.others_largest = std::max(seen.others_largest, largest_but(*step, culprit.slots));
+  const double nats = nats_of(seen);
+  const bool often = nats >= window.suspect_nats() && runs >= kRecurringRuns && share >= kRecurringLostMin;
+  if (!often && nats < window.suspect_nats() - witness_nats()) return {};
   std::vector<StepNumber> hit;
   for (size_t i : culprit.at) hit.push_back(last.steps[i]);
   const double per_hit = culprit.lost_ns / static_cast<double>(best);
@@ -697,10 +721,8 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
   const std::string who = host.empty() ? format("rank %d", rank.value()) : finding.subject;
   finding.since_step = hit.front();
   finding.through_step = hit.back();
-  finding.sure = often && best >= kRecurringHitsSure;
-  // Some node has something to report at any time: what costs next to nothing is not proven by that.
-  finding.sure_with_signals =
-      best >= (huge ? kRecurringHitsSignals : kRecurringHitsSignalsSure) && share >= kHiddenShare;
+  finding.sure = often && nats >= window.sure_nats();
+  finding.sure_with_signals = nats >= window.sure_nats() - witness_nats();
   finding.only_with_signals = !often;
   finding.clear_after_steps = 24;
   const double in_steps = static_cast<double>(

@@ -1,0 +1,64 @@
+#include "diagnosis/sequential/chance.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace lockstep {
+namespace {
+
+double nats(size_t hits, size_t steps, size_t others_hits, size_t others_steps) {
+  return nats_of({.hits = hits, .steps = steps, .others_hits = others_hits, .others_steps = others_steps});
+}
+
+TEST(Chance, SaysNothingOfWhoIsHitNoOftenerThanOthers) {
+  EXPECT_EQ(nats(0, 100, 0, 700), 0);
+  EXPECT_EQ(nats(5, 100, 35, 700), 0);  // one of the others' may be on its way
+  EXPECT_EQ(nats(1, 0, 0, 0), 0);
+}
+
+TEST(Chance, IsTheProbabilityOfEveryStepWhereAllAreHit) {
+  EXPECT_NEAR(nats(3, 3, 0, 1000), 3 * std::log(1000.0), 1e-9);
+}
+
+TEST(Chance, FallsWithEachHitMoreAndRisesWithTheOthers) {
+  EXPECT_GT(nats(5, 40, 0, 280), nats(4, 40, 0, 280));
+  EXPECT_GT(nats(5, 40, 0, 280), nats(5, 40, 1, 280));
+  EXPECT_GT(nats(5, 40, 0, 280), nats(5, 50, 0, 280));
+}
+
+TEST(Chance, IsSmallerForWhatIsLargerThanAnythingSeen) {
+  const Repetition alike{.hits = 3, .steps = 40, .size = 10, .others_steps = 280, .others_largest = 10};
+  Repetition large = alike;
+  large.size = 200;
+  EXPECT_NEAR(nats_of(alike), nats(3, 40, 0, 280), 1e-9);
+  EXPECT_NEAR(nats_of(large), nats_of(alike) + 3 * std::log(20.0), 0.5);
+  large.others_hits = 8;  // of that size: it was seen
+  EXPECT_LT(nats_of(large), nats_of(alike));
+}
+
+// The bound holds: of many ranks that are hit at random, the most unlucky one seldom gets more than it says.
+TEST(Chance, IsNotLessOftenThanItSays) {
+  constexpr size_t kRanks = 8, kSteps = 96, kTrials = 20'000;
+  constexpr double kNats = 6;
+  std::mt19937_64 random(7);
+  size_t beyond = 0;
+  for (size_t trial = 0; trial < kTrials; ++trial) {
+    size_t hits[kRanks] = {}, all = 0;
+    for (size_t step = 0; step < kSteps; ++step) {
+      if (random() % 5 != 0) continue;
+      ++hits[random() % kRanks];
+      ++all;
+    }
+    for (size_t of_one : hits) beyond += nats(of_one, kSteps, all - of_one, (kRanks - 1) * kSteps) >= kNats ? 1 : 0;
+  }
+  EXPECT_LE(static_cast<double>(beyond), 1.2 * kRanks * kTrials * std::exp(-kNats));
+}
+
+TEST(Chance, WeighsASignalAsWhatLiesBetweenSuspectedAndSure) {
+  EXPECT_NEAR(witness_nats(), std::log(100.0), 1e-9);
+}
+
+}  // namespace
+}  // namespace lockstep
