@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// What a signal of the node that explains a finding is worth: as a witness it stands for the factor between the rates of
-// what is suspected and what is sure.
+// What a signal of the node that explains a finding is worth: some node has something to report at any time, so that one
+// suspicion in ten would find one by chance.
 double witness_nats();
 
 // What hit one of many, and what hits the others.
@@ -21,9 +21,12 @@ struct Repetition {
   double others_largest = 0;                 // of anything that the others had, a hit or not
 };
 
-// Minus the logarithm of the chance to be hit so often (the binomial tail), for one that is hit in each step with the
-// probability that the others show, and once more, since what was not seen yet may still be. What is far larger than
-// anything that was seen is as much rarer: the tail is taken for the heaviest power law that has no mean.
+// Minus the logarithm of the chance to be hit so often. Healthy ones differ for good in how often they are hit, so the
+// rate of the one is drawn from an exponential distribution around that of the others, which makes its hits a geometric
+// one. The others are taken to have been hit once more, since what was not seen yet may still be; what is far larger than
+// anything that was seen is as much rarer (the heaviest power law, one that has no mean).
 double nats_of(const Repetition& seen);
+// The same evidence is asked for once in so many steps: what a threshold for every step has too much.
+double nats_of_windows(size_t steps);
 
 }  // namespace lockstep

@@ -12,11 +12,13 @@ namespace {
 // Influence of one value, in scales: the usual choice of Huber for the level, three for squared differences.
 constexpr float kLevelClip = 2;
 constexpr float kLevelVariance = 1.2f;  // of a level made of so many values, times their number, in squared scales
-// Of one value being a turning point or not (2/3 are), and of the correlation that is expected before much was seen: as
-// large as its spread.
+// Of one value being a turning point or not (two thirds are), with what neighbours have in common; and the correlation that
+// is expected before much was seen.
 constexpr double kTurnVariance = 1;
 constexpr double kUsualCorrelation = 0.2;
+constexpr double kUsualSpread = 0.3;
 constexpr double kDifferenceClip = 3;
+constexpr int kBlock = 32;              // values whose sum shows what single ones hide
 constexpr double kClippedMean = 0.995;  // E min(Z^2, 9) of a normal Z
 // Shifts of fixed size: each so many times the one before, from the least to a hundred times that, and a quarter of the
 // size wide, so that they overlap.
@@ -112,11 +114,11 @@ double ShiftMonitor::mean_ratio(const Stream& stream) {
 }
 
 double ShiftMonitor::evidence_nats(size_t stream) const {
-  return std::log(std::max(1e-30, mean_ratio(streams_[stream])));
+  return std::log(std::max(1e-30, mean_ratio(streams_[stream]))) / long_run_;
 }
 
 void ShiftMonitor::hold_at(double nats) {
-  hold_ratio_ = std::exp(nats);
+  hold_ratio_ = std::exp(nats * long_run_);
   ratio_max_ = static_cast<float>(std::min(hold_ratio_ * std::exp(kHoldNats), kRatioMax));
 }
 
@@ -132,19 +134,34 @@ void ShiftMonitor::forget(size_t index) {
 // are turning points; and differences in a row have the correlation (r - 1) / 2.
 double ShiftMonitor::correlation() const {
   constexpr double kHalfPi = std::numbers::pi / 2;
-  // Few values tell little: then it is about what steps of jobs have. One standard error is added: too little correction
-  // is false alarms, too much a little delay.
+  // Few values tell little: then it is about what steps of jobs have. One and a half standard errors are added: too little
+  // correction is false alarms, too much a little delay.
   const double seen = 1 + 2 * std::sin(kHalfPi * (1 - 2 * turns_));
   const double weight = turns_of_ / (4 * kHalfPi * kHalfPi * kTurnVariance);
-  const double usual_weight = 1 / (kUsualCorrelation * kUsualCorrelation);
+  const double usual_weight = 1 / (kUsualSpread * kUsualSpread);
   const double mean = (weight * seen + usual_weight * kUsualCorrelation) / (weight + usual_weight);
-  return std::clamp(mean + 1 / std::sqrt(weight + usual_weight), 0.0, 0.9);
+  return std::clamp(mean + 1.5 / std::sqrt(weight + usual_weight), 0.0, 0.9);
+}
+
+// From the share of sums beyond one scale, of which no stream alone has much: by how much a normal one must be wider to
+// have it, as far as that is sure.
+void ShiftMonitor::learn_long_run(double wide, double blocks, double memory) {
+  constexpr double kShare = 0.3173;  // of a normal beyond one scale
+  learn_mean(wide_share_, wide_of_, wide / blocks, blocks, memory);
+  const double share = std::min(0.95, wide_share_ - std::sqrt(kShare * (1 - kShare) / wide_of_));
+  double low = 0, high = 1;  // where a normal has that share
+  for (int i = 0; share > kShare && i < 20; ++i) {
+    const double middle = (low + high) / 2;
+    (std::erfc(middle / std::numbers::sqrt2) > share ? low : high) = middle;
+  }
+  long_run_ = 1 / (high * high);
 }
 
 ShiftMonitor::Noise ShiftMonitor::noise() const {
   Noise noise;
   noise.known = differences_ >= kDifferencesMin;
   noise.correlation = correlation();
+  noise.long_run = long_run_;
   const double shoulders =
       (kShoulderPrior * kBodies.back().log_excess + excesses_ * log_excess_) / (kShoulderPrior + excesses_);
   const Body& body = body_of(shoulders * (1 + 1 / std::sqrt(kShoulderPrior + excesses_)));
@@ -206,7 +223,7 @@ ShiftMonitor::StepModel ShiftMonitor::model_of(std::span<const float> values) {
 void ShiftMonitor::learn(std::span<const float> values, const StepModel& model) {
   const double r = static_cast<double>(model.correlation);
   double squares = 0, differences = 0, turns = 0, turns_judged = 0, beyond = 0, judged = 0, logs = 0;
-  double tails = 0;
+  double tails = 0, blocks = 0, wide = 0;
   size_t here = 0, outside = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     if (std::isnan(values[i])) continue;
@@ -261,6 +278,13 @@ void ShiftMonitor::learn(std::span<const float> values, const StepModel& model) 
         logs += std::log(std::min(z, 2 * kExcessFrom) / kExcessFrom);
       }
       tails += z > kTailFrom ? 1 : 0;
+      stream.block_sum += static_cast<float>(std::clamp(z, -kDifferenceClip, kDifferenceClip));
+      if (++stream.block_values == kBlock) {
+        blocks += 1;
+        wide += stream.block_sum * stream.block_sum > kBlock ? 1 : 0;
+        stream.block_sum = 0;
+        stream.block_values = 0;
+      }
     }
   }
   const double memory = std::min(kPoolValues, kMemorySteps * std::max(1.0, differences));
@@ -269,6 +293,7 @@ void ShiftMonitor::learn(std::span<const float> values, const StepModel& model) 
   if (turns_judged > 0) learn_mean(turns_, turns_of_, turns / turns_judged, turns_judged, 4 * memory_all);
   if (judged > 0) learn_mean(excess_share_, excess_of_, beyond / judged, judged, 4 * memory_all);
   if (beyond > 0) learn_mean(log_excess_, excesses_, logs / beyond, beyond, memory_all);
+  if (blocks > 0) learn_long_run(wide, blocks, memory_all);
   if (judged > 0) learn_mean(tail_share_, tail_of_, tails / judged, judged, 16 * memory_all);
 }
 
@@ -313,7 +338,8 @@ void ShiftMonitor::update(int64_t step, std::span<const float> values, const Ste
       const float null = 1 / (1 / (inverse_density<kFreedom>(z0) * widening) + tail);
       // The likelihood ratio of a density around that centre, so many times as wide as the noise.
       auto against = [&](float centre, float width) {
-        return null / (inverse_density<kFreedom>((y - centre) / (sigma * width)) * width);
+        const float ratio = null / (inverse_density<kFreedom>((y - centre) / (sigma * width)) * width);
+        return z0 < 0 ? std::min(1.0f, ratio) : ratio;  // what is far below fits a wide density better, but is no shift
       };
       auto grow = [&](int hypothesis, float likelihood) {
         float& ratio = stream.ratio[hypothesis];

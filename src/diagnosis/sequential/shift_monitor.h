@@ -21,8 +21,10 @@
 // f0, R minus the number of steps is a martingale: a stream without a shift takes at least e^threshold steps on average
 // to a false alarm, whatever the sizes looked for.
 //
-// Assumptions: streams are compared inside a step before they come here (what all share is gone); noise of one stream
-// in different steps is dependent through AR(1) only. Trouble that comes in bursts on one stream is told as a shift if a
+// Slow waves (load that is routed now here, now there) hide below the noise of single steps, but not in sums over many:
+// by as much as these vary more than the model has it, all evidence is worth less.
+//
+// Assumptions: streams are compared inside a step before they come here (what all share is gone). Trouble that comes in bursts on one stream is told as a shift if a
 // burst lasts.
 // How well the promise holds, on data of many kinds: bench/results/sequential.md. Why so: docs/decisions/0015.
 //
@@ -74,9 +76,10 @@ class ShiftMonitor {
     double t_scale = 1;      // and its scale, in units of the other
     double tail_share = 0;   // of values further out than the body tells
     bool known = false;      // enough was seen to judge by
+    double long_run = 1;     // by how much more sums of values vary than they would if that were all
   };
 
-  static constexpr size_t kStreamBytes = 80;
+  static constexpr size_t kStreamBytes = 88;
   static constexpr int kMemorySteps = 128;
   static constexpr int kFirstValues = 5;  // of a stream: no evidence before
 
@@ -117,6 +120,8 @@ class ShiftMonitor {
     int32_t run_values = 0;
     int32_t seen = 0;
     int64_t begin_step = 0;
+    float block_sum = 0;  // of what was left of the last values, in scales
+    int32_t block_values = 0;
     float ratio[kHypotheses] = {};
   };
   struct StepModel;
@@ -126,6 +131,7 @@ class ShiftMonitor {
   static float sure_spread(const Stream& stream);
   static void begin(Stream& stream, float value);
   double correlation() const;
+  void learn_long_run(double wide, double blocks, double memory);
   StepModel model_of(std::span<const float> values);
   static float tail_density(const StepModel& model, float scales);
   template <int kFreedom>
@@ -144,6 +150,8 @@ class ShiftMonitor {
   double excess_share_ = 0, excess_of_ = 0;  // of values beyond kExcessFrom scales
   double log_excess_ = 0, excesses_ = 0;     // mean of the logarithm of how far beyond
   double tail_share_ = 0, tail_of_ = 0;      // the same beyond kTailFrom
+  double wide_share_ = 0, wide_of_ = 0;      // of sums over blocks further out than independent values' scale
+  double long_run_ = 1;                      // what that says
 };
 
 }  // namespace lockstep

@@ -258,6 +258,38 @@ TEST(ShiftMonitor, WhoOnlyStandsInTheShadowOfAnotherIsNotTold) {
   }
 }
 
+// Load that is routed now here, now there: a wave of less than the noise of a step, which lasts for tens of them.
+TEST(ShiftMonitor, SlowWavesBelowTheNoiseMakeAllEvidenceWorthLess) {
+  Job waves(normal_noise(), 12, 21), calm(normal_noise(), 12, 22);
+  size_t told = 0;
+  for (int i = 0; i < 3000; ++i) {
+    waves.source.draw(waves.values);
+    for (size_t stream = 0; stream < waves.values.size(); ++stream)
+      waves.values[stream] +=
+          static_cast<float>(0.9 * NoiseSource::kScale * std::sin(0.12 * i + 0.5 * static_cast<double>(stream)));
+    waves.monitor.add_step(waves.step++, waves.values);
+    told += waves.told();
+  }
+  EXPECT_EQ(told, 0u);
+  EXPECT_GT(waves.monitor.noise().long_run, 2);
+  calm.play(3000);
+  EXPECT_LT(calm.monitor.noise().long_run, 1.05);
+}
+
+// Own time minus the median of few: one of them is at exactly zero in every step.
+TEST(ShiftMonitor, TheMedianOfFewIsNotTakenForCorrelation) {
+  Job job(normal_noise(), 5, 23);
+  for (int i = 0; i < 200; ++i) {
+    job.source.draw(job.values);
+    std::vector<float> sorted = job.values;
+    std::nth_element(sorted.begin(), sorted.begin() + 2, sorted.end());
+    const float middle = sorted[2];
+    for (float& value : job.values) value -= middle;
+    job.monitor.add_step(job.step++, job.values);
+  }
+  EXPECT_LT(job.monitor.noise().correlation, 0.3);
+}
+
 TEST(ShiftMonitor, FindsOneOfEightThousand) {
   Job job(normal_noise(), 8192, 12);
   job.play(20);

@@ -72,6 +72,27 @@ TEST(Explain, NamesHeatWhereThrottleTimeRisesAndTheClockFalls) {
   EXPECT_EQ(reported.gpu_uuid, MadeUpFleet::gpu_name(kHost, kGpu));
 }
 
+// Ranks that are late together are late for one reason: what one of them shows is not it.
+TEST(Explain, OneGpuOfManyThatAreSlowTogetherExplainsNothing) {
+  for (int32_t hot : {1, 8}) {
+    Reported test;
+    std::vector<Rank> ranks;
+    for (int32_t gpu = 0; gpu < 8; ++gpu) ranks.push_back(Rank{8 * kHost + gpu});
+    Explanation reported = test.after(
+        kGpuBehind,
+        [&](MadeUpFleet& fleet) {
+          for (int32_t gpu = 0; gpu < hot; ++gpu) {
+            fleet.set(kHost, gpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.5e9);
+            fleet.set(kHost, gpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.6);
+            fleet.set(kHost, gpu, "hw.temperature{hw.sensor_location=gpu}", 86);
+            fleet.set(kHost, gpu, "lockstep_gpu_temperature_margin_celsius", 1);
+          }
+        },
+        30, ranks);
+    EXPECT_EQ(reported.by_signals, hot == 8);
+  }
+}
+
 TEST(Explain, NamesHeatWithoutThrottleCountersFromTemperatureMarginAndClock) {
   Reported test;
   for (const char* reason : {"thermal", "sw_thermal", "hw_thermal", "power", "hw_power_brake"})

@@ -32,6 +32,7 @@ constexpr int64_t kQuietNoSteps = 3 * kSecond;
 constexpr int64_t kSettleSteps = 6;
 constexpr int64_t kStepsQuietFirst = 10;
 constexpr uint64_t kSettleOperations = 100;  // where there are no steps
+constexpr int64_t kAwayStarting = 600 * kSecond;
 // A word older than this beside the newest of the job is no word: its agent is gone.
 constexpr int64_t kWordLasts = 15 * kSecond;
 // Ranks starve one after the other within a millisecond or so of the first; closer than this is no order.
@@ -106,7 +107,7 @@ Operations most_operations(const HangInput& input) {
 // How long a rank may be away before it is named for sure, by what this job has shown.
 int64_t away_at_most_ns(const JobWindow& window, const HangInput& input) {
   const StepNumber newest = window.newest_step();
-  if (newest == kNoStep) return most_operations(input).completed >= kSettleOperations ? 0 : kQuietCompiling;
+  if (newest == kNoStep) return most_operations(input).completed >= kSettleOperations ? 0 : kAwayStarting;
   int64_t most = 0;
   if (newest < window.first_step() + kSettleSteps)
     most = std::max(kQuietCompiling, kStepsQuietFirst * input.typical_step_ns);

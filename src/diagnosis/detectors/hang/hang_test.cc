@@ -67,6 +67,18 @@ class StandingJob {
     at(rank, comm_id).p2p.function = "Send";
   }
 
+  // All ranks did a step.
+  void step(StepNumber number, int64_t duration_ns) {
+    StepSummary summary;
+    summary.step = number;
+    summary.duration_ns = duration_ns;
+    for (Rank rank : all_ranks(ranks_)) window.add_step(identity(rank), summary);
+  }
+  // Nobody has made a call for so long.
+  void wait(int64_t quiet_ns) {
+    for (auto& [rank, status] : input.status) status.quiet_ns = quiet_ns;
+  }
+
   std::optional<Finding> find() const { return find_hang(window, input); }
 
   JobWindow window;
@@ -123,6 +135,45 @@ TEST(HangDetector, SeveralRanksThatAreNotAHostAreAwayTogetherAndOnlySuspected) {
     job.input.status[9_rank].process_alive = false;
     EXPECT_TRUE(job.find()->sure);
   }
+}
+
+TEST(HangDetector, WhoIsAwayInTheFirstStepsIsOnlySuspectedForAWhile) {
+  for (int64_t steps : {3, 20}) {
+    StandingJob job(8);
+    for (StepNumber step = 0_step; step < StepNumber{steps}; ++step) job.step(step, kSecondNs / 10);
+    job.all_enter_but({6_rank});
+    ASSERT_TRUE(job.find());
+    EXPECT_EQ(job.find()->sure, steps > 10);
+    job.wait(150 * kSecondNs);
+    EXPECT_TRUE(job.find()->sure);
+    job.wait(5 * kSecondNs);
+    job.input.status[6_rank].process_alive = false;
+    EXPECT_TRUE(job.find()->sure);
+  }
+}
+
+// One step took a minute: another may, the sooner the more.
+TEST(HangDetector, WhoIsAwaySoonAfterAnotherWasForLongerIsOnlySuspected) {
+  for (int64_t ago : {3, 100}) {
+    StandingJob job(8);
+    for (StepNumber step = 0_step; step < 120_step; ++step)
+      job.step(step, step == StepNumber{119 - ago} ? 60 * kSecondNs : kSecondNs / 10);
+    job.all_enter_but({6_rank});
+    job.wait(20 * kSecondNs);
+    ASSERT_TRUE(job.find());
+    EXPECT_EQ(job.find()->sure, ago == 100);
+  }
+}
+
+TEST(HangDetector, WithoutStepsAJobThatHasDoneLittleIsOnlySuspected) {
+  StandingJob job(8);
+  job.all_enter_but({6_rank});
+  for (auto& [rank, status] : job.input.status) status.comms[0].collectives_completed = 30;
+  job.wait(30 * kSecondNs);
+  ASSERT_TRUE(job.find());
+  EXPECT_FALSE(job.find()->sure);
+  job.wait(700 * kSecondNs);
+  EXPECT_TRUE(job.find()->sure);
 }
 
 TEST(HangDetector, AReceiveWaitsForItsSender) {

@@ -326,7 +326,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
                                     of_others(one->quietest, window.slot_of(culprit))});
   // Transfers have no size that could be compared with that.
   if (!part.stood.empty()) seen.size = 0;
-  const double nats = nats_of(seen);
+  const double nats = nats_of(seen) + nats_of_windows(steps.size());
   const bool often = nats >= window.suspect_nats() && part.lost_ns >= kLostShareMin * total_ns;
   const bool large = nats >= window.suspect_nats() - witness_nats() && part.lost_ns >= kLostShareSignals * total_ns &&
                      part.steps().back() + kRecentSteps >= steps.back();

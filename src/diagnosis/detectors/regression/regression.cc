@@ -24,7 +24,7 @@ constexpr size_t kAfterComm = 8;       // communication has many ways to be slow
 constexpr size_t kAfterCommPlain = 3;  // though hardly by so much
 constexpr size_t kSure = 8;
 constexpr size_t kSurePlain = 6;
-// A job that was as slow for a while before is not slower for good until it lasts so many times as long.
+// So many times as long as the job was as slow before does not count: such stretches come two at a time.
 constexpr size_t kLongerTimes = 2;
 constexpr double kPlainTimes = 3;
 constexpr double kShareMin = 0.05;
@@ -134,12 +134,12 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   } else {
     return {};
   }
-  finding.sure = enough_steps(slow, kSure, plain, now, kSurePlain) &&
-                 slow > kLongerTimes * longest_stretch(facts, since, usual + 0.5 * rise);
+  const size_t as_before = kLongerTimes * longest_stretch(facts, since, usual + 0.5 * rise);
+  finding.sure = slow > as_before && enough_steps(slow - as_before, kSure, plain, now, kSurePlain);
   // Communication that is long on all ranks has many reasons, a rank that stops inside it among them: what the fabric
   // says decides.
   if (finding.layer == Layer::kSwitch) {
-    finding.sure_with_signals = finding.sure;
+    finding.sure_with_signals = enough_steps(slow, kSure, plain, now, kSurePlain);
     finding.sure = false;
   }
   finding.since_step = from;

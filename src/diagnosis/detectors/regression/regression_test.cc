@@ -31,6 +31,17 @@ TEST(Regression, AllRanksSlowerAlikeIsSoftware) {
   EXPECT_TRUE(findings[0].ranks.empty());
 }
 
+TEST(Regression, AJobThatWasAsSlowForAWhileBeforeIsOnlySuspectedUntilItLastsLonger) {
+  for (int64_t steps : {78, 90}) {
+    std::vector<Finding> findings = after(steps, [](StepNumber step, std::vector<RankPlan>& ranks) {
+      const bool slow = step >= 70_step || (step >= 50_step && step < 54_step);
+      for (RankPlan& rank : ranks) rank.own_ms *= slow ? 1.3 : 1;
+    });
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_EQ(findings[0].sure, steps == 90);
+  }
+}
+
 TEST(Regression, AllRanksWaitingForInputIsStorage) {
   std::vector<Finding> findings = after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
     for (RankPlan& rank : ranks) {

@@ -68,6 +68,7 @@ constexpr size_t kAskedMax = 64;
 constexpr size_t kFreshMax = 3;
 // Evidence tells from how small a difference on; who is this little later than its peers is nobody's concern.
 constexpr double kLeastShare = ShiftMonitor::Options{}.least_shift;
+constexpr double kLastingMax = ShiftMonitor::Options{}.lasting_max;
 // A size is taken this many standard errors to the careful side.
 constexpr double kErrors = 2;
 // Steps that explain what evidence has found.
@@ -295,6 +296,7 @@ struct Late {
   // What evidence says of it, where it says anything.
   bool evident = false;
   bool by_evidence_alone = false;
+  bool nearly_sure = false;  // a signal of the node would do
   bool sure = false;
   ShiftEstimate shift;  // in shares of a step
   StepNumber begin() const { return StepNumber(evident && !shift.lasting ? shift.begin_step : -1); }
@@ -362,6 +364,12 @@ bool is_as_its_group(const JobWindow& window, size_t slot) {
   return false;
 }
 
+// How late a rank was in the newest step; 0: not known.
+double last_late(const JobWindow& window, size_t slot) {
+  const std::vector<float>& late = lateness(window, *window.frame(window.complete_steps().back())).late_ns;
+  return slot < late.size() && !std::isnan(late[slot]) ? static_cast<double>(late[slot]) : 0;
+}
+
 // Who has become slower than it was, or is slower than healthy ranks differ, by more than chance explains.
 void add_evident(const JobWindow& window, double step_ns, std::vector<Late>& late, std::vector<double>& typical) {
   const ShiftMonitor& monitor = window.own_time();
@@ -375,12 +383,19 @@ void add_evident(const JobWindow& window, double step_ns, std::vector<Late>& lat
                .goes_on = true,
                .evident = true,
                .by_evidence_alone = true,
-               .sure = nats >= sure,
+               .nearly_sure = nats >= sure - witness_nats(),
                .shift = monitor.estimate(slot)};
-    if (found.shift.lasting && is_as_its_group(window, slot)) continue;
+    // What was never otherwise is told only where it is surely more than healthy ranks differ by.
+    if (found.shift.lasting &&
+        (found.shift.size - kErrors * found.shift.error < kLastingMax || is_as_its_group(window, slot)))
+      continue;
+    // What is far out of all noise for a step or two may be anything (compilation, for one), and be over.
+    found.sure = nats >= sure && (found.shift.lasting || (found.shift.steps >= static_cast<int64_t>(kPlainSteps) &&
+                                                          last_late(window, slot) >= 0.5 * found.shift.size * step_ns));
     auto known = std::find_if(late.begin(), late.end(), [&](const Late& entry) { return entry.slot == slot; });
     if (known != late.end()) {
       known->evident = true;
+      known->nearly_sure = found.nearly_sure;
       known->sure = found.sure;
       known->shift = found.shift;
       continue;
@@ -543,7 +558,7 @@ bool is_shadow(const JobWindow& window, const std::vector<Late>& late, const std
   if (saved >= kHiddenShare * last.step_ns) return false;
   const StepFrame& frame = *window.frame(last.steps.back());
   return std::all_of(late.begin(), late.end(), [&](const Late& entry) {
-    if (entry.by_evidence_alone && entry.ns < kShareMin * last.step_ns) return true;
+    if (entry.by_evidence_alone) return true;
     const std::set<CommId> groups = small_groups(window, frame, entry.slot);
     return std::any_of(later.begin(), later.end(), [&](const Late& other) {
       if (other.ns <= entry.ns || other.slot == entry.slot) return false;
@@ -584,7 +599,7 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   if (!host.empty()) finding.subject = "host " + host;
   const bool clear = (worst.lasting && worst.goes_on && worst.hits >= kStepsSure) || worst.clear;
   finding.sure = settled && ((clear && worst.evident) || worst.sure);
-  finding.sure_with_signals = settled && (worst.plain || worst.evident);
+  finding.sure_with_signals = settled && (worst.plain || worst.nearly_sure);
   finding.through_step = steps.back();
   finding.since_step =
       worst.begin() == kNoStep ? since_step_of(window, worst.slot, worst.ns, steps.back()) : worst.begin();
@@ -707,7 +722,7 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
                   .others_steps = (window.slots() - 1) * last.late.size()};
   for (const StepLateness* step : last.late)
     seen.others_largest = std::max(seen.others_largest, largest_but(*step, culprit.slots));
-  const double nats = nats_of(seen);
+  const double nats = nats_of(seen) + nats_of_windows(last.late.size());
   const bool often = nats >= window.suspect_nats() && runs >= kRecurringRuns && share >= kRecurringLostMin;
   if (!often && nats < window.suspect_nats() - witness_nats()) return {};
   std::vector<StepNumber> hit;

@@ -9,6 +9,7 @@ namespace lockstep {
 namespace {
 
 using testing::MadeUpJob;
+using testing::PlannedGroup;
 using testing::RankPlan;
 using testing::StepPlan;
 
@@ -181,6 +182,28 @@ TEST(StragglerDetector, SaysNothingOfWhoIsLateBehindALaterOneOfItsGroup) {
       ranks[static_cast<size_t>(second.value())].own_ms += 40;
     });
     EXPECT_EQ(named(findings), shares ? (std::vector<Rank>{0_rank}) : (std::vector<Rank>{0_rank, 2_rank}));
+  }
+}
+
+// Two groups of experts; the second spans two hosts and is slower for good, one of it a little more than the others.
+TEST(StragglerDetector, IsNotSureOfWhoIsAsLateForGoodAsItsGroupAcrossHosts) {
+  for (bool group : {true, false}) {
+    MadeUpJob job(12);
+    for (int32_t first : {0, 6}) {
+      PlannedGroup experts{.comm_id = CommId{10 + static_cast<uint64_t>(first)}};
+      for (int32_t i = 0; i < 6; ++i) experts.ranks.push_back(Rank{first + i});
+      job.groups.push_back(experts);
+    }
+    std::vector<Finding> findings = stragglers_of(
+        job,
+        [&](StepNumber, std::vector<RankPlan>& ranks) {
+          for (size_t rank = 6; rank < 12; ++rank) ranks[rank].own_ms += group ? 8 : 0;
+          ranks[8].own_ms += group ? 3 : 11;
+        },
+        80);
+    const bool sure =
+        std::any_of(findings.begin(), findings.end(), [](const Finding& finding) { return finding.sure; });
+    EXPECT_EQ(sure, !group);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/detectors/straggler/straggler.h"
 #include "diagnosis/evidence.h"
@@ -31,6 +32,7 @@ constexpr double kShareMin = 0.05;
 constexpr double kAlwaysShare = 0.5;
 // A stage stands out by so much of a step, in so many of the steps.
 constexpr double kStageShareMin = 0.06;
+constexpr double kErrors = 2;
 // Few ranks differ by chance.
 constexpr size_t kFewRanks = 8;
 constexpr double kFewShareMin = 0.10;
@@ -202,6 +204,11 @@ std::shared_ptr<const Finding> slow_host(const JobWindow& window, const std::str
   return slow;
 }
 
+// How far the middle of these may be from what it is about.
+double error_of(const std::vector<double>& values, double middle) {
+  return spread_of(values, middle) / std::sqrt(static_cast<double>(values.size()));
+}
+
 // All ranks of one stage against the other stages.
 void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
   const std::vector<StepNumber>& steps = look.steps;
@@ -264,7 +271,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
         static_cast<double>(stage.excess.size()) < kStageStepsShare * static_cast<double>(looked_at))
       continue;
     const double saved = median(stage.excess);
-    if (saved < kStageShareMin * step_ns) continue;
+    if (saved - kErrors * error_of(stage.excess, saved) < kStageShareMin * step_ns) continue;
     const double times = look.times_after(excess_before(place), saved);
     if (saved < times * kStageShareMin * step_ns || saved < times * kStageSpreads * median(stage.spread)) continue;
     // The whole stage, not one rank in it: the fastest quarter of it is slow as well.
