@@ -10,6 +10,7 @@
 #include "base/memory_budget.h"
 #include "bus/log_counters.h"
 #include "net/tls_server.h"
+#include "store/blobs/blob_counters.h"
 #include "store/store_counters.h"
 
 namespace lockstep {
@@ -121,6 +122,7 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
 };
 
 inline constexpr auto kServerCounters =
-    join_counters(kIngestCounters, kAccessCounters, kTlsCounters, kMemoryCounters, kLogCounters, kStoreCounters);
+    join_counters(kIngestCounters, kAccessCounters, kTlsCounters, kMemoryCounters, kLogCounters, kStoreCounters,
+                  kBlobCounters);
 
 }  // namespace lockstep
