@@ -16,6 +16,7 @@ struct AwsKeys {
   std::string access_key;
   std::string secret_key;
   std::string session_token;  // of keys that last for a while; empty: none
+  bool operator==(const AwsKeys&) const = default;
 };
 
 struct RequestToSign {

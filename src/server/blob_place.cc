@@ -16,12 +16,15 @@ Result<std::unique_ptr<BlobStore>> open_bucket(const std::string& place, const s
                                                const BlobLimits& limits, const ClockWitness& witness,
                                                const Clock& clock, Counters& counters) {
   S3BlobStoreOptions options{.limits = limits, .witness = &witness};
+  options.read_settings = [] {
+    return s3::s3_settings("", [](const char* name) {
+      const char* value = std::getenv(name);
+      return std::string(value == nullptr ? "" : value);
+    });
+  };
   options.place = LOCKSTEP_TRY(s3::parse_s3_place(place));
   options.place.prefix += (options.place.prefix.empty() ? "" : "/") + tenant;
-  options.settings = LOCKSTEP_TRY(s3::s3_settings("", [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  }));
+  options.settings = LOCKSTEP_TRY(options.read_settings());
   // An agent waits for the answer, and asks again.
   options.settings.tries = 2;
   options.settings.timeout_ms = 20'000;

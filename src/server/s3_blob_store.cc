@@ -15,7 +15,6 @@ namespace {
 
 constexpr uint64_t kAnswerBytesMax = 16u << 20;
 constexpr uint64_t kReadAheadBytes = 4u << 20;
-constexpr uint32_t kUrlsMax = 64;  // in one answer
 constexpr int64_t kUrlsValidS = 3600;
 constexpr int64_t kListEveryNs = 600'000'000'000;
 constexpr size_t kListedMax = 2'000'000;
@@ -33,9 +32,10 @@ class Clients {
 
   class Lease {
    public:
-    Lease(Clients& from, std::unique_ptr<s3::Client> client) : from_(from), client_(std::move(client)) {}
+    Lease(Clients& from, std::unique_ptr<s3::Client> client, uint64_t generation)
+        : from_(from), client_(std::move(client)), generation_(generation) {}
     ~Lease() {
-      if (client_) from_.give_back(std::move(client_));
+      if (client_) from_.give_back(std::move(client_), generation_);
     }
     Lease(Lease&& other) = default;
     s3::Client* operator->() const { return client_.get(); }
@@ -44,29 +44,44 @@ class Clients {
    private:
     Clients& from_;
     std::unique_ptr<s3::Client> client_;
+    uint64_t generation_;
   };
   Result<Lease> take() {
+    s3::S3Settings settings;
+    uint64_t generation = 0;
     {
       MutexLock lock(mutex_);
       if (!idle_.empty()) {
         std::unique_ptr<s3::Client> client = std::move(idle_.back());
         idle_.pop_back();
-        return Lease(*this, std::move(client));
+        return Lease(*this, std::move(client), generation_);
       }
+      settings = settings_;
+      generation = generation_;
     }
-    s3::Client made = LOCKSTEP_TRY(s3::Client::make(place_, settings_, kAnswerBytesMax));
-    return Lease(*this, std::make_unique<s3::Client>(std::move(made)));
+    s3::Client made = LOCKSTEP_TRY(s3::Client::make(place_, std::move(settings), kAnswerBytesMax));
+    return Lease(*this, std::make_unique<s3::Client>(std::move(made)), generation);
+  }
+
+  // From the next on with these; who has one goes on with the former.
+  void use(const s3::AwsKeys& keys) {
+    MutexLock lock(mutex_);
+    if (settings_.keys == keys) return;
+    settings_.keys = keys;
+    idle_.clear();
+    ++generation_;
   }
 
  private:
-  void give_back(std::unique_ptr<s3::Client> client) {
+  void give_back(std::unique_ptr<s3::Client> client, uint64_t generation) {
     MutexLock lock(mutex_);
-    if (idle_.size() < 8) idle_.push_back(std::move(client));
+    if (idle_.size() < 8 && generation == generation_) idle_.push_back(std::move(client));
   }
 
   const s3::S3Place place_;
-  const s3::S3Settings settings_;
   Mutex mutex_;
+  s3::S3Settings settings_ LOCKSTEP_GUARDED_BY(mutex_);
+  uint64_t generation_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // of the keys
   std::vector<std::unique_ptr<s3::Client>> idle_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
@@ -308,7 +323,7 @@ Result<BlobUpload> S3BlobStore::begin(const BlobKey& key, uint32_t from_part) {
   }
   upload.done = std::move(begun->parts);
   upload.urls_from = from_part;
-  for (uint64_t part = from_part; part <= parts_max && upload.urls.size() < kUrlsMax; ++part)
+  for (uint64_t part = from_part; part <= parts_max && upload.urls.size() < options_.urls_max; ++part)
     upload.urls.push_back(client->presigned_url(
         "PUT", path, {{"partNumber", std::to_string(part)}, {"uploadId", begun->id}}, kUrlsValidS));
   return upload;
@@ -520,6 +535,9 @@ void S3BlobStore::maintain() {
     MutexLock lock(mutex_);
     if (clock_.monotonic_ns() < list_at_ns_) return;
     list_at_ns_ = clock_.monotonic_ns() + kListEveryNs;
+  }
+  if (options_.read_settings) {
+    if (const Result<s3::S3Settings> read = options_.read_settings(); read.ok()) clients_->use(read->keys);
   }
   const Result<Clients::Lease> client = clients_->take();
   Result<void> done = client.ok() ? upkeep(**client) : Result<void>(client.failure());

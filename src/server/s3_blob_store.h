@@ -11,6 +11,7 @@
 // Counts: kBlobCounters. Thread rule: Thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -25,8 +26,11 @@ namespace lockstep {
 struct S3BlobStoreOptions {
   s3::S3Place place;  // the tenant's own
   s3::S3Settings settings;
+  // The keys of a file may be renewed: read again with every list, and after a failure. Empty: they stay.
+  std::function<Result<s3::S3Settings>()> read_settings = {};
   BlobLimits limits = {};
   const ClockWitness* witness = nullptr;  // whose time is believed; nullptr: the clock's
+  uint32_t urls_max = 64;                 // in one answer
 };
 
 Result<std::unique_ptr<BlobStore>> open_s3_blob_store(S3BlobStoreOptions options, const Clock& clock,

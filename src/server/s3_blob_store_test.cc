@@ -26,7 +26,7 @@ Result<HttpResponse> put_to(const std::string& url, const std::string& bytes) {
 class Bucket final : public BlobPlace {
  public:
   Result<std::unique_ptr<BlobStore>> open(const BlobLimits& limits, const Clock& clock, Counters& counters) override {
-    return open_s3_blob_store({{"kept", "fleet/default"}, s3_.settings(), limits}, clock, counters);
+    return open_s3_blob_store({{"kept", "fleet/default"}, s3_.settings(), {}, limits}, clock, counters);
   }
   Result<BlobPart> send(BlobStore& store, const BlobKey& key, uint32_t number, const std::string& bytes) override {
     const BlobUpload upload = LOCKSTEP_TRY(store.begin(key, number));
@@ -63,7 +63,10 @@ class S3BlobStoreTest : public ::testing::Test {
   ~S3BlobStoreTest() override { server_->stop(); }
   void open() {
     receiver_.reset();
-    store_ = open_s3_blob_store({{"kept", "fleet/default"}, settings_, limits_}, clock_, counters_).value();
+    S3BlobStoreOptions options{
+        {"kept", "fleet/default"}, settings_, [this]() -> Result<s3::S3Settings> { return settings_; }, limits_};
+    options.urls_max = urls_max_;
+    store_ = open_s3_blob_store(std::move(options), clock_, counters_).value();
     receiver_ = std::make_unique<UploadReceiver>(*store_, "default", slots_, clock_, counters_, nullptr);
   }
   Result<Uploaded> upload(const std::string& content) {
@@ -91,6 +94,7 @@ class S3BlobStoreTest : public ::testing::Test {
   s3::FakeS3 s3_;
   s3::S3Settings settings_ = s3_.settings();
   BlobLimits limits_;
+  uint32_t urls_max_ = 64;
   UploadSlots slots_{4};
   std::unique_ptr<BlobStore> store_;
   std::unique_ptr<UploadReceiver> receiver_;
@@ -100,7 +104,7 @@ class S3BlobStoreTest : public ::testing::Test {
 };
 
 TEST_F(S3BlobStoreTest, AnAgentSendsItsPartsToTheBucketAndTheServerOnlySigns) {
-  const std::string content = packed(2 * kBlobPartBytes + 10);
+  const std::string content = packed(kBlobPartBytes + 10);
   const Result<Uploaded> done = upload(content);
   ASSERT_TRUE(done.ok()) << done.error();
   EXPECT_EQ(done->key, "default/team%2Fjob/p-0123456789ab/f.gz");
@@ -110,14 +114,28 @@ TEST_F(S3BlobStoreTest, AnAgentSendsItsPartsToTheBucketAndTheServerOnlySigns) {
   EXPECT_EQ(counters_.value("lockstep_blob_bytes", "state=\"stored\""), static_cast<int64_t>(content.size()));
   const Result<Uploaded> again = upload(content);
   ASSERT_TRUE(again.ok()) << again.error();
-  EXPECT_EQ(s3_.requests("PUT /kept/"), 3u);
+  EXPECT_EQ(s3_.requests("PUT /kept/"), 2u);
+}
+
+TEST_F(S3BlobStoreTest, UrlsThatRunOutOrAreNoLongerValidAreAskedForAgain) {
+  urls_max_ = 1;
+  open();
+  int puts = 0;
+  s3_.fail_by([&](const ServerRequest& request) {  // the second part's first URL has expired
+    return request.method == "PUT" && ++puts == 2 ? s3::FakeS3::Failure{403, "AccessDenied"} : s3::FakeS3::Failure{};
+  });
+  const std::string content = packed(kBlobPartBytes + 10);
+  const Result<Uploaded> done = upload(content);
+  ASSERT_TRUE(done.ok()) << done.error();
+  EXPECT_TRUE(s3_.objects().at(name_) == content);
+  EXPECT_EQ(puts, 3);
 }
 
 TEST_F(S3BlobStoreTest, AnUploadGoesOnBehindThePartsInTheBucket) {
-  const std::string content = packed(2 * kBlobPartBytes + 10);
+  const std::string content = packed(kBlobPartBytes + 10);
   int puts = 0;
   s3_.fail_by([&](const ServerRequest& request) {
-    return request.method == "PUT" && ++puts > 2 ? s3::FakeS3::Failure{503, "SlowDown"} : s3::FakeS3::Failure{};
+    return request.method == "PUT" && ++puts > 1 ? s3::FakeS3::Failure{503, "SlowDown"} : s3::FakeS3::Failure{};
   });
   expect_line(upload(content).error(), "the bucket answers 503 SlowDown (tried for 50 ms)");
   EXPECT_EQ(s3_.uploads(), 1u);
@@ -138,6 +156,10 @@ TEST_F(S3BlobStoreTest, WrongKeysNoBucketAndAFullBucketAreOneLineWithoutASecret)
   expect_line(upload(packed(100)).error(), "the server answers 503: the server cannot take files of captures now");
   store_->maintain();
   expect_line(store_->trouble().value_or(""), "403 SignatureDoesNotMatch: the secret key is wrong");
+  settings_.keys = s3_.settings().keys;  // as a file of keys that was renewed
+  store_->maintain();
+  EXPECT_EQ(store_->trouble(), std::nullopt);
+  EXPECT_EQ(store_->list("")->size(), 0u);
   settings_ = s3_.settings();
   settings_.tries = 1;
   settings_.endpoint = "http://127.0.0.1:1";

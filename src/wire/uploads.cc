@@ -138,8 +138,9 @@ Result<UploadBegun> parse_upload_begun(std::string_view json_untrusted) {
       return wrong("parts_urls", "list of URLs");
     begun.parts_urls.push_back(std::move(*url));
   }
+  if (begun.parts_urls.empty()) begun.urls_from = 1;
   begun.key = LOCKSTEP_TRY(text_of(root, "key", false));
-  begun.bytes = LOCKSTEP_TRY(number_of(root, "bytes", 0, kBytesMax));
+  if (!begun.key.empty()) begun.bytes = LOCKSTEP_TRY(number_of(root, "bytes", 0, kBytesMax));
   return begun;
 }
 
