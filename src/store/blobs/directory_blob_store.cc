@@ -22,6 +22,7 @@ namespace {
 
 constexpr const char* kUploads = ".uploads";
 constexpr const char* kAbout = "about";
+constexpr const char* kLock = "lock";  // of lock_folder()
 constexpr std::string_view kUnfinished = ".tmp";
 constexpr size_t kCopyBytes = 1u << 20;
 constexpr size_t kAboutBytesMax = 4096;
@@ -158,6 +159,7 @@ class DirectoryBlobStore final : public BlobStore {
   const std::string uploads_folder_;
   const Clock& clock_;
   Counters& counters_;
+  UniqueFd lock_;
   std::atomic<bool> is_full_{false};
   std::atomic<uint64_t> written_{0};  // for names of what is being written
 
@@ -171,14 +173,16 @@ class DirectoryBlobStore final : public BlobStore {
 // ---- What is there at the start.
 
 Result<void> DirectoryBlobStore::read_folder() {
-  LOCKSTEP_TRY(make_directories(uploads_folder_));
+  lock_ = LOCKSTEP_TRY(lock_folder(uploads_folder_, "lockstepd"));
   const std::vector<std::string> jobs = LOCKSTEP_TRY(list_directory(folder_));
   for (const std::string& job : jobs) {
     if (job[0] != '.') LOCKSTEP_TRY(read_captures(job));
   }
   const std::vector<std::string> uploads = LOCKSTEP_TRY(list_directory(uploads_folder_));
   MutexLock lock(mutex_);
-  for (const std::string& name : uploads) read_upload(uploads_folder_ + "/" + name);
+  for (const std::string& name : uploads) {
+    if (name != kLock) read_upload(uploads_folder_ + "/" + name);
+  }
   note();
   return {};
 }

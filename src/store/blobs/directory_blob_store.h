@@ -5,7 +5,7 @@
 // What there is is kept in memory: some 300 bytes a blob.
 // Limits: those of blob_store.h; and nothing is taken where less than a twentieth of the disk, or 2 GiB, is free, because
 //         the server's log may be on the same one. finish() needs room for the file once more.
-// Counts: kBlobCounters. Thread rule: Thread-safe. One process has the folder to itself.
+// Counts: kBlobCounters. Thread rule: Thread-safe. One process has the folder to itself (a lock).
 #pragma once
 
 #include <memory>

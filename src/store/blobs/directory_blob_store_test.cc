@@ -53,7 +53,8 @@ class DirectoryBlobStoreTest : public ::testing::Test {
   }
   size_t files() const {
     size_t found = 0;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(root_)) found += entry.is_regular_file();
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root_))
+      found += entry.is_regular_file() && entry.path().filename() != "lock";
     return found;
   }
 
@@ -163,7 +164,10 @@ TEST_F(DirectoryBlobStoreTest, WhereverTheDiskFailsNothingIsHalfThereAndTheNextT
 TEST_F(DirectoryBlobStoreTest, WhatACrashLeftHalfWrittenIsRemovedAtTheStart) {
   ASSERT_TRUE(store_->begin(key_of(0), 1).ok());
   ASSERT_TRUE(send(key_of(0), 1, "one").ok());
-  const std::string upload = std::filesystem::directory_iterator(root_ + "/.uploads")->path().string();
+  std::string upload;
+  for (const auto& entry : std::filesystem::directory_iterator(root_ + "/.uploads")) {
+    if (entry.is_directory()) upload = entry.path().string();
+  }
   std::ofstream(upload + "/part-000002-3-" + std::string(64, 'a') + ".7.tmp") << "tw";
   std::filesystem::create_directories(root_ + "/job/p-0123456789ab");
   std::ofstream(root_ + "/job/p-0123456789ab/.rank-0.json.gz.tmp") << "on";
@@ -174,6 +178,12 @@ TEST_F(DirectoryBlobStoreTest, WhatACrashLeftHalfWrittenIsRemovedAtTheStart) {
   open();
   EXPECT_EQ(files(), 3u);  // what says whose it is, its part, and what is not ours
   EXPECT_EQ(store_->begin(key_of(0), 1)->done.size(), 1u);
+}
+
+TEST_F(DirectoryBlobStoreTest, IsOneProcesssAlone) {
+  const Result<std::unique_ptr<BlobStore>> second = open_directory_blob_store({root_, limits_}, clock_, counters_);
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(second.error().find("is in use by another lockstepd"), std::string::npos) << second.error();
 }
 
 TEST_F(DirectoryBlobStoreTest, ManyAtATimeEachGetTheirOwn) {
