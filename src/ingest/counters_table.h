@@ -121,8 +121,7 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
     {"lockstep_verdicts_total", "counter", Severity::kInfo, "Verdicts that came into a state, by kind and state."},
 };
 
-inline constexpr auto kServerCounters =
-    join_counters(kIngestCounters, kAccessCounters, kTlsCounters, kMemoryCounters, kLogCounters, kStoreCounters,
-                  kBlobCounters);
+inline constexpr auto kServerCounters = join_counters(kIngestCounters, kAccessCounters, kTlsCounters, kMemoryCounters,
+                                                      kLogCounters, kStoreCounters, kBlobCounters);
 
 }  // namespace lockstep
