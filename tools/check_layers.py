@@ -17,7 +17,8 @@ MAY_USE = {
     "net": ["base"],
     "sources": ["model", "recorder"],
     "agent": ["sources", "wire", "net"],
-    "backup": ["net"],  # what `lockstep backup` keeps and reads; the server's side of it is in server
+    "s3": ["net"],
+    "backup": ["s3", "net"],  # what `lockstep backup` keeps and reads; the server's side of it is in server
     "bus": ["model"],
     "store": ["model"],
     "access": ["net", "store"],
@@ -29,7 +30,7 @@ MAY_USE = {
     "egress": ["wire", "net", "store"],
     "diagnosis": ["analysis"],
     "api": ["diagnosis", "query", "control", "ingest", "net"],
-    "server": ["api", "diagnosis", "ingest", "egress", "control", "apply", "bus"],
+    "server": ["api", "diagnosis", "ingest", "egress", "control", "apply", "bus", "s3"],
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "testing": ["base"],  # for tests alone: see FOR_TESTS
     # Rooms to come: what profiles of ranks say, the network between nodes, who is told of verdicts.
@@ -56,10 +57,12 @@ MAY_USE = {
     "tests/promql": ["query"],
     "tests/scenarios": ["analysis", "apply", "diagnosis", "sim", "wire", "apps/cli"],
     "tests/standins": ["sources"],
+    "tests/uploads": ["agent"],
 }
 # What a test may use besides: it plays the other side.
 TESTS_ALSO = {"wire": ["model"], "agent": ["recorder"], "sim": ["recorder", "agent"], "analysis": ["wire"],
-              "control": ["diagnosis", "ingest"], "egress": ["ingest"]}
+              "control": ["diagnosis", "ingest"], "egress": ["ingest"],
+              "ingest": ["agent"], "server": ["agent"]}
 
 # Tests, fuzzers, benchmarks and what they share: they may use src/testing, which no product may.
 FOR_TESTS = re.compile(r"_(test|fuzz|bench|soak|testing|world)\.(cc|h)$|(^|/)(testing|test_\w+)\.h$|/testing/|^(bench|tests)/")

@@ -86,6 +86,12 @@ inline constexpr CounterDescriptor kOwnAgentCounters[] = {
      "Dumps of PyTorch's Flight Recorder, by result: told, refused (no dump, or too large), asked (for one, by the "
      "job's "
      "pipe)."},
+    {"lockstep_agent_uploads_total", "counter", Severity::kNotice,
+     "Files of captures that were to be uploaded, by result: done, refused (by the server, the bucket or a limit), "
+     "failed (nothing got through for too long), stopped."},
+    {"lockstep_agent_upload_bytes_total", "counter", Severity::kInfo, "Bytes of parts that were taken, compressed."},
+    {"lockstep_agent_upload_retries_total", "counter", Severity::kNotice,
+     "Times a request of an upload was sent again, because nobody answered or the server could not serve it."},
     {"lockstep_agent_export_requests_total", "counter", Severity::kInfo,
      "Export requests by result code: HTTP's, or grpc_N; 0: no answer."},
     {"lockstep_agent_export_bytes_total", "counter", Severity::kInfo, "Bytes sent, compressed."},

@@ -17,9 +17,12 @@
 #include "api/routes.h"
 #include "base/crc32c.h"
 #include "base/files.h"
+#include "base/sha256.h"
 #include "base/text.h"
 #include "ingest/counters_table.h"
 #include "model/step_detail.h"
+#include "store/blobs/blob_counters.h"
+#include "store/blobs/directory_blob_store.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
@@ -136,6 +139,7 @@ class ApiTest : public ::testing::Test {
     context.feedback = feedback_.get();
     context.readiness = readiness_;
     context.backup = &backup_;
+    context.blobs = blobs_.get();
     context.tokens = tokens_.get();
     context.owners = owners_.get();
     context.audit = &*audit_;
@@ -205,9 +209,11 @@ class ApiTest : public ::testing::Test {
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail_;
   std::unique_ptr<FeedbackStore> feedback_;
   TestBackup backup_;
+  Counters blob_counters_{kBlobCounters};
+  std::unique_ptr<BlobStore> blobs_;
+  std::vector<std::pair<std::string, std::string>> headers_;
   Readiness* readiness_ = nullptr;
   std::string body_;
-  std::vector<std::pair<std::string, std::string>> headers_;
   simdjson::dom::parser parser_;
 };
 
@@ -870,6 +876,8 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
     put("{job}", "llama-70b");
     put("{rank}", "0");
     put("{step}", "7");
+    put("{capture}", "p-0123456789ab");
+    put("{file}", "rank-0.json.gz");
     put("/traces/{name}", "/traces/" + trace_id);
     put("/tag/{name}", "/tag/service.name");
     put("/verdicts/{name}", "/verdicts/v1");
@@ -880,10 +888,47 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
                               : path.starts_with("/prometheus/") ? "query=up&start=1&end=2&step=1&match[]=up"
                                                                  : "";
     const bool is_refused = path.starts_with("/tempo/api/metrics/");  // and says so
-    const bool is_off = path.starts_with("/api/session/oidc");        // nobody configured it
+    const bool is_off = path.starts_with("/api/session/oidc") ||      // nobody configured it
+                        path.find("/profiles/") != std::string::npos;
     EXPECT_EQ(get(path, query).status, is_refused ? 501 : is_off ? 404 : 200) << path;
     EXPECT_FALSE(std::string(route.help).empty());
   }
+}
+
+TEST_F(ApiTest, AFileOfACaptureIsListedReadWholeOrInPartAndRemoved) {
+  const std::string capture = "/api/jobs/team/llama/profiles/p-0123456789ab", file = capture + "/files/rank-0.json.gz";
+  EXPECT_EQ(get(file).status, 404);
+  blobs_ = open_directory_blob_store({folder_.path() + "/blobs"}, clock_, blob_counters_).value();
+  EXPECT_EQ(get(file).status, 404);
+  const BlobKey key{"team/llama", "p-0123456789ab", "rank-0.json.gz"};
+  const std::string content = "0123456789", sum = to_text(sha256(content));
+  ASSERT_TRUE(blobs_->begin(key, 1).ok());
+  const std::vector<BlobPart> parts{*blobs_->put_part(key, 1, content, sum)};
+  ASSERT_TRUE(blobs_->finish(key, sum, parts).ok());
+
+  const HttpResponse list = get(capture + "/files");
+  EXPECT_NE(list.body.find(R"({"files":[{"file":"rank-0.json.gz","bytes":10,)"), std::string::npos) << list.body;
+  const auto read = [&](const std::string& range) {
+    headers_ = {{"range", range}};
+    const HttpResponse response = get(file);
+    return std::to_string(response.status) + " " + std::string(response.header("content-range")) + " " +
+           (response.source ? *response.source->read(0, 100) : "");
+  };
+  EXPECT_EQ(read(""), "200  0123456789");
+  EXPECT_EQ(read("bytes=2-4"), "206 bytes 2-4/10 234");
+  EXPECT_EQ(read("bytes=7-"), "206 bytes 7-9/10 789");
+  EXPECT_EQ(read("bytes=-3"), "206 bytes 7-9/10 789");
+  EXPECT_EQ(read("bytes=0-18446744073709551615"), "206 bytes 0-9/10 0123456789");
+  EXPECT_EQ(read("bytes=10-"), "416 bytes */10 ");
+  EXPECT_EQ(read("bytes=-0"), "416 bytes */10 ");
+  for (const char* odd : {"bytes=4-2", "bytes=a-b", "bytes=1-2,4-5", "lines=1-2", "bytes=", "bytes=-"})
+    EXPECT_EQ(read(odd), "200  0123456789") << odd;
+  headers_.clear();
+  EXPECT_EQ(get("/api/jobs/j/profiles/p-1/files").status, 400);
+  EXPECT_EQ(get(capture + "/files/.hidden").status, 400);
+  EXPECT_EQ(get("/api/jobs/other/profiles/p-0123456789ab/files/rank-0.json.gz").status, 404);
+  EXPECT_EQ(get(capture + "/remove", "", "POST").body, R"({"removed":1,"bytes":10})");
+  EXPECT_EQ(get(file).status, 404);
 }
 
 TEST_F(ApiTest, ABackupIsHeldReadInPiecesAndReleased) {

@@ -26,6 +26,7 @@
 namespace lockstep {
 
 class BackupSource;
+class BlobStore;
 class AuditLog;
 class NameOwners;
 class OidcSignIn;
@@ -64,6 +65,7 @@ struct ApiContext {
   bool is_tls = false;                    // cookies are for TLS alone
   const Counters* of_tenants = nullptr;   // what the operator alone is told; nullptr: nothing more
   BackupSource* backup = nullptr;         // everything the server keeps, for a copy; nullptr: not from here
+  BlobStore* blobs = nullptr;             // files of captures; nullptr: none are kept
   Readiness* readiness = nullptr;         // asked once `ready` is set; nullptr: nothing else is checked
 };
 

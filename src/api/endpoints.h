@@ -19,6 +19,9 @@ HttpResponse get_slowest(const ApiContext&, const ApiRequest&);                 
 HttpResponse post_step_detail(const ApiContext&, const ApiRequest&);               // jobs/step_detail_ask.cc
 HttpResponse get_stacks(const ApiContext&, const ApiRequest&);                     // jobs/stacks.cc
 HttpResponse post_stacks(const ApiContext&, const ApiRequest&);                    // jobs/stacks.cc
+HttpResponse get_capture_file(const ApiContext&, const ApiRequest&);               // jobs/capture_files.cc
+HttpResponse get_capture_files(const ApiContext&, const ApiRequest&);              // jobs/capture_files.cc
+HttpResponse post_capture_remove(const ApiContext&, const ApiRequest&);            // jobs/capture_files.cc
 HttpResponse get_ranks(const ApiContext&, const ApiRequest&);                      // jobs/ranks.cc
 HttpResponse get_rank(const ApiContext&, const ApiRequest&);                       // jobs/rank.cc
 HttpResponse get_coverage(const ApiContext&, const ApiRequest&);                   // jobs/coverage.cc

@@ -20,7 +20,7 @@ Role role_of_path(std::string method, std::string path) {
 // A path that the pattern matches.
 std::string path_of(const Route& route) {
   std::string path = route.pattern;
-  for (const char* segment : {"{job}", "{rank}", "{step}", "{name}"}) {
+  for (const char* segment : {"{job}", "{rank}", "{step}", "{name}", "{capture}", "{file}"}) {
     if (size_t at = path.find(segment); at != std::string::npos) path.replace(at, std::string(segment).size(), "7");
   }
   return path;

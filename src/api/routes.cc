@@ -37,6 +37,12 @@ constexpr Route kRoutes[] = {
      Role::kRead, get_stacks},
     {"/api/jobs/{job}/stacks", "ranks", "ask the agents for the stacks of these ranks now", Role::kOperate, post_stacks,
      "POST", false, true},
+    {"/api/jobs/{job}/profiles/{capture}/files/{file}", "", "a file of a capture, or a range of its bytes", Role::kRead,
+     get_capture_file},
+    {"/api/jobs/{job}/profiles/{capture}/files", "", "files of a capture that are stored", Role::kRead,
+     get_capture_files},
+    {"/api/jobs/{job}/profiles/{capture}/remove", "", "remove the files of a capture", Role::kOperate,
+     post_capture_remove, "POST", false, true},
     {"/api/jobs/{job}/coverage", "", "what can and cannot be judged of a job, why, and how to switch it on",
      Role::kRead, get_coverage},
     {"/api/jobs/{job}/evidence", "of ranks steps comm peer stage name at",
@@ -206,6 +212,10 @@ bool matches(std::string_view pattern, std::string_view path, ApiRequest* reques
       request->rank = std::string(given[at]);
     } else if (segment == "{step}") {
       request->step = std::string(given[at]);
+    } else if (segment == "{capture}") {
+      request->capture = std::string(given[at]);
+    } else if (segment == "{file}") {
+      request->file = std::string(given[at]);
     } else if (segment != given[at]) {
       return false;
     }
@@ -271,6 +281,7 @@ std::string object_of(const Route& route, const ApiRequest& request) {
   if (std::string_view(route.pattern).starts_with("/api/tokens") && !is_token_id(request.name)) return {};
   std::string object = request.job.empty() ? request.name : "job " + request.job;
   if (!request.step.empty()) object += " step " + request.step;
+  if (!request.capture.empty()) object += " capture " + request.capture;
   return object;
 }
 

@@ -24,6 +24,8 @@ struct ApiRequest {
   std::string step;                 // {step}
   std::string name;                 // {name}: whatever the path has there
   mutable std::string object = {};  // for the audit log, where the path does not say what was acted on
+  std::string capture = {};         // {capture}
+  std::string file = {};            // {file}
 };
 
 struct Route {

@@ -6,8 +6,8 @@
 
 #include "backup/folder_objects.h"
 #include "backup/s3/s3_objects.h"
-#include "backup/s3/s3_settings.h"
 #include "base/text.h"
+#include "s3/s3_settings.h"
 
 namespace lockstep::backup {
 namespace {
@@ -101,12 +101,12 @@ Result<void> Repository::remove_piece(const std::string& sha256) {
 Result<std::unique_ptr<Repository>> open_repository(const std::string& place, Access access,
                                                     const std::string& s3_endpoint) {
   std::unique_ptr<Objects> objects;
-  if (is_s3_place(place)) {
+  if (s3::is_s3_place(place)) {
     const auto variable = [](const char* name) {
       const char* value = std::getenv(name);
       return std::string(value == nullptr ? "" : value);
     };
-    S3Settings settings = LOCKSTEP_TRY(s3_settings(s3_endpoint, variable));
+    s3::S3Settings settings = LOCKSTEP_TRY(s3::s3_settings(s3_endpoint, variable));
     objects = LOCKSTEP_TRY(open_s3(place, access, std::move(settings)));
   } else {
     objects = LOCKSTEP_TRY(open_folder(place, access));

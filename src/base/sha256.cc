@@ -48,12 +48,25 @@ void add_block(std::array<uint32_t, 8>& state, const char* block) {
 
 }  // namespace
 
-Sha256 sha256(std::string_view bytes) {
-  std::array<uint32_t, 8> state{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  const uint64_t bits = static_cast<uint64_t>(bytes.size()) * 8;
-  for (; bytes.size() >= 64; bytes.remove_prefix(64)) add_block(state, bytes.data());
-  std::string rest(bytes);
+void Sha256Stream::add(std::string_view bytes) {
+  constexpr size_t kBlockBytes = 64;
+  bytes_ += bytes.size();
+  if (!rest_.empty()) {
+    const std::string_view first = bytes.substr(0, kBlockBytes - rest_.size());
+    rest_ += first;
+    bytes.remove_prefix(first.size());
+    if (rest_.size() < kBlockBytes) return;
+    add_block(state_, rest_.data());
+    rest_.clear();
+  }
+  for (; bytes.size() >= kBlockBytes; bytes.remove_prefix(kBlockBytes)) add_block(state_, bytes.data());
+  rest_ = bytes;
+}
+
+Sha256 Sha256Stream::digest() const {
+  std::array<uint32_t, 8> state = state_;
+  const uint64_t bits = bytes_ * 8;
+  std::string rest = rest_;
   rest += '\x80';
   while (rest.size() % 64 != 56) rest += '\0';
   for (int shift = 56; shift >= 0; shift -= 8) rest += static_cast<char>(bits >> shift);
@@ -61,6 +74,12 @@ Sha256 sha256(std::string_view bytes) {
   Sha256 digest{};
   for (size_t i = 0; i < digest.size(); ++i) digest[i] = static_cast<uint8_t>(state[i / 4] >> (24 - 8 * (i % 4)));
   return digest;
+}
+
+Sha256 sha256(std::string_view bytes) {
+  Sha256Stream stream;
+  stream.add(bytes);
+  return stream.digest();
 }
 
 Sha256 hmac_sha256(std::string_view key, std::string_view text) {

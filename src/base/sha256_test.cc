@@ -23,6 +23,19 @@ TEST(Sha256, IsThatOfTheStandard) {
   EXPECT_EQ(digest_of(std::string(119, 'x')), "000b48d4edf0fa7bee3c6236ecd2785baa5db4eeb8bb54341b029e0d9fa5fb0c");
 }
 
+TEST(Sha256, IsTheSameOfBytesThatComePieceByPiece) {
+  std::string bytes;
+  for (int i = 0; i < 300; ++i) bytes += static_cast<char>(i * 7);
+  for (const size_t piece : {1, 3, 55, 63, 64, 65, 128, 299, 300}) {
+    Sha256Stream stream;
+    for (size_t at = 0; at < bytes.size(); at += piece) {
+      EXPECT_EQ(stream.digest(), sha256(bytes.substr(0, at))) << piece << " " << at;
+      stream.add(std::string_view(bytes).substr(at, piece));
+    }
+    EXPECT_EQ(stream.digest(), sha256(bytes)) << piece;
+  }
+}
+
 // RFC 4231, cases 2 and 6.
 TEST(Sha256, MakesTheHmacOfTheStandard) {
   EXPECT_EQ(to_text(hmac_sha256("Jefe", "what do ya want for nothing?")),

@@ -10,6 +10,7 @@
 #include "base/memory_budget.h"
 #include "bus/log_counters.h"
 #include "net/tls_server.h"
+#include "store/blobs/blob_counters.h"
 #include "store/store_counters.h"
 
 namespace lockstep {
@@ -120,7 +121,7 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
     {"lockstep_verdicts_total", "counter", Severity::kInfo, "Verdicts that came into a state, by kind and state."},
 };
 
-inline constexpr auto kServerCounters =
-    join_counters(kIngestCounters, kAccessCounters, kTlsCounters, kMemoryCounters, kLogCounters, kStoreCounters);
+inline constexpr auto kServerCounters = join_counters(kIngestCounters, kAccessCounters, kTlsCounters, kMemoryCounters,
+                                                      kLogCounters, kStoreCounters, kBlobCounters);
 
 }  // namespace lockstep

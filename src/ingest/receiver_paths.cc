@@ -5,6 +5,7 @@
 
 #include "ingest/prometheus/remote_write_receiver.h"
 #include "wire/commands.h"
+#include "wire/uploads.h"
 
 namespace lockstep {
 namespace {
@@ -14,6 +15,7 @@ constexpr ReceiverPath kReceiverPaths[] = {
     {"/v1/logs", "POST", Role::kIngest},
     {"/v1/traces", "POST", Role::kIngest},
     {kCommandsPath, "GET", Role::kIngest},
+    {kUploadsPath, "POST", Role::kIngest, true},
     {kRemoteWritePath, "POST", Role::kIngest},
     {"/opentelemetry.proto.collector.metrics.v1.MetricsService/Export", "POST", Role::kIngest},
     {"/opentelemetry.proto.collector.logs.v1.LogsService/Export", "POST", Role::kIngest},
@@ -29,8 +31,9 @@ std::span<const ReceiverPath> receiver_paths() {
 }
 
 const ReceiverPath* find_receiver(std::string_view path) {
-  const auto found = std::find_if(std::begin(kReceiverPaths), std::end(kReceiverPaths),
-                                  [&](const ReceiverPath& row) { return row.path == path; });
+  const auto found = std::find_if(std::begin(kReceiverPaths), std::end(kReceiverPaths), [&](const ReceiverPath& row) {
+    return row.path == path || (row.has_below && path.starts_with(row.path) && path[row.path.size()] == '/');
+  });
   return found == std::end(kReceiverPaths) ? nullptr : found;
 }
 

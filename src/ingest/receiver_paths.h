@@ -12,9 +12,10 @@
 namespace lockstep {
 
 struct ReceiverPath {
-  std::string_view path;    // exactly
+  std::string_view path;    // exactly, or what is below it too
   std::string_view method;  // gRPC's are POST too
   Role role;                // a row without one does not compile
+  bool has_below = false;   // "/v1/lockstep/uploads/ID/finish"
 };
 std::span<const ReceiverPath> receiver_paths();
 // By path alone; nullptr: none is there.

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,10 +29,21 @@ struct HttpRequest {
   std::string body;
 };
 
+// A body that is too large to be held, for servers: it is read piece by piece while it is sent. May block.
+// Thread rule: Confined; any thread, one after the other.
+class BodySource {
+ public:
+  virtual ~BodySource() = default;
+  virtual uint64_t bytes() const = 0;
+  // So many from there; fewer only at the end.
+  virtual Result<std::string> read(uint64_t from, size_t bytes_max) = 0;
+};
+
 struct HttpResponse {
   int status = 0;
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
+  std::shared_ptr<BodySource> source = {};               // of what HttpServer sends: the body instead of `body`
   std::string_view header(std::string_view name) const;  // empty where absent
 };
 

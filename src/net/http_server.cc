@@ -53,6 +53,7 @@ constexpr size_t kRefusedMax = 64;
 constexpr milliseconds kLinger{2'000};
 constexpr size_t kSmallAnswerBytes = 1024;  // so that a refusal can always be told
 constexpr uint64_t kSpareAnswerBytes = 1u << 20;
+constexpr size_t kPieceBytes = 256 * 1024;  // of an answer that is read while it is sent
 
 class BeastServer;
 
@@ -75,6 +76,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // The handler will answer later. Whatever comes first ends it: the answer, the peer's end, ours.
   void begin_deferred();
   void write(HttpResponse answer);
+  // The next piece of the answer's source, once it is read.
+  void write_piece(Result<std::string> piece, bool keep_alive);
 
  private:
   // What came of an operation, to `then`; where that throws the connection is over and nobody else's.
@@ -94,6 +97,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void on_read_error(error_code failure);
   void dispatch();
   void write(HttpResponse answer, bool keep_alive);
+  void write_pieces(bool keep_alive);
+  void end_write(bool keep_alive);
   void end_deferred();
   void release_answer();
   void refuse(int status, const char* reason, const std::string& line);
@@ -109,6 +114,10 @@ class Session : public std::enable_shared_from_this<Session> {
   std::optional<http::request_parser<http::string_body>> parser_;
   std::optional<ServerRequest> request_;  // its head, while the body is being read
   std::optional<http::response<http::string_body>> answer_;
+  std::optional<http::response_serializer<http::string_body>> head_;  // of an answer with a source
+  std::shared_ptr<BodySource> source_;
+  uint64_t source_at_ = 0;
+  std::string piece_;
   uint64_t held_bytes_ = 0;      // of the server's bodies_bytes_max
   uint64_t answer_bytes_ = 0;    // of what all answers may hold
   uint64_t answer_taken_ = 0;    // of these from the budget
@@ -293,6 +302,17 @@ class BeastServer final : public HttpServer {
       contained(options_.name.c_str(), "a request", [&] {
         const std::string what = format("%.20s %.200s", request.method.c_str(), as_one_line(request.path).c_str());
         contained(options_.name.c_str(), what.c_str(), [&] { handler_(request, responder); });
+      });
+    });
+  }
+  // On a thread of the handlers, because it may wait for the disk.
+  void read_piece(const std::shared_ptr<Session>& session, const std::shared_ptr<BodySource>& source, uint64_t from,
+                  bool keep_alive) {
+    asio::post(workers_, [this, session, source, from, keep_alive] {
+      Result<std::string> piece = Error{"it failed while it was read"};
+      contained(options_.name.c_str(), "an answer", [&] { piece = source->read(from, kPieceBytes); });
+      asio::post(io_, [session, piece = std::move(piece), keep_alive]() mutable {
+        session->write_piece(std::move(piece), keep_alive);
       });
     });
   }
@@ -649,7 +669,7 @@ void Session::write(HttpResponse answer, bool keep_alive) {
   held_bytes_ = 0;
   end_deferred();
   if (finished_) return;
-  if (const uint64_t bytes = answer.body.size(); bytes > kSmallAnswerBytes) {
+  if (const uint64_t bytes = answer.source ? kPieceBytes : answer.body.size(); bytes > kSmallAnswerBytes) {
     if (const std::optional<uint64_t> taken = server_.hold_answer(bytes)) {
       answer_bytes_ = bytes;
       answer_taken_ = *taken;
@@ -668,18 +688,59 @@ void Session::write(HttpResponse answer, bool keep_alive) {
     if (value.find_first_of("\r\n") == std::string::npos) answer_->insert(name, value);
   }
   answer_->keep_alive(keep_alive);
-  answer_->content_length(answer.body.size());
+  answer_->content_length(answer.source ? answer.source->bytes() : answer.body.size());
+  if (answer.source && !head_request_) {
+    source_ = std::move(answer.source);
+    return write_pieces(keep_alive);
+  }
   if (!head_request_) answer_->body() = std::move(answer.body);
   stream_.expires_after(milliseconds(server_.options().idle_timeout_ms));
   http::async_write(stream_, *answer_, safely([this, keep_alive](error_code failure, size_t) {
                       if (failure) return finish();
-                      release_answer();
-                      if (keep_alive) return wait_for_request();
-                      linger();
+                      end_write(keep_alive);
+                    }));
+}
+
+void Session::end_write(bool keep_alive) {
+  release_answer();
+  if (keep_alive) return wait_for_request();
+  linger();
+}
+
+void Session::write_pieces(bool keep_alive) {
+  source_at_ = 0;
+  head_.emplace(*answer_);
+  stream_.expires_after(milliseconds(server_.options().idle_timeout_ms));
+  http::async_write_header(stream_, *head_, safely([this, keep_alive](error_code failure, size_t) {
+                             if (failure) return finish();
+                             if (source_->bytes() == 0) return end_write(keep_alive);
+                             server_.read_piece(shared_from_this(), source_, source_at_, keep_alive);
+                           }));
+}
+
+void Session::write_piece(Result<std::string> piece, bool keep_alive) {
+  if (finished_) return;
+  if (!piece.ok() || piece->empty()) {
+    // The length was announced; that it ends before tells the peer.
+    LOCKSTEP_LOG_WARN(server_.options().name.c_str(), "an answer is cut off: %s",
+                      piece.ok() ? "there is less than was announced" : piece.error().c_str());
+    server_.count_bad("failed");
+    return finish();
+  }
+  piece_ = std::move(*piece);
+  source_at_ += piece_.size();
+  stream_.expires_after(milliseconds(server_.options().idle_timeout_ms));
+  asio::async_write(stream_, asio::buffer(piece_), safely([this, keep_alive](error_code failure, size_t) {
+                      if (failure) return finish();
+                      if (source_at_ >= source_->bytes()) return end_write(keep_alive);
+                      server_.read_piece(shared_from_this(), source_, source_at_, keep_alive);
                     }));
 }
 
 void Session::release_answer() {
+  head_.reset();
+  source_.reset();
+  piece_ = {};
   answer_.reset();
   server_.release_answer(answer_bytes_, answer_taken_);
   answer_bytes_ = answer_taken_ = 0;

@@ -8,6 +8,8 @@
 //         connections_max: a further one takes the place of the one whose next request takes longest to come; where all
 //         are being answered it gets 503 and is closed.
 // Browsers: what a page of another site may have sent is refused with 403 (cross_site.h).
+// Large answers: one with a source (http_client.h) is read from it and sent in pieces of 256 KiB, one at a time, by the
+//         threads of the handlers; where reading fails the connection is closed before the length that was announced.
 // Callers:  whoever the gatekeeper does not let in (caller.h) is told so before the body is read, and is closed where
 //         one is on its way. Handlers see who calls, never what it was shown by: authorization, proxy-authorization and
 //         cookie are not in the headers they get.

@@ -97,6 +97,52 @@ TEST(HttpServer, TellsAClientThatAsksFirstToGoOn) {
   EXPECT_EQ(socket.read_until("\r\n\r\n").substr(0, 15), "HTTP/1.1 200 OK");
 }
 
+// The letters of the alphabet, again and again; fails from `broken_at` on.
+class Alphabet final : public BodySource {
+ public:
+  Alphabet(uint64_t bytes, uint64_t broken_at) : bytes_(bytes), broken_at_(broken_at) {}
+  uint64_t bytes() const override { return bytes_; }
+  Result<std::string> read(uint64_t from, size_t bytes_max) override {
+    if (from >= broken_at_) return Error{"broken"};
+    std::string piece(std::min<uint64_t>(bytes_max, bytes_ - from), ' ');
+    for (size_t i = 0; i < piece.size(); ++i) piece[i] = static_cast<char>('a' + (from + i) % 26);
+    return piece;
+  }
+
+ private:
+  const uint64_t bytes_, broken_at_;
+};
+
+HttpResponse alphabet(const ServerRequest& request) {
+  HttpResponse answer{200, {}, "not this"};
+  answer.source = std::make_shared<Alphabet>(parse_uint(request.parameter("bytes")).value_or(0),
+                                             parse_uint(request.parameter("broken_at")).value_or(UINT64_MAX));
+  return answer;
+}
+
+TEST(HttpServer, SendsWhatIsTooLargeToBeHeldPieceByPieceAndKeepsTheConnection) {
+  Running running({}, alphabet);
+  HttpClient client = running.client();
+  for (const uint64_t bytes : {0ull, 1ull, 262'144ull, 262'145ull, 3'000'000ull}) {
+    const Result<HttpResponse> answer = client.send({"GET", "/?bytes=" + std::to_string(bytes)});
+    ASSERT_TRUE(answer) << answer.error();
+    EXPECT_TRUE(answer->body == *Alphabet(bytes, UINT64_MAX).read(0, bytes)) << bytes;
+  }
+  const Result<HttpResponse> head = client.send({"HEAD", "/?bytes=3000000"});
+  ASSERT_TRUE(head) << head.error();
+  EXPECT_EQ(head->header("content-length"), "3000000");
+  EXPECT_EQ(head->body, "");
+  EXPECT_EQ(running.connections(), 1);
+}
+
+TEST(HttpServer, WhereAPieceCannotBeReadTheAnswerEndsBeforeItsLength) {
+  Running running({}, alphabet);
+  const Result<HttpResponse> answer = running.client().send({"GET", "/?bytes=3000000&broken_at=500000"});
+  EXPECT_FALSE(answer.ok());
+  EXPECT_EQ(running.bad("failed"), 1);
+  EXPECT_TRUE(running.client().send({"GET", "/?bytes=10"}).ok());
+}
+
 // Lets in who has the word, under the name that it asks for.
 class WordGatekeeper final : public Gatekeeper {
  public:

@@ -35,6 +35,13 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
           1, 3650)
       .number(&options.metric_bytes_max, "--metric-bytes-max", "N",
               "size of raw samples on disk in bytes, oldest dropped first (default 68719476736)", 1 << 20, 1ll << 50)
+      .text(&options.blobs, "--blobs", "DIR|s3://BUCKET/PREFIX",
+            "where files of captures (profiles of ranks) are kept (default: blobs in the folder of --data)")
+      .number(&options.blob_days, "--blob-days", "N", "days for which they are kept (default 90)", 1, 3650)
+      .number(&options.blob_bytes_max, "--blob-bytes-max", "N",
+              "their size in bytes, for each tenant, oldest dropped first (default 68719476736)", 16 << 20, 1ll << 50)
+      .number(&options.blob_bytes_per_job, "--blob-bytes-per-job", "N",
+              "the same for one job; beyond, further ones are refused (default 17179869184)", 1 << 20, 1ll << 50)
       .text(&options.metric_ack, "--metric-ack", "written|synced",
             "when samples are acknowledged: written to the log, which a kill of the server survives and a crash of the "
             "machine may not (up to a second of samples), or synced to disk, which both do (default written)")

@@ -33,6 +33,10 @@ struct ServerOptions {
   int64_t metric_days = 15;
   int64_t metric_bytes_max = 64ll << 30;
   std::string metric_ack = "written";
+  std::string blobs;  // folder or s3://BUCKET/PREFIX; empty: in the data folder
+  int64_t blob_days = 90;
+  int64_t blob_bytes_max = 64ll << 30;
+  int64_t blob_bytes_per_job = 16ll << 30;
   int64_t metric_series_max = 20'000'000;
   int64_t metric_series_per_tenant = 20'000'000;
   int64_t metric_series_per_job = 20'000'000;

@@ -27,6 +27,7 @@
 #include "ingest/prometheus/remote_write_receiver.h"
 #include "query/alias_reader.h"
 #include "server/access_parts.h"
+#include "server/blob_place.h"
 #include "server/durable_sink.h"
 #include "server/recovery.h"
 #include "server/set_aside.h"
@@ -68,10 +69,11 @@ struct Stores {
   std::unique_ptr<ColumnarSpanStore> spans;
   std::unique_ptr<MetricEngine> metrics;
   std::unique_ptr<StateStore> state;
+  std::unique_ptr<BlobStore> blobs;
 };
 
-Result<Stores> open_stores(const ServerOptions& options, const TenantCommon& common, MemoryBudget& memory,
-                           Counters& counters) {
+Result<Stores> open_stores(const std::string& tenant, const ServerOptions& options, const TenantCommon& common,
+                           MemoryBudget& memory, Counters& counters) {
   Stores stores;
   stores.steps =
       LOCKSTEP_TRY(ColumnarStepStore::open(step_options(options, common.witness, memory), common.clock, counters));
@@ -80,6 +82,8 @@ Result<Stores> open_stores(const ServerOptions& options, const TenantCommon& com
   stores.metrics =
       LOCKSTEP_TRY(MetricEngine::open(metric_options(options, common.witness, memory), common.clock, counters));
   stores.state = LOCKSTEP_TRY(open_sqlite_state_store(options.data + "/state.sqlite"));
+  // Of all tenants in one place, as the keys have it.
+  stores.blobs = LOCKSTEP_TRY(open_blobs(common.options, tenant, common.witness, common.clock, counters));
   return stores;
 }
 
@@ -107,7 +111,7 @@ class OpenTenant final : public Tenant {
   void scrape(ScrapeConfig config) override;
   void stop() override;
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) override;
-  OtlpTarget otlp() override { return {&*otlp_, &commands_}; }
+  IngestTarget otlp() override { return {.handler = &*otlp_, .commands = &commands_, .uploads = &uploads_}; }
   Readiness& readiness() override { return readiness_; }
   MemoryBudget& memory() override { return memory_; }
   StoreSet store_set(std::string name) override { return {std::move(name), *log_, steps_, spans_, metrics_, state_}; }
@@ -147,6 +151,8 @@ class OpenTenant final : public Tenant {
   FeedbackStore feedback_{state_, counters_,
                           [this](std::span<const VerdictFeedback> all) { engine_.priors() = CausePriors::of(all); }};
   AgentCommands commands_{{}, clock_, counters_, owners_};
+  UploadReceiver uploads_{*stores_.blobs, blob_tenant(settings_.name), common_.uploads, clock_, counters_, owners_};
+  const BlobUpkeep blob_upkeep_{*stores_.blobs};
   TailSampler tail_{steps_, commands_, counters_};
   const std::unique_ptr<RemoteWriteOut> remote_write_out_;  // nullptr: samples are not sent on
   AliasFeed alias_feed_;
@@ -208,6 +214,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   readiness_.add({"disk", [this] { return disk_problem(); }});
   readiness_.add({"metrics", [this] { return metrics_.trouble(); }});
   readiness_.add({"memory", [this] { return memory_problem(); }});
+  readiness_.add({"blobs", [this] { return stores_.blobs->trouble(); }, true});
   // The clocks of all tenants' senders are in it.
   if (settings_.is_default) readiness_.add({"clock", [this] { return clock_problem(witness_); }, true});
 }
@@ -217,6 +224,7 @@ ApiContext OpenTenant::make_context() {
                      counters_, clock_, ready_,  common_.web_folder};
   context.feedback = &feedback_;
   context.backup = settings_.backup;
+  context.blobs = stores_.blobs.get();
   context.of_tenants = settings_.of_tenants;
   if (common_.access != nullptr) common_.access->put_into(context);
   context.is_tls = !common_.options.tls.certificate_file.empty();
@@ -369,7 +377,7 @@ Result<std::unique_ptr<Tenant>> Tenant::open(TenantSettings settings, uint64_t m
   UniqueFd lock;
   if (!settings.is_default) lock = LOCKSTEP_TRY(lock_folder(settings.folder, "lockstepd"));
   auto memory = std::make_unique<MemoryBudget>(common.memory, memory_bytes_max);
-  Stores stores = LOCKSTEP_TRY(open_stores(options, common, *memory, counters));
+  Stores stores = LOCKSTEP_TRY(open_stores(settings.name, options, common, *memory, counters));
   if (settings.state_opened) LOCKSTEP_TRY(settings.state_opened(*stores.state));
   return std::unique_ptr<Tenant>(std::make_unique<OpenTenant>(std::move(settings), options, common, counters,
                                                               std::move(lock), std::move(memory), std::move(stores)));

@@ -23,6 +23,7 @@
 #include "base/result.h"
 #include "ingest/otlp/otlp_receivers.h"
 #include "ingest/scrape/scraper.h"
+#include "ingest/uploads/upload_receiver.h"
 #include "net/http_server.h"
 #include "server/backup_holder.h"
 #include "server/options.h"
@@ -40,6 +41,7 @@ struct TenantCommon {
   MemoryBudget& memory;  // of the process
   QuerySlots& queries;
   std::string web_folder;
+  UploadSlots uploads{3};         // of 8 threads of the receiver
   AccessParts* access = nullptr;  // there before a tenant's parts are made; nullptr: everybody may do everything
 };
 
@@ -75,7 +77,7 @@ class Tenant {
   virtual void stop() = 0;
 
   virtual void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) = 0;
-  virtual OtlpTarget otlp() = 0;
+  virtual IngestTarget otlp() = 0;
   virtual Readiness& readiness() = 0;
   virtual MemoryBudget& memory() = 0;
   // What it keeps, for a backup; from read_back() on. name: of its folder below the data folder.

@@ -153,7 +153,7 @@ void Tenants::serve(const ServerRequest& request, const std::shared_ptr<HttpResp
   responder->answer(answer_while_opening(request, found.line));
 }
 
-OtlpTarget Tenants::find(const Caller& caller) {
+IngestTarget Tenants::find(const Caller& caller) {
   Found found = find_tenant(caller, true);
   if (found.tenant != nullptr) return found.tenant->otlp();
   return {.line = std::move(found.line)};

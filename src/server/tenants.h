@@ -56,7 +56,7 @@ class Tenants final : public OtlpRouter {
   void stop();
 
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);
-  OtlpTarget find(const Caller& caller) override;
+  IngestTarget find(const Caller& caller) override;
   const Counters& of_tenants() const { return of_tenants_; }  // what the operator is told of them
   Tenant* find_default() { return default_open_; }            // nullptr: not open yet
   void close() override;

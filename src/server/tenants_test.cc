@@ -93,7 +93,7 @@ class Process {
     request.path = "/v1/logs";
     request.headers = {{"content-type", "application/x-protobuf"}};
     request.body = otlp::encode(batch);
-    const OtlpTarget target = tenants_.find({.tenant = tenant, .name = {}, .owner = {}, .roles = kAllRoles});
+    const IngestTarget target = tenants_.find({.tenant = tenant, .name = {}, .owner = {}, .roles = kAllRoles});
     return target.handler == nullptr ? 0 : target.handler->handle_http(request).status;
   }
   int send(const std::string& tenant, const std::string& job, StepNumber step = 1_step) {

@@ -306,4 +306,37 @@ Result<std::string> snappy_compress(std::string_view) {
 }
 #endif
 
+#ifdef LOCKSTEP_ZLIB
+struct GzipStream::State {
+  Deflater deflater;
+};
+#else
+struct GzipStream::State {};
+#endif
+
+GzipStream::GzipStream() : state_(std::make_unique<State>()) {}
+GzipStream::~GzipStream() = default;
+
+Result<void> GzipStream::add(std::string_view data, bool is_last, std::string& out) {
+#ifdef LOCKSTEP_ZLIB
+  if (!state_->deflater.ready) return Error{"gzip: out of memory"};
+  z_stream& stream = state_->deflater.stream;
+  Chunk chunk;
+  for (std::string_view rest = data;;) {
+    feed(stream, rest);
+    stream.next_out = reinterpret_cast<Bytef*>(chunk.data());
+    stream.avail_out = chunk.size();
+    const int status = deflate(&stream, is_last && rest.empty() ? Z_FINISH : Z_NO_FLUSH);
+    if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR)
+      return Error{format("gzip: compression failed with %d", status)};
+    out.append(chunk.data(), chunk.size() - stream.avail_out);
+    const bool is_taken = rest.empty() && stream.avail_in == 0 && stream.avail_out > 0;
+    if (status == Z_STREAM_END || (!is_last && is_taken)) return {};
+  }
+#else
+  (void)data, (void)is_last, (void)out;
+  return not_built("gzip");
+#endif
+}
+
 }  // namespace lockstep

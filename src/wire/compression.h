@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,20 @@ Result<std::string> compress(Encoding encoding, std::string_view data, Effort ef
 // lease: where the memory for what comes out is taken from, here and below; its owner keeps it as long.
 Result<std::string> decompress(Encoding encoding, std::string_view data, uint64_t bytes_max,
                                MemoryLease* lease = nullptr);
+
+// gzip of what comes piece by piece, for files that are too large to be held. The same pieces or others: the same bytes
+// come out, as long as it is the same zlib. Thread rule: Confined.
+class GzipStream {
+ public:
+  GzipStream();
+  ~GzipStream();
+  // Appends what comes out to `out`. is_last: nothing follows; then all is out. An error: this build does without gzip.
+  Result<void> add(std::string_view data, bool is_last, std::string& out);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // Snappy's block format, as remote write uses it. What comes out lies in `buffer`, which grows and is not cleared:
 // filling it anew would cost as much as the rest of reading a request.

@@ -118,5 +118,24 @@ TEST(Snappy, RefusesWhatBecomesTooLargeAndWhatOnlyClaimsALength) {
   EXPECT_TRUE(buffer.empty());
 }
 
+TEST(GzipStream, IsTheSameWhateverThePiecesAndReadsBack) {
+  if (!available(Encoding::kGzip)) GTEST_SKIP();
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += "{\"name\":\"kernel " + std::to_string(i * 7919 % 1000) + "\"},";
+  std::string first;
+  for (const size_t piece : {text.size(), size_t{1000}, size_t{65'536}, size_t{7}}) {
+    GzipStream stream;
+    std::string out;
+    for (size_t at = 0; at < text.size(); at += piece)
+      ASSERT_TRUE(stream.add(std::string_view(text).substr(at, piece), false, out).ok());
+    ASSERT_TRUE(stream.add("", true, out).ok());
+    if (first.empty()) first = out;
+    EXPECT_TRUE(out == first) << piece;
+  }
+  const Result<std::string> back = decompress(Encoding::kGzip, first, text.size());
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_TRUE(*back == text);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Acknowledged means there, and right: the durable log, metrics, steps, spans and state on a disk that fails, fills up
+// Acknowledged means there, and right: the durable log, metrics, steps, spans, blobs and state on a disk that fails, fills up
 // and loses power where a seed says so. After every crash everything that was acknowledged is there with its own
 // values, and nothing is there that nobody wrote.
 //
@@ -20,9 +20,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "base/text.h"
 #include "bus/log.h"
 #include "bus/log_counters.h"
+#include "store/blobs/blob_counters.h"
+#include "store/blobs/directory_blob_store.h"
 #include "store/metrics/metric_engine.h"
 #include "store/spans/columnar_span_store.h"
 #include "store/sqlite_state_store.h"
@@ -59,6 +62,7 @@ std::span<const CounterDescriptor> counter_table() {
   static const std::vector<CounterDescriptor> table = [] {
     std::vector<CounterDescriptor> all(std::begin(kLogCounters), std::end(kLogCounters));
     all.insert(all.end(), std::begin(kStoreCounters), std::end(kStoreCounters));
+    all.insert(all.end(), std::begin(kBlobCounters), std::end(kBlobCounters));
     return all;
   }();
   return table;
@@ -150,6 +154,7 @@ class World {
     steps_.reset();
     spans_.reset();
     state_.reset();
+    blobs_.reset();
   }
 
   // Everything opened, the log replayed, and what is there compared with what must be.
@@ -231,6 +236,10 @@ class World {
     if (!spans.ok()) return failed(spans.error());
     spans_ = std::move(*spans);
 
+    Result<std::unique_ptr<BlobStore>> blobs = open_directory_blob_store({root_ + "/blobs"}, clock_, *counters_);
+    if (!blobs.ok()) return failed(blobs.error());
+    blobs_ = std::move(*blobs);
+
     LogOptions log_options;
     log_options.folder = root_ + "/log";
     log_options.segment_bytes_max = 300 + below(3000);
@@ -293,7 +302,7 @@ class World {
   // What the server does, in any order.
   void act() {
     clock_.advance(1'000'000);
-    switch (below(16)) {
+    switch (below(20)) {
       case 0:
       case 1:
       case 2:
@@ -318,6 +327,14 @@ class World {
         break;
       case 9:
         maintain_metrics();
+        break;
+      case 10:
+      case 11:
+      case 12:
+        send_part();
+        break;
+      case 13:
+        finish_blob();
         break;
       default:
         push();
@@ -406,6 +423,55 @@ class World {
     for (auto& [key, sample] : samples_) sample.is_durable |= sample.is_needed && (all_lives || sample.life == life_);
   }
 
+  // A blob has three parts; which blob and which part decide what is in it.
+  static constexpr uint32_t kParts = 3;
+  struct Blob {
+    std::set<uint32_t> sent;  // acknowledged
+    bool is_tried = false;    // to finish
+    bool is_stored = false;   // acknowledged
+    bool is_removed = false;  // acknowledged
+    bool may_be_gone = false;
+  };
+  static BlobKey key_of(uint64_t blob) {
+    return {"job", format("p-%012llx", static_cast<unsigned long long>(blob / 3)),
+            format("rank-%llu.json.gz", static_cast<unsigned long long>(blob % 3))};
+  }
+  static std::string part_of(uint64_t blob, uint32_t part) {
+    return std::string(1 + mix(blob) % 300, static_cast<char>('a' + (blob + part) % 26)) + std::to_string(blob);
+  }
+  static std::string content_of(uint64_t blob) {
+    std::string content;
+    for (uint32_t part = 1; part <= kParts; ++part) content += part_of(blob, part);
+    return content;
+  }
+  void send_part() {
+    const uint64_t number =
+        sent_blobs_.empty() || below(4) == 0 ? ++last_blob_ : last_blob_ - below(std::min<uint64_t>(last_blob_, 3));
+    const uint32_t part = 1 + static_cast<uint32_t>(below(kParts));
+    Blob& blob = sent_blobs_[number];
+    if (blob.is_removed || blob.may_be_gone) return;
+    const std::string bytes = part_of(number, part);
+    const Result<BlobUpload> begun = blobs_->begin(key_of(number), 1);
+    if (!begun.ok() || begun->stored) return;
+    if (blobs_->put_part(key_of(number), part, bytes, to_text(sha256(bytes))).ok()) blob.sent.insert(part);
+  }
+  void finish_blob() {
+    if (last_blob_ == 0) return;
+    const uint64_t number = last_blob_ - below(std::min<uint64_t>(last_blob_, 4));
+    Blob& blob = sent_blobs_[number];
+    if (blob.is_stored && below(2) == 0) {
+      blob.may_be_gone = true;
+      blob.is_removed = blobs_->remove(key_of(number)).ok();
+      return;
+    }
+    blob.is_tried = true;
+    const Result<BlobFinish> finished =
+        blobs_->finish(key_of(number), to_text(sha256(content_of(number))), std::vector<BlobPart>{{1}, {2}, {3}});
+    if (!finished.ok()) return;
+    if (finished->state == BlobFinish::State::kDiffers) wrong("the parts of a blob are not what was sent");
+    if (finished->state == BlobFinish::State::kStored) blob.is_stored = true;
+  }
+
   void save_state() {
     const std::string id = std::to_string(below(20));
     if (below(3) == 0) {
@@ -435,6 +501,31 @@ class World {
     check_spans();
     check_metrics();
     check_state();
+    check_blobs();
+  }
+
+  void check_blobs() {
+    for (const auto& [number, blob] : sent_blobs_) {
+      const std::string name = blob_path(key_of(number));
+      Result<std::unique_ptr<BlobReader>> reader = blobs_->open(key_of(number));
+      if (reader.ok()) {
+        const Result<std::string> content = (*reader)->read(0, 10'000);
+        if (!blob.is_tried) wrong(name + " is there, and was never finished");
+        if (blob.is_removed) wrong(name + " was removed and is back");
+        if (!content.ok() || *content != content_of(number)) wrong(name + " is not what was sent");
+        continue;
+      }
+      if (blob.is_stored && !blob.may_be_gone) wrong(name + " was acknowledged and is not there");
+      if (blob.is_tried) continue;
+      const Result<BlobUpload> begun = blobs_->begin(key_of(number), 1);
+      for (const uint32_t part : blob.sent) {
+        const bool is_there =
+            begun.ok() && std::any_of(begun->done.begin(), begun->done.end(), [&](const BlobPart& one) {
+              return one.number == part && one.sha256 == to_text(sha256(part_of(number, part)));
+            });
+        if (!is_there) wrong(format("part %u of %s was acknowledged and is not there", part, name.c_str()));
+      }
+    }
   }
 
   void check_log() {
@@ -576,6 +667,9 @@ class World {
   std::unique_ptr<MetricEngine> metrics_;
   std::unique_ptr<ColumnarStepStore> steps_;
   std::unique_ptr<ColumnarSpanStore> spans_;
+  std::unique_ptr<BlobStore> blobs_;
+  std::map<uint64_t, Blob> sent_blobs_;
+  uint64_t last_blob_ = 0;
   std::unique_ptr<DurableLog> log_;
   std::string wrong_, start_error_;
   Gaps gaps_;

@@ -114,6 +114,7 @@ def test_every_receiver_takes_data_from_ingest_alone(world, who):
     refused = 401 if who == "nobody" else 403
     asked = [(world.server.otlp_http, "POST", path) for path in harness.PATHS.values()]
     asked += [(world.server.otlp_http, "GET", "/v1/lockstep/commands"), (world.server.http, "POST", hostile.WRITE)]
+    asked += [(world.server.otlp_http, "POST", "/v1/lockstep/uploads"), (world.server.otlp_http, "PUT", "/v1/lockstep/uploads/x/parts/1")]
     for address, method, path in asked:
         status = world.ask(token, method, path, address=address, headers=harness.OURS).status
         assert status not in (401, 403) if who == "ingest" else status == refused, (who, path, status)

@@ -86,6 +86,8 @@ def test_otlp_is_taken_under_any_name_but_not_from_pages(server):
     poll = "/v1/lockstep/commands?host=a&after=1"
     assert ask(server.otlp_http, "GET", poll, {})[0] == 403
     assert ask(server.otlp_http, "GET", "/v1/lockstep/commands", {"X-Lockstep": "1"})[0] == 400
+    assert ask(server.otlp_http, "POST", "/v1/lockstep/uploads", {}, b"{}")[0] == 403
+    assert ask(server.otlp_http, "POST", "/v1/lockstep/uploads", {"X-Lockstep": "1"}, b"{}")[0] == 400
 
 
 def test_refusals_are_counted(server):

@@ -14,6 +14,7 @@ import harness
 import hostile
 import pytest
 import step_spans
+import test_uploads
 
 INDIGO, SAFFRON, VIOLET = "indigo", "saffron", "violet"
 ABSENT = "cobalt"  # as long as INDIGO, so that texts that are cut are cut at the same place
@@ -97,6 +98,10 @@ def fill(tenant):
     written = tenant.ask(method, path, body, headers)
     assert written.status == 204, written.text
 
+    order = {"job": f"{word}-job", "capture": CAPTURE, "file": "rank-0.json.gz", "bytes": 10}
+    upload = test_uploads.store(tenant.server.otlp_http, order, f"{word} profile".encode(), tenant.headers)
+    assert upload.status == 200 and upload.json()["key"] == f"{word}/{word}-job/{CAPTURE}/rank-0.json.gz", upload.text
+
     now = harness.now_ns()
     spans = harness.spans_request({"service.name": f"{word}-service"}, [(f"{word}-span", now - 10**9, now)])
     span = spans.resource_spans[0].scope_spans[0].spans[0]
@@ -123,6 +128,7 @@ def taken(answer):
 # Every route, and how it is asked for a thing by name. "own" routes are asked about what the caller has; the others by
 # INDIGO's names. None: a path besides the pattern's own is not needed.
 JOB = "/api/jobs/<word>-job"
+CAPTURE = "p-0123456789ab"
 PROM = "/prometheus/api/v1"
 SELECT = "%7B__name__%3D~%22<word>.*%22%7D"
 CALLS = {
@@ -162,6 +168,9 @@ CALLS = {
         "/jaeger/api/traces?service=<word>-service",
         "/jaeger/api/traces?service=<word>-service&operation=<word>-span&tags=%7B%22<word>.tag%22%3A%22<word>-value%22%7D",
     ],
+    "GET /api/jobs/{job}/profiles/{capture}/files/{file}": [JOB + f"/profiles/{CAPTURE}/files/rank-0.json.gz"],
+    "GET /api/jobs/{job}/profiles/{capture}/files": [JOB + f"/profiles/{CAPTURE}/files"],
+    "POST /api/jobs/{job}/profiles/{capture}/remove": [JOB + f"/profiles/{CAPTURE}/remove"],
     "GET /api/jobs/{job}/coverage": ["/api/jobs/<word>-job/coverage"],
     "GET /api/jobs/{job}/evidence": [
         "/api/jobs/<word>-job/evidence?of=step_ms&steps=0-9",
@@ -270,7 +279,7 @@ CALLS = {
 # What changes by itself between two calls: looked at for names alone.
 OF_THE_MOMENT = ("GET /metrics", "/admin/tsdb/snapshot", "/api/audit", "/api/tokens", "/api/backup")
 # What takes something away from whoever has it.
-HARMFUL = ("/revoke", "delete_series", "clean_tombstones", "POST /api/session", "takeover", "POST /api/tokens", "/api/backup")
+HARMFUL = ("/revoke", "delete_series", "clean_tombstones", "POST /api/session", "takeover", "POST /api/tokens", "/api/backup", "/remove")
 PAGES = ("/", "/index.html", "/jobs/<word>-job", "/no-such-page", "/api/no-such-path/<word>")
 
 
@@ -384,7 +393,7 @@ def test_whoever_has_the_data_sees_it(world):
         "GET /api/agents ", "GET /api/logs ", "GET /api/spans?trace_id=<trace> ", "GET /api/services ",
         "GET /jaeger/api/traces/<trace> ", "GET /tempo/api/search/tags ", f"GET {PROM}/query?query={SELECT} ",
         f"GET {PROM}/label/__name__/values ", f"GET {PROM}/metadata ", "GET /api/cardinality ", f"GET {PROM}/alerts ",
-        f"GET /prometheus/federate?match[]={SELECT} ",
+        f"GET /prometheus/federate?match[]={SELECT} ", f"GET {JOB}/profiles/{CAPTURE}/files/rank-0.json.gz ",
     ):  # fmt: skip
         status, body, _ = told[part]
         assert status == 200 and INDIGO in body, f"{part}: {status} {body[:500]}"

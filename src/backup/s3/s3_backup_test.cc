@@ -10,13 +10,15 @@
 #include "backup/s3/s3_lock.h"
 #include "backup/s3/s3_objects.h"
 #include "backup/take.h"
-#include "backup/testing/fake_s3.h"
 #include "backup/testing/played_server.h"
 #include "base/files.h"
+#include "s3/testing/fake_s3.h"
 #include "testing/temporary_folder.h"
 
 namespace lockstep::backup {
 namespace {
+
+using s3::FakeS3;
 
 class S3BackupTest : public ::testing::Test {
  protected:
@@ -65,7 +67,7 @@ class S3BackupTest : public ::testing::Test {
   testing::TemporaryFolder folder_;
   const std::string data_ = folder_.path() + "/data";
   FakeS3 store_;
-  S3Settings settings_ = store_.settings();
+  s3::S3Settings settings_ = store_.settings();
   PlayedServer server_;
 };
 

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <optional>
-#include <thread>
 
 #include "backup/manifest.h"
 #include "backup/s3/s3_lock.h"
-#include "backup/s3/s3_xml.h"
 #include "base/text.h"
-#include "net/http_client.h"
+#include "s3/s3_client.h"
 
 namespace lockstep::backup {
 namespace {
@@ -19,51 +16,12 @@ constexpr uint64_t kAnswerBytesMax = kManifestBytesMax;
 constexpr size_t kEntriesMax = 50'000'000;  // 400 TB of whole pieces
 constexpr std::string_view kLock = "lock";
 
-using Pairs = std::vector<std::pair<std::string, std::string>>;
-
-struct Wanted {
-  std::string method = "GET";
-  std::string name;  // of the object; empty: the bucket
-  Pairs query = {};
-  Pairs headers = {};  // names in lower case
-  std::string_view body = {};
-  std::string sha256 = {};  // of the body; empty: computed
-};
-
-// What a person can do about it, by the store's word for it.
-struct Advice {
-  std::string_view code;
-  const char* text;
-};
-constexpr Advice kAdvice[] = {
-    {"AccessDenied", "these keys may not do that there"},
-    {"InvalidAccessKeyId", "the store does not know this AWS_ACCESS_KEY_ID"},
-    {"SignatureDoesNotMatch", "the secret key is wrong, or the region (AWS_REGION)"},
-    {"RequestTimeTooSkewed", "this machine's clock is wrong"},
-    {"ExpiredToken", "the keys have expired"},
-    {"InvalidToken", "AWS_SESSION_TOKEN is none of these keys"},
-    {"NoSuchBucket", "there is no such bucket; make it first"},
-    {"PermanentRedirect", "the bucket is in another region: set AWS_REGION"},
-    {"AuthorizationHeaderMalformed", "the bucket is in another region: set AWS_REGION"},
-};
-
-bool is_worth_another_try(const HttpResponse& answer) {
-  return answer.status >= 500
-             ? answer.status != 501
-             : answer.status == 429 || (answer.status == 400 && refusal_code(answer.body) == "RequestTimeout");
-}
-
 class S3Objects final : public Objects {
  public:
-  S3Objects(std::string text, S3Place place, S3Settings settings, Url endpoint)
-      : text_(std::move(text)),
-        place_(std::move(place)),
-        settings_(std::move(settings)),
-        endpoint_(std::move(endpoint)),
-        client_(endpoint_, settings_.timeout_ms, kAnswerBytesMax, {.ca_file = settings_.ca_file}) {}
+  explicit S3Objects(s3::Client client) : client_(std::move(client)), text_(client_.place()) {}
   ~S3Objects() override {
     // Only while it is ours for certain. Where this fails the next one takes it over, in time.
-    if (lock_ && is_answering_ && lock_age() < std::chrono::seconds(kLockLeaseS / 2))
+    if (lock_ && client_.is_answering() && lock_age() < std::chrono::seconds(kLockLeaseS / 2))
       (void)ask({.method = "DELETE", .name = std::string(kLock)});
   }
 
@@ -74,11 +32,9 @@ class S3Objects final : public Objects {
     std::vector<Entry> found;
     std::string from;
     do {
-      ListPage page = LOCKSTEP_TRY(list_page(prefix, from));
-      if (!page.next.empty() && (page.next == from || page.entries.empty() || found.size() > kEntriesMax))
-        return Error{text_ + ": the store's list does not end"};
-      found.insert(found.end(), std::make_move_iterator(page.entries.begin()),
-                   std::make_move_iterator(page.entries.end()));
+      s3::ListPage page = LOCKSTEP_TRY(client_.list_page(prefix, from));
+      if (!page.next.empty() && found.size() > kEntriesMax) return Error{text_ + ": the store's list does not end"};
+      for (s3::ListEntry& entry : page.entries) found.push_back({std::move(entry.name), entry.bytes});
       from = std::move(page.next);
     } while (!from.empty());
     return found;
@@ -86,7 +42,7 @@ class S3Objects final : public Objects {
   Result<std::string> read(const std::string& name, uint64_t bytes_max) override {
     LOCKSTEP_TRY(keep_lock());
     HttpResponse answer = LOCKSTEP_TRY(ask({.name = name}));
-    if (answer.status == 404 && refusal_code(answer.body) != "NoSuchBucket")
+    if (answer.status == 404 && s3::refusal_code(answer.body) != "NoSuchBucket")
       return Error{shown(name) + " is missing", ErrorCode::kNotFound};
     if (answer.status != 200) return refused(name, answer);
     if (answer.body.size() > bytes_max)
@@ -109,25 +65,16 @@ class S3Objects final : public Objects {
   Result<void> sync() override { return {}; }  // the store has what it has acknowledged
 
   // The first page alone: whether there is anything.
-  Result<ListPage> list_page(const std::string& prefix, const std::string& from) {
-    Wanted wanted{.query = {{"list-type", "2"}, {"prefix", key_of(prefix)}}};
-    if (!from.empty()) wanted.query.emplace_back("continuation-token", from);
-    const HttpResponse answer = LOCKSTEP_TRY(ask(std::move(wanted)));
-    if (answer.status != 200) return refused("", answer);
-    Result<ListPage> page = read_list_page(answer.body);
-    if (!page.ok()) return Error{text_ + ": " + page.error()};
-    for (Entry& entry : page->entries) {
-      if (!entry.name.starts_with(key_of(prefix))) return Error{text_ + ": the store lists what was not asked for"};
-      entry.name.erase(0, key_of("").size());
-    }
-    return page;
+  Result<std::vector<s3::ListEntry>> first_page(const std::string& prefix) {
+    s3::ListPage page = LOCKSTEP_TRY(client_.list_page(prefix, ""));
+    return std::move(page.entries);
   }
 
   Result<void> take_lock() {
     const LockHolder ours = this_process();
     const HttpResponse there = LOCKSTEP_TRY(ask({.name = std::string(kLock)}));
     if (there.status != 200 && there.status != 404) return refused(kLock, there);
-    if (there.status == 404 && refusal_code(there.body) == "NoSuchBucket") return refused("", there);
+    if (there.status == 404 && s3::refusal_code(there.body) == "NoSuchBucket") return refused("", there);
     if (there.status == 200) LOCKSTEP_TRY(check_abandoned(there));
     lock_ = ours.text();
     Result<void> written =
@@ -138,61 +85,11 @@ class S3Objects final : public Objects {
   }
 
  private:
-  std::string key_of(const std::string& name) const {
-    return place_.prefix.empty() ? name : place_.prefix + "/" + name;
-  }
-  std::string shown(std::string_view name) const {
-    return name.empty() ? text_ : "s3://" + place_.bucket + "/" + key_of(std::string(name));
-  }
   static std::string etag_of(const HttpResponse& answer) { return std::string(answer.header("etag")); }
 
-  Error refused(std::string_view name, const HttpResponse& answer) const {
-    const std::string code = refusal_code(answer.body);
-    std::string line = format("%s: the store answers %d%s%s", shown(name).c_str(), answer.status,
-                              code.empty() ? "" : " ", code.c_str());
-    for (const Advice& advice : kAdvice) {
-      if (advice.code == code) line += std::string(": ") + advice.text;
-    }
-    if (const std::string_view region = answer.header("x-amz-bucket-region"); !region.empty() && answer.status == 301)
-      line += " to " + as_one_line(region.substr(0, 40));
-    return Error{std::move(line), code == "NoSuchBucket" ? ErrorCode::kNotFound : ErrorCode::kUnspecified};
-  }
-
-  Result<HttpResponse> ask_once(const Wanted& wanted) {
-    const int64_t now_s = static_cast<int64_t>(std::time(nullptr));
-    const std::string path = "/" + place_.bucket + (wanted.name.empty() ? std::string() : "/" + key_of(wanted.name));
-    const std::string sha256 = wanted.sha256.empty() ? sha256_hex(wanted.body) : wanted.sha256;
-    HttpRequest request;
-    request.method = wanted.method;
-    request.body = wanted.body;
-    request.headers = wanted.headers;
-    request.headers.emplace_back("x-amz-date", amz_date(now_s));
-    request.headers.emplace_back("x-amz-content-sha256", sha256);
-    if (!settings_.keys.session_token.empty())
-      request.headers.emplace_back("x-amz-security-token", settings_.keys.session_token);
-    RequestToSign signing{request.method, endpoint_.path + path, wanted.query, request.headers, sha256};
-    signing.headers.emplace_back("host", host_header(endpoint_));
-    request.headers.emplace_back("authorization",
-                                 authorization_v4(settings_.keys, settings_.region, now_s, std::move(signing)));
-    const std::string query = canonical_query(wanted.query);
-    request.path = path + (query.empty() ? "" : "?" + query);
-    Result<HttpResponse> answer = client_.send(request);
-    is_answering_ = answer.ok();
-    return answer;
-  }
-  Result<HttpResponse> ask(const Wanted& wanted) {
-    int64_t wait_ms = settings_.retry_wait_ms;
-    for (int tried = 1;; ++tried, wait_ms *= 2) {
-      Result<HttpResponse> answer = ask_once(wanted);
-      if (answer.ok() && !is_worth_another_try(*answer)) return answer;
-      if (tried >= settings_.tries) {
-        const std::string times = format(" (tried %d times)", tried);
-        if (!answer.ok()) return Error{shown(wanted.name) + ": " + answer.error() + times};
-        return Error{refused(wanted.name, *answer).message + times};
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
-    }
-  }
+  Error refused(std::string_view name, const HttpResponse& answer) const { return client_.refused(name, answer); }
+  Result<HttpResponse> ask(const s3::Request& request) { return client_.ask(request); }
+  std::string shown(std::string_view name) const { return text_ + "/" + std::string(name); }
 
   // An error: somebody may still write there.
   Result<void> check_abandoned(const HttpResponse& lock) const {
@@ -210,7 +107,7 @@ class S3Objects final : public Objects {
                shown(kLock).c_str())};
   }
   Result<void> write_lock(const char* condition, const std::string& value) {
-    Wanted wanted{.method = "PUT", .name = std::string(kLock), .body = *lock_};
+    s3::Request wanted{.method = "PUT", .name = std::string(kLock), .body = *lock_};
     if (!value.empty()) wanted.headers = {{condition, value}};
     HttpResponse answer = LOCKSTEP_TRY(ask(wanted));
     if (answer.status == 501) {  // a store without conditions: reading it before has to do
@@ -240,12 +137,8 @@ class S3Objects final : public Objects {
     return lock_ && lock_age() < std::chrono::seconds(kLockRenewS) ? Result<void>() : renew_lock();
   }
 
+  s3::Client client_;
   const std::string text_;
-  const S3Place place_;
-  const S3Settings settings_;
-  const Url endpoint_;
-  HttpClient client_;
-  bool is_answering_ = false;  // as of the last request
   bool is_writer_ = false;
   std::optional<std::string> lock_;  // as written; none: we only read, or have lost it
   std::string lock_etag_;
@@ -254,21 +147,20 @@ class S3Objects final : public Objects {
 
 }  // namespace
 
-Result<std::unique_ptr<Objects>> open_s3(const std::string& place, Access access, S3Settings settings) {
-  S3Place parsed = LOCKSTEP_TRY(parse_s3_place(place));
-  Url endpoint = LOCKSTEP_TRY(parse_url(settings.endpoint, settings.endpoint.starts_with("https:") ? 443 : 80));
-  const std::string text = "s3://" + parsed.bucket + (parsed.prefix.empty() ? "" : "/" + parsed.prefix);
-  auto objects = std::make_unique<S3Objects>(text, std::move(parsed), std::move(settings), std::move(endpoint));
-  const ListPage generations = LOCKSTEP_TRY(objects->list_page("generations/", ""));
-  if (access == Access::kRead && generations.entries.empty())
-    return Error{text + " holds no backup", ErrorCode::kNotFound};
+Result<std::unique_ptr<Objects>> open_s3(const std::string& place, Access access, s3::S3Settings settings) {
+  s3::S3Place parsed = LOCKSTEP_TRY(s3::parse_s3_place(place));
+  s3::Client client = LOCKSTEP_TRY(s3::Client::make(std::move(parsed), std::move(settings), kAnswerBytesMax));
+  auto objects = std::make_unique<S3Objects>(std::move(client));
+  const std::string& text = objects->place();
+  const std::vector<s3::ListEntry> generations = LOCKSTEP_TRY(objects->first_page("generations/"));
+  if (access == Access::kRead && generations.empty()) return Error{text + " holds no backup", ErrorCode::kNotFound};
   if (access == Access::kRead) return std::unique_ptr<Objects>(std::move(objects));
   // Where something else is, nothing is written: the first backup finds nothing, or what an earlier one left.
-  const ListPage all = LOCKSTEP_TRY(objects->list_page("", ""));
-  const bool is_free = std::all_of(all.entries.begin(), all.entries.end(), [](const Objects::Entry& entry) {
+  const std::vector<s3::ListEntry> all = LOCKSTEP_TRY(objects->first_page(""));
+  const bool is_free = std::all_of(all.begin(), all.end(), [](const s3::ListEntry& entry) {
     return entry.name == kLock || entry.name.starts_with("pieces/") || entry.name.starts_with("generations/");
   });
-  if (generations.entries.empty() && !is_free)
+  if (generations.empty() && !is_free)
     return Error{text + " is neither empty nor a place of backups: choose another prefix"};
   LOCKSTEP_TRY(objects->take_lock());
   return std::unique_ptr<Objects>(std::move(objects));

@@ -1,6 +1,7 @@
 #include "ingest/otlp/otlp_receivers.h"
 
 #include "ingest/otlp/otlp_handler.h"
+#include "ingest/uploads/upload_receiver.h"
 #include "net/grpc_server.h"
 #include "net/http_server.h"
 #include "wire/commands.h"
@@ -21,7 +22,7 @@ class OneSink final : public OtlpRouter {
           AgentCommands* commands)
       : handler_(sink, clock, counters, options.body_bytes_max, options.witness, options.memory, options.owners),
         commands_(commands) {}
-  OtlpTarget find(const Caller&) override { return {&handler_, commands_}; }
+  IngestTarget find(const Caller&) override { return {&handler_, commands_}; }
   void close() override {
     if (commands_ != nullptr) commands_->close();
   }
@@ -60,7 +61,9 @@ class TwoReceivers final : public OtlpReceivers {
     http.tls = options.tls;
     http.cross_site.hosts = options.allowed_hosts;
     // What an agent has taken is pending no more; OTLP itself needs a content type that no form has.
-    http.cross_site.changes_state = [](const ServerRequest& request) { return request.path == kCommandsPath; };
+    http.cross_site.changes_state = [](const ServerRequest& request) {
+      return request.path == kCommandsPath || UploadReceiver::is_for(request);
+    };
     http_server_ = LOCKSTEP_TRY(HttpServer::start(
         http,
         [this](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
@@ -94,7 +97,7 @@ class TwoReceivers final : public OtlpReceivers {
 
  private:
   void take_http(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
-    const OtlpTarget target = router_.find(request.caller);
+    const IngestTarget target = router_.find(request.caller);
     if (target.handler == nullptr) {
       return responder->answer(
           {503,
@@ -102,11 +105,13 @@ class TwoReceivers final : public OtlpReceivers {
            target.line + "\n"});
     }
     if (target.commands != nullptr && request.path == kCommandsPath) return target.commands->poll(request, responder);
+    if (target.uploads != nullptr && UploadReceiver::is_for(request))
+      return responder->answer(target.uploads->handle(request));
     responder->answer(target.handler->handle_http(request));
   }
 
   GrpcServerResponse take_grpc(const GrpcServerRequest& request) {
-    const OtlpTarget target = router_.find(request.caller);
+    const IngestTarget target = router_.find(request.caller);
     if (target.handler == nullptr) return {kGrpcUnavailable, target.line, "", kNotNowRetryS * 1000};
     return target.handler->handle_grpc(request.path, request.body, request.caller);
   }

@@ -1,6 +1,6 @@
 // The OTLP receivers: OTLP/HTTP (protobuf and JSON; gzip and zstd) and OTLP/gRPC on their own ports, both into the sink
 // of whoever sends: the router says which that is. Beside OTLP/HTTP, agents wait for commands
-// (control/agent_commands.h). What an answer means is in otlp_handler.h, limits of connections and requests in
+// (control/agent_commands.h) and send files (ingest/uploads). What an answer means is in otlp_handler.h, limits of connections and requests in
 // net/http_server.h.
 //
 // Limits: body_bytes_max per request, both as sent and decompressed; queued_bytes_max for all requests being received
@@ -48,11 +48,13 @@ struct OtlpReceiversOptions {
 };
 
 class OtlpHandler;
+class UploadReceiver;
 
 // Where a sender's data go, and what waits for its agents.
-struct OtlpTarget {
+struct IngestTarget {
   OtlpHandler* handler = nullptr;     // nullptr: not now (503 and UNAVAILABLE, to be tried again)
   AgentCommands* commands = nullptr;  // nullptr: agents are told that there is no such path
+  UploadReceiver* uploads = nullptr;  // likewise
   std::string line = {};              // why not now
 };
 
@@ -60,7 +62,7 @@ struct OtlpTarget {
 class OtlpRouter {
  public:
   virtual ~OtlpRouter() = default;
-  virtual OtlpTarget find(const Caller& caller) = 0;
+  virtual IngestTarget find(const Caller& caller) = 0;
   // The receivers end: whoever waits for commands is sent away.
   virtual void close() = 0;
 };

@@ -1,4 +1,4 @@
-#include "backup/s3/s3_settings.h"
+#include "s3/s3_settings.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "testing/temporary_folder.h"
 
-namespace lockstep::backup {
+namespace lockstep::s3 {
 namespace {
 
 Environment environment_of(std::map<std::string, std::string> variables) {
@@ -89,4 +89,4 @@ TEST(S3Settings, APlaceIsABucketAndAPrefix) {
 }
 
 }  // namespace
-}  // namespace lockstep::backup
+}  // namespace lockstep::s3

@@ -1,16 +1,15 @@
-#include "backup/s3/s3_settings.h"
+#include "s3/s3_settings.h"
 
 #include <sys/stat.h>
 
 #include <algorithm>
 
-#include "backup/manifest.h"
 #include "base/files.h"
 #include "base/secret_file.h"
 #include "base/text.h"
 #include "net/http_client.h"
 
-namespace lockstep::backup {
+namespace lockstep::s3 {
 namespace {
 
 constexpr uint64_t kCredentialsBytesMax = 1 << 20;
@@ -20,6 +19,18 @@ bool is_region(std::string_view text) {
   return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
   });
+}
+
+// Segments of letters, digits, '.', '_' and '-', none of them "." or "..".
+bool is_prefix(std::string_view text) {
+  const std::vector<std::string_view> segments = split(text, '/');
+  return text.size() <= 512 && std::all_of(segments.begin(), segments.end(), [](std::string_view segment) {
+           return !segment.empty() && segment != "." && segment != ".." &&
+                  std::all_of(segment.begin(), segment.end(), [](char c) {
+                    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+                           c == '_' || c == '-';
+                  });
+         });
 }
 
 // Lower case, digits, '.' and '-', 3 to 63 of them: as AWS has it, and no way out of a URL's path.
@@ -119,10 +130,10 @@ Result<S3Place> parse_s3_place(std::string_view text) {
   while (rest.ends_with('/')) rest.remove_suffix(1);
   const size_t slash = std::min(rest.find('/'), rest.size());
   S3Place place{std::string(rest.substr(0, slash)), std::string(rest.substr(std::min(slash + 1, rest.size())))};
-  if (!is_s3_place(text) || !is_bucket(place.bucket) || (!place.prefix.empty() && !is_safe_name(place.prefix)))
+  if (!is_s3_place(text) || !is_bucket(place.bucket) || (!place.prefix.empty() && !is_prefix(place.prefix)))
     return Error{format("%.200s: write s3://BUCKET/PREFIX; a prefix is of letters, digits, '.', '_', '-' and '/'",
                         as_one_line(text).c_str())};
   return place;
 }
 
-}  // namespace lockstep::backup
+}  // namespace lockstep::s3

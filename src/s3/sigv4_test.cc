@@ -1,11 +1,11 @@
 // The examples of AWS's own page "Authenticating Requests: Using the Authorization Header" for S3.
-#include "backup/s3/sigv4.h"
+#include "s3/sigv4.h"
 
 #include <gtest/gtest.h>
 
 #include "base/sha256.h"
 
-namespace lockstep::backup {
+namespace lockstep::s3 {
 namespace {
 
 const AwsKeys kKeys{"AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""};
@@ -50,6 +50,15 @@ TEST(SigV4, SaysWhoSignedAndWhatButNothingSecret) {
   EXPECT_EQ(text.find(kKeys.secret_key), std::string::npos);
 }
 
+// The example of "Authenticating Requests: Using Query Parameters".
+TEST(SigV4, SignsAUrlForSomebodyElseAsAwsDoes) {
+  EXPECT_EQ(
+      presigned_query(kKeys, "us-east-1", kThen, 86'400, "GET", "/test.txt", "examplebucket.s3.amazonaws.com", {}),
+      "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20130524%2Fus-east-1%2Fs3%2F"
+      "aws4_request&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host&X-Amz-Signature="
+      "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404");
+}
+
 TEST(SigV4, AQueryIsSortedAndEncodedAsItIsSent) {
   EXPECT_EQ(canonical_query({{"prefix", "a b/c"}, {"list-type", "2"}, {"continuation-token", "x+y="}}),
             "continuation-token=x%2By%3D&list-type=2&prefix=a%20b%2Fc");
@@ -57,4 +66,4 @@ TEST(SigV4, AQueryIsSortedAndEncodedAsItIsSent) {
 }
 
 }  // namespace
-}  // namespace lockstep::backup
+}  // namespace lockstep::s3

@@ -9,10 +9,10 @@
 #include <string>
 #include <string_view>
 
-#include "backup/s3/sigv4.h"
 #include "base/result.h"
+#include "s3/sigv4.h"
 
-namespace lockstep::backup {
+namespace lockstep::s3 {
 
 struct S3Settings {
   std::string endpoint;  // "https://s3.us-east-1.amazonaws.com"
@@ -43,4 +43,4 @@ Result<S3Place> parse_s3_place(std::string_view text);
 // The keys of a profile in the text of a file of credentials.
 Result<AwsKeys> read_profile(std::string_view text, std::string_view profile);
 
-}  // namespace lockstep::backup
+}  // namespace lockstep::s3

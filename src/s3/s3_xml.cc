@@ -1,13 +1,15 @@
-#include "backup/s3/s3_xml.h"
+#include "s3/s3_xml.h"
 
 #include <algorithm>
+#include <ctime>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "base/characters.h"
 #include "base/text.h"
 
-namespace lockstep::backup {
+namespace lockstep::s3 {
 namespace {
 
 constexpr size_t kDepthMax = 16;
@@ -159,13 +161,34 @@ Error not_a_list(const char* why) {
 
 }  // namespace
 
+int64_t xml_time_unix_s(const std::string& text) {
+  tm parts{};
+  const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
+  const bool is_time = end != nullptr && (*end == 'Z' || *end == '.') && text.back() == 'Z' && parts.tm_year >= 70;
+  return is_time ? std::max<int64_t>(0, static_cast<int64_t>(::timegm(&parts))) : 0;
+}
+
+std::string xml_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&' || c == '<' || c == '>' || c == '"') {
+      out += format("&#%d;", c);
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 Result<ListPage> read_list_page(std::string_view xml_untrusted) {
   ListPage page;
   std::optional<std::string> name, bytes, is_truncated;
+  int64_t modified_unix_s = 0;
   bool is_list = false;
   LOCKSTEP_TRY(XmlReader(xml_untrusted, [&](std::string_view path, const std::string& text) -> Result<void> {
                  if (path == "ListBucketResult/Contents/Key") name = text;
                  if (path == "ListBucketResult/Contents/Size") bytes = text;
+                 if (path == "ListBucketResult/Contents/LastModified") modified_unix_s = xml_time_unix_s(text);
                  if (path == "ListBucketResult/IsTruncated") is_truncated = text;
                  if (path == "ListBucketResult/NextContinuationToken") page.next = text;
                  if (path == "ListBucketResult") is_list = true;
@@ -173,7 +196,7 @@ Result<ListPage> read_list_page(std::string_view xml_untrusted) {
                  const std::optional<uint64_t> size = bytes ? parse_uint(*bytes) : std::nullopt;
                  if (!name || name->empty() || !size) return not_a_list("an object has no name or no size");
                  if (page.entries.size() >= kPageEntriesMax) return not_a_list("it has too many objects");
-                 page.entries.push_back({std::move(*name), *size});
+                 page.entries.push_back({std::move(*name), *size, std::exchange(modified_unix_s, 0)});
                  name.reset();
                  bytes.reset();
                  return {};
@@ -183,6 +206,76 @@ Result<ListPage> read_list_page(std::string_view xml_untrusted) {
   if (is_truncated == "true" && page.next.empty()) return not_a_list("it goes on, but does not say where");
   if (is_truncated == "false") page.next.clear();
   return page;
+}
+
+Result<UploadsPage> read_uploads_page(std::string_view xml_untrusted) {
+  UploadsPage page;
+  UploadEntry one;
+  std::string is_truncated = "false";
+  bool is_list = false;
+  LOCKSTEP_TRY(XmlReader(xml_untrusted, [&](std::string_view path, const std::string& text) -> Result<void> {
+                 if (path == "ListMultipartUploadsResult/Upload/Key") one.name = text;
+                 if (path == "ListMultipartUploadsResult/Upload/UploadId") one.id = text;
+                 if (path == "ListMultipartUploadsResult/Upload/Initiated") one.begun_unix_s = xml_time_unix_s(text);
+                 if (path == "ListMultipartUploadsResult/IsTruncated") is_truncated = text;
+                 if (path == "ListMultipartUploadsResult/NextKeyMarker") page.next_key = text;
+                 if (path == "ListMultipartUploadsResult/NextUploadIdMarker") page.next_id = text;
+                 if (path == "ListMultipartUploadsResult") is_list = true;
+                 if (path != "ListMultipartUploadsResult/Upload") return {};
+                 if (one.name.empty() || one.id.empty()) return not_a_list("an upload has no name or no id");
+                 if (page.uploads.size() >= kPageEntriesMax) return not_a_list("it has too many uploads");
+                 page.uploads.push_back(std::exchange(one, {}));
+                 return {};
+               }).read());
+  if (!is_list) return not_a_list("it is none");
+  if (is_truncated == "true" && page.next_key.empty()) return not_a_list("it goes on, but does not say where");
+  if (is_truncated != "true") page.next_key = page.next_id = "";
+  return page;
+}
+
+Result<PartsPage> read_parts_page(std::string_view xml_untrusted) {
+  PartsPage page;
+  std::string number, bytes, etag, is_truncated = "false";
+  bool is_list = false;
+  LOCKSTEP_TRY(XmlReader(xml_untrusted, [&](std::string_view path, const std::string& text) -> Result<void> {
+                 if (path == "ListPartsResult/Part/PartNumber") number = text;
+                 if (path == "ListPartsResult/Part/Size") bytes = text;
+                 if (path == "ListPartsResult/Part/ETag") etag = text;
+                 if (path == "ListPartsResult/IsTruncated") is_truncated = text;
+                 if (path == "ListPartsResult/NextPartNumberMarker") page.next = text;
+                 if (path == "ListPartsResult") is_list = true;
+                 if (path != "ListPartsResult/Part") return {};
+                 const std::optional<uint64_t> part = parse_uint(number), size = parse_uint(bytes);
+                 if (!part || *part == 0 || *part > kPageEntriesMax || !size || etag.empty() || etag.size() > 200)
+                   return not_a_list("a part has no number, size or etag");
+                 if (page.parts.size() >= kPageEntriesMax) return not_a_list("it has too many parts");
+                 page.parts.push_back({static_cast<uint32_t>(*part), *size, etag});
+                 number = bytes = etag = "";
+                 return {};
+               }).read());
+  if (!is_list) return not_a_list("it is none");
+  if (is_truncated == "true" && page.next.empty()) return not_a_list("it goes on, but does not say where");
+  if (is_truncated != "true") page.next.clear();
+  return page;
+}
+
+Result<std::string> read_upload_id(std::string_view xml_untrusted) {
+  std::string id;
+  LOCKSTEP_TRY(XmlReader(xml_untrusted, [&](std::string_view path, const std::string& text) -> Result<void> {
+                 if (path == "InitiateMultipartUploadResult/UploadId") id = text;
+                 return {};
+               }).read());
+  if (id.empty() || id.size() > 1024) return Error{"the store's answer names no upload"};
+  return id;
+}
+
+bool is_completed(std::string_view xml_untrusted) {
+  bool is_done = false;
+  const Result<void> read = XmlReader(xml_untrusted, [&](std::string_view path, const std::string&) {
+                              if (path == "CompleteMultipartUploadResult") is_done = true;
+                              return Result<void>();
+                            }).read();
+  return read.ok() && is_done;
 }
 
 std::string refusal_code(std::string_view xml_untrusted) {
@@ -196,4 +289,4 @@ std::string refusal_code(std::string_view xml_untrusted) {
   return read.ok() && is_word ? code : "";
 }
 
-}  // namespace lockstep::backup
+}  // namespace lockstep::s3

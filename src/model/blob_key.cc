@@ -1,0 +1,77 @@
+#include "model/blob_key.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/characters.h"
+#include "base/text.h"
+#include "model/step.h"
+
+namespace lockstep {
+namespace {
+
+std::optional<std::string> decoded(std::string_view part) {
+  std::string text;
+  for (size_t at = 0; at < part.size(); ++at) {
+    if (part[at] != '%') {
+      text += part[at];
+      continue;
+    }
+    const int high = at + 1 < part.size() ? hex_digit(part[at + 1]) : -1;
+    const int low = at + 2 < part.size() ? hex_digit(part[at + 2]) : -1;
+    if (high < 0 || low < 0) return std::nullopt;
+    text += static_cast<char>(high * 16 + low);
+    at += 2;
+  }
+  return text;
+}
+
+}  // namespace
+
+bool is_capture_id(std::string_view text) {
+  return text.size() == 14 && text.starts_with("p-") && std::all_of(text.begin() + 2, text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+bool is_blob_file(std::string_view text) {
+  return !text.empty() && text.size() <= 100 && text[0] != '.' && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
+  });
+}
+
+std::string blob_job_part(std::string_view job) {
+  std::string part = url_part(job);
+  if (part.starts_with('.')) part.replace(0, 1, "%2E");
+  return part;
+}
+
+Result<void> check_blob_key(const BlobKey& key) {
+  if (key.job.empty() || key.job.size() > kIdentityTextMax || blob_job_part(key.job).size() > kBlobPartBytesMax)
+    return Error{format("a job's id has 1 to %zu bytes, and no more than %zu percent-encoded", kIdentityTextMax,
+                        kBlobPartBytesMax)};
+  if (!is_capture_id(key.capture)) return Error{"a capture's id is p- and 12 hex digits in lower case"};
+  if (!is_blob_file(key.file))
+    return Error{"a file's name is 1 to 100 letters, digits, '.', '_' and '-', no '.' first"};
+  return {};
+}
+
+std::string blob_path(const BlobKey& key) {
+  return blob_job_part(key.job) + "/" + key.capture + "/" + key.file;
+}
+
+Result<BlobKey> parse_blob_path(std::string_view path_untrusted) {
+  const Error wrong{"that is no path of a blob: JOB/CAPTURE/FILE"};
+  if (path_untrusted.size() > 4 * kBlobPartBytesMax) return wrong;
+  const std::vector<std::string_view> parts = split(path_untrusted, '/');
+  if (parts.size() != 3) return wrong;
+  std::optional<std::string> job = decoded(parts[0]);
+  if (!job) return wrong;
+  BlobKey key{std::move(*job), std::string(parts[1]), std::string(parts[2])};
+  LOCKSTEP_TRY(check_blob_key(key));
+  if (blob_path(key) != path_untrusted) return wrong;  // one path for a key
+  return key;
+}
+
+}  // namespace lockstep
