@@ -42,6 +42,7 @@ struct AgentOptions {
   std::string slurm_gpu_folder;
   std::string environments = "on";
   std::string stacks = "on";
+  std::string profiles = "on";
   std::string user;
   std::string root;
   std::string kernel_log;

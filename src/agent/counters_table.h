@@ -86,6 +86,12 @@ inline constexpr CounterDescriptor kOwnAgentCounters[] = {
      "Dumps of PyTorch's Flight Recorder, by result: told, refused (no dump, or too large), asked (for one, by the "
      "job's "
      "pipe)."},
+    {"lockstep_agent_profiles_total", "counter", Severity::kInfo,
+     "Profiles of ranks that were asked for, by result: done, failed (its event says why), gone (no such rank here), "
+     "busy (too many at once)."},
+    {"lockstep_agent_kineto_messages_total", "counter", Severity::kInfo,
+     "Messages of PyTorch's profiler, by result: answered, ordered (with a profile to take), refused (malformed, or of "
+     "nobody), unanswered (its socket takes no answer)."},
     {"lockstep_agent_export_requests_total", "counter", Severity::kInfo,
      "Export requests by result code: HTTP's, or grpc_N; 0: no answer."},
     {"lockstep_agent_export_bytes_total", "counter", Severity::kInfo, "Bytes sent, compressed."},
