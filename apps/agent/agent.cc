@@ -186,6 +186,7 @@ std::unique_ptr<CommandPoll> Agent::make_commands() {
 
 // Where files of captures go.
 std::unique_ptr<Uploader> Agent::make_uploader() const {
+  if (!options_.profiles_folder.empty()) return std::make_unique<FolderUploader>(options_.profiles_folder);
   if (!options_.exported.empty()) return std::make_unique<FolderUploader>(options_.exported.substr(5) + "/profiles");
   return nullptr;
 }
@@ -342,7 +343,26 @@ bool Agent::gather_evidence() {
   return gather(std::move(fetched));
 }
 
+// At ranks that are being profiled: all of what they record, and afterwards the steps of the profile whole.
+void Agent::look_closer() {
+  std::vector<ProfileTaker::Profiled> now = profiles_->profiled();
+  if (now == profiled_) return;
+  for (const ProfileTaker::Profiled& before : profiled_) {
+    if (before.first_step == kNoStep || std::find(now.begin(), now.end(), before) != now.end()) continue;
+    traces_.ask({.job_id = before.job_id,
+                 .attempt = before.attempt,
+                 .from_step = before.first_step,
+                 .to_step = before.first_step + std::min(before.steps, kDetailStepsMax) - 1,
+                 .ranks = {before.rank}});
+  }
+  std::set<std::string> paths;
+  for (const ProfileTaker::Profiled& one : now) paths.insert(one.recorder);
+  watch_.set_profiled(std::move(paths));
+  profiled_ = std::move(now);
+}
+
 bool Agent::gather_profiles() {
+  look_closer();
   CollectedBatch reported{.logs = profiles_->take()};
   if (reported.logs.empty()) return false;
   reported.urgent = true;

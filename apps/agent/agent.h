@@ -103,6 +103,7 @@ class Agent {
   bool gather(CollectedBatch batch);
   bool gather_evidence();
   bool gather_profiles();
+  void look_closer();
   bool gather_node(int64_t now_ns);
   void submit();
   void look_for_users(int64_t now_ns);
@@ -125,7 +126,8 @@ class Agent {
   EvidenceWatch evidence_;
   std::unique_ptr<Uploader> uploader_;      // nullptr: there is nowhere to
   std::unique_ptr<ProfileWatch> profiles_;  // nullptr: --profiles off
-  std::unique_ptr<NodeWatch> node_;         // nullptr: --node off
+  std::vector<ProfileTaker::Profiled> profiled_;
+  std::unique_ptr<NodeWatch> node_;  // nullptr: --node off
   Result<ControlSocket> control_;
   std::unique_ptr<TextServer> page_;
 

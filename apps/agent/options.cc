@@ -69,6 +69,8 @@ void add_flags(AgentOptions& options, Flags& flags) {
             "take stacks of ranks that the server asks for; off also for a job with LOCKSTEP_STACKS=0 (default on)")
       .text(&options.profiles, "--profiles", "on|off",
             "take kernel profiles that the server asks for, through PyTorch's own profiler (default on)")
+      .text(&options.profiles_folder, "--profiles-folder", "DIR",
+            "keep the files of kernel profiles in this folder of the node (default: they go to the server)")
       .text(&options.host, "--host", "NAME", "what this node is called (default $LOCKSTEP_HOST, else its host name)")
       .text(&options.user, "--user", "NAME", "started as root: go on as this user")
       .text(&options.root, "--root", "DIR", "read /proc, /sys and /dev below this folder (tests, containers)")

@@ -445,7 +445,7 @@ void ProfileTaker::uploaded(uint64_t number, const Result<Uploaded>& result) {
 std::vector<ProfileTaker::Profiled> ProfileTaker::profiled() const {
   std::vector<Profiled> all;
   for (const std::unique_ptr<Capture>& capture : active_) {
-    if (is_end(*capture->state)) continue;
+    if (is_end(*capture->state) || *capture->state == ProfileState::kUploading) continue;
     all.push_back({capture->owner.path, capture->request->job_id, capture->request->attempt, capture->rank,
                    capture->request->start_step, capture->request->steps});
   }

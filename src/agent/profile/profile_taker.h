@@ -92,7 +92,7 @@ class ProfileTaker {
   std::optional<Upload> next_upload();
   void uploaded(uint64_t number, const Result<Uploaded>& result);
 
-  // Recorders of the ranks that are being profiled, and what of each: for who looks closer meanwhile.
+  // Recorders of the ranks that are being profiled, until their traces are written: for who looks closer meanwhile.
   struct Profiled {
     std::string recorder;
     std::string job_id;

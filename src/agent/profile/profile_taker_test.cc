@@ -268,8 +268,12 @@ TEST(ProfileWatch, AnswersAtOnceByNameAndInTheFolderAndNobodyElse) {
   Counters counters{kAgentCounters};
   FolderUploader uploader(folder.path() + "/out");
   const std::string name = format("lockstep-test-%d", ::getpid());
+  const std::string left = folder.path() + "/lockstep-p-0123456789ab_7.json.tmp";
+  std::ofstream(left) << "{";
+  std::filesystem::last_write_time(left, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
   ProfileWatch watch({.recorders = folder.path(), .abstract_name = name}, &uploader, clock, counters);
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder.path() + "/dynolog"); }));
+  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(left); })) << "of an agent before us";
   const std::string request = encode_kineto("req", std::string("\2\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\5\0\0\0", 20));
   const std::string nothing = encode_kineto("req", "");
   KinetoClient abstract(std::string(1, '\0') + "dynoconfigclient-" + name, std::string(1, '\0') + name);

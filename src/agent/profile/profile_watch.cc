@@ -1,7 +1,9 @@
 #include "agent/profile/profile_watch.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -17,7 +19,22 @@ namespace {
 
 constexpr int kIdleMs = 1'000, kBusyMs = 100;
 constexpr int kMessagesAtOnce = 256;  // of one socket: who sends without end makes nobody else wait
+constexpr int kFloodedMs = 20;
 constexpr int64_t kAbstractAgainNs = 30'000'000'000;
+constexpr size_t kNamesLooked = 4'096;
+
+// Traces that an agent before us has left: what is still written to has changed lately.
+void remove_old_traces(const UserFolder& folder, int64_t now_unix_ns) {
+  FolderScan scan(folder);
+  for (const std::string& name : scan.next(kNamesLooked).names) {
+    struct stat info {};
+    if (!name.starts_with("lockstep-p-") || ::fstatat(folder.fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
+      continue;
+    if (S_ISREG(info.st_mode) &&
+        now_unix_ns / 1'000'000'000 - info.st_mtim.tv_sec > ProfileTaker::kAbandonedNs / 1'000'000'000)
+      folder.remove(name);
+  }
+}
 
 }  // namespace
 
@@ -99,6 +116,7 @@ void ProfileWatch::open_sockets(const std::vector<RecorderOwner>& owners) {
     if (folder == nullptr || folders_.size() >= kFoldersMax || folders_.contains(folder->path())) return;
     Result<KinetoSocket> opened = KinetoSocket::open_in(folder);
     if (!opened.ok()) LOCKSTEP_LOG_INFO("agent", "%s", as_one_line(opened.error()).c_str());
+    remove_old_traces(*folder, clock_.unix_ns());
     const std::string path = folder->path();
     folders_[path] = {std::move(folder), opened.ok() ? std::make_unique<KinetoSocket>(std::move(*opened)) : nullptr};
   };
@@ -108,12 +126,13 @@ void ProfileWatch::open_sockets(const std::vector<RecorderOwner>& owners) {
   for (const RecorderOwner& owner : owners) open_in(owner.folder);
 }
 
-void ProfileWatch::answer_from(KinetoSocket& socket) {
+bool ProfileWatch::answer_from(KinetoSocket& socket) {
   const auto counted = [&](const char* result) {
     counters_.add("lockstep_agent_kineto_messages_total", format("result=\"%s\"", result));
   };
   KinetoSocket::Received received;
-  for (int i = 0; i < kMessagesAtOnce && socket.receive(received); ++i) {
+  int taken = 0;
+  for (; taken < kMessagesAtOnce && socket.receive(received); ++taken) {
     const Result<KinetoMessage> message = parse_kineto_untrusted(received.bytes);
     if (!message.ok() || received.pid < 0) {
       counted("refused");
@@ -131,13 +150,15 @@ void ProfileWatch::answer_from(KinetoSocket& socket) {
     }
     counted(!socket.answer(received, reply) ? "unanswered" : has_order ? "ordered" : "answered");
   }
+  return taken == kMessagesAtOnce;
 }
 
-void ProfileWatch::answer_all() {
-  if (abstract_ != nullptr) answer_from(*abstract_);
+bool ProfileWatch::answer_all() {
+  bool is_flooded = abstract_ != nullptr && answer_from(*abstract_);
   for (auto& [path, folder] : folders_) {
-    if (folder.socket != nullptr) answer_from(*folder.socket);
+    if (folder.socket != nullptr) is_flooded |= answer_from(*folder.socket);
   }
+  return is_flooded;
 }
 
 void ProfileWatch::wait(bool is_busy) {
@@ -165,7 +186,7 @@ void ProfileWatch::run() {
     taker_.set_ranks(owners);
     for (const ProfileRequest& request : asked) taker_.ask(request);
     for (const auto& [number, result] : uploaded) taker_.uploaded(number, result);
-    answer_all();
+    const bool is_flooded = answer_all();
     std::vector<ResourceGroup> fetched = taker_.poll();
     std::optional<ProfileTaker::Upload> next = may_upload ? taker_.next_upload() : std::nullopt;
     std::vector<ProfileTaker::Profiled> profiled = taker_.profiled();
@@ -180,6 +201,8 @@ void ProfileWatch::run() {
     if (stopping_) break;
     lock.unlock();
     if (options_.heartbeat != nullptr) options_.heartbeat->waits();
+    // Whoever sends without end takes little of a core.
+    if (is_flooded) ::poll(nullptr, 0, kFloodedMs);
     wait(is_busy);
     lock.lock();
   }

@@ -52,8 +52,9 @@ class ProfileWatch {
   void upload();
   void wake();
   void open_sockets(const std::vector<RecorderOwner>& owners);
-  void answer_all();
-  void answer_from(KinetoSocket& socket);
+  // Whether one of them may have sent more than is taken at once.
+  bool answer_all();
+  bool answer_from(KinetoSocket& socket);
   void wait(bool is_busy);
 
   const ProfileWatchOptions options_;
