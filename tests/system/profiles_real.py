@@ -1,5 +1,5 @@
 """Kernel profiles of real PyTorch: DDP processes on gloo that know nothing of Lockstep, under `lockstep run`, ordered by
-`lockstep profile`. `./dev test profiles` installs PyTorch (gigabytes) and runs this; LOCKSTEP_TORCH_PYTHON names another
+`lockstep profile`. `./dev test profiles` installs PyTorch (gigabytes) and runs this; TORCH_PYTHON names another
 Python that has it."""
 
 import gzip
@@ -14,10 +14,10 @@ import pytest
 
 import harness
 
-PYTHON = os.environ["LOCKSTEP_TORCH_PYTHON"]
+PYTHON = os.environ["TORCH_PYTHON"]
 SCRIPT = harness.ROOT / "tests" / "python" / "train_ddp.py"
 JOB = "real"
-RANKS = int(os.environ.get("LOCKSTEP_PROFILE_RANKS", "4"))
+RANKS = int(os.environ.get("PROFILE_RANKS", "4"))
 STARTS_S = 180
 STEPS = 5
 
