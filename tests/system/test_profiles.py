@@ -112,7 +112,7 @@ def test_a_profile_is_ordered_followed_and_fetched_and_says_why_a_rank_has_none(
         assert order["ACTIVITIES_ITERATIONS"] == "5" and order["PROFILE_REPORT_INPUT_SHAPES"] == "true"
     agent, recorders = job
     assert not list(recorders.glob("lockstep-p-*")), "nothing is left on the node"
-    assert agent.counters().value("lockstep_agent_profiles_total", result="done") == 2
+    assert agent.counters().total("lockstep_agent_profiles_total", result="done") == 2
     # By the command line alone, too, and who asked is written down where there is anybody to be known.
     again = harness.lockstep("profile", JOB, "--server", "http://" + server.http)
     assert again.returncode == 0 and capture["capture"] in again.stdout, again.stderr

@@ -17,7 +17,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kClientName = "dynoconfigclient";
 constexpr size_t kPathAt = offsetof(sockaddr_un, sun_path);
 
 // Every name that is not absent has a NUL at its end, which of an abstract one is part of it.
@@ -29,7 +28,7 @@ socklen_t set_name(sockaddr_un& address, std::string_view name, bool abstract) {
 }
 
 bool is_client_name(std::string_view name) {
-  return name.starts_with(kClientName) && std::all_of(name.begin(), name.end(), [](char c) {
+  return name.starts_with(kKinetoClientName) && std::all_of(name.begin(), name.end(), [](char c) {
            return std::isalnum(static_cast<unsigned char>(c)) || c == '-';
          });
 }
@@ -42,7 +41,25 @@ UniqueFd make_socket() {
   return fd;
 }
 
+// Not valid: it is no socket of the folder's owner.
+UniqueFd open_client(const UserFolder& folder, const std::string& name) {
+  UniqueFd handle(::openat(folder.fd(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info {};
+  if (handle.valid() && (::fstat(handle.get(), &info) != 0 || !S_ISSOCK(info.st_mode) || info.st_uid != folder.owner()))
+    handle.reset();
+  return handle;
+}
+
 }  // namespace
+
+bool KinetoSocket::is_dead(const UserFolder& folder, const std::string& name) {
+  const UniqueFd handle = open_client(folder, name);
+  const UniqueFd fd = make_socket();
+  if (!handle.valid() || !fd.valid()) return false;
+  sockaddr_un address{};
+  const socklen_t length = set_name(address, format("/proc/self/fd/%d", handle.get()), false);
+  return ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 && errno == ECONNREFUSED;
+}
 
 Result<KinetoSocket> KinetoSocket::open_abstract(const std::string& name) {
   UniqueFd fd = make_socket();
@@ -135,11 +152,8 @@ bool KinetoSocket::answer(const Received& to, std::string_view datagram) {
     const size_t slash = path.rfind('/');
     const std::string name = path.substr(slash == std::string::npos ? 0 : slash + 1);
     if (slash == std::string::npos || path.substr(0, slash) != folder_->path() || !is_client_name(name)) return false;
-    handle = UniqueFd(::openat(folder_->fd(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-    struct stat info {};
-    if (!handle.valid() || ::fstat(handle.get(), &info) != 0 || !S_ISSOCK(info.st_mode) ||
-        info.st_uid != folder_->owner())
-      return false;
+    handle = open_client(*folder_, name);
+    if (!handle.valid()) return false;
     length = set_name(address, format("/proc/self/fd/%d", handle.get()), false);
   }
   const ssize_t sent = ::sendto(fd_.get(), datagram.data(), datagram.size(), MSG_DONTWAIT | MSG_NOSIGNAL,

@@ -23,6 +23,7 @@
 namespace lockstep {
 
 inline constexpr const char* kKinetoDaemonName = "dynolog";
+inline constexpr std::string_view kKinetoClientName = "dynoconfigclient";  // what each client's name begins with
 
 class KinetoSocket {
  public:
@@ -33,6 +34,9 @@ class KinetoSocket {
   KinetoSocket(KinetoSocket&& other) noexcept = default;
   KinetoSocket& operator=(KinetoSocket&& other) noexcept = default;
   ~KinetoSocket();
+
+  // Whether this is the socket of a client that is gone: its owner's, and nobody reads it.
+  static bool is_dead(const UserFolder& folder, const std::string& name);
 
   int fd() const { return fd_.get(); }
 

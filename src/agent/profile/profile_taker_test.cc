@@ -271,6 +271,9 @@ TEST(ProfileWatch, AnswersAtOnceByNameAndInTheFolderAndNobodyElse) {
   const std::string left = folder.path() + "/lockstep-p-0123456789ab_7.json.tmp";
   std::ofstream(left) << "{";
   std::filesystem::last_write_time(left, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  const std::string killed = folder.path() + "/dynoconfigclient-0";
+  { KinetoClient gone(killed, ""); }
+  KinetoClient path(folder.path() + "/dynoconfigclient-1", folder.path() + "/dynolog");
   ProfileWatch watch({.recorders = folder.path(), .abstract_name = name}, &uploader, clock, counters);
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder.path() + "/dynolog"); }));
   EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(left); })) << "of an agent before us";
@@ -280,8 +283,8 @@ TEST(ProfileWatch, AnswersAtOnceByNameAndInTheFolderAndNobodyElse) {
   EXPECT_EQ(abstract.ask(request), nothing);
   EXPECT_EQ(abstract.ask(encode_kineto("ctxt", std::string(16, '\0'))).value_or("").substr(8, 5),
             std::string("ctxt\0", 5));
-  KinetoClient path(folder.path() + "/dynoconfigclient-1", folder.path() + "/dynolog");
   EXPECT_EQ(path.ask(request), nothing);
+  EXPECT_FALSE(std::filesystem::exists(killed));
   // An answer to any other name could go to a socket that its sender may not write to.
   KinetoClient other(folder.path() + "/notify", folder.path() + "/dynolog");
   EXPECT_EQ(other.ask(request, 150), std::nullopt);

@@ -21,12 +21,15 @@ constexpr int kIdleMs = 1'000, kBusyMs = 100;
 constexpr int kMessagesAtOnce = 256;  // of one socket: who sends without end makes nobody else wait
 constexpr int kFloodedMs = 20;
 constexpr int64_t kAbstractAgainNs = 30'000'000'000;
+constexpr int64_t kLeftoversNs = 60'000'000'000;
 constexpr size_t kNamesLooked = 4'096;
 
-// Traces that an agent before us has left: what is still written to has changed lately.
-void remove_old_traces(const UserFolder& folder, int64_t now_unix_ns) {
+// What is left of others: traces that an agent before us has not removed (what is still written to has changed
+// lately), and sockets of clients that were killed.
+void remove_leftovers(const UserFolder& folder, int64_t now_unix_ns) {
   FolderScan scan(folder);
   for (const std::string& name : scan.next(kNamesLooked).names) {
+    if (name.starts_with(kKinetoClientName) && KinetoSocket::is_dead(folder, name)) folder.remove(name);
     struct stat info {};
     if (!name.starts_with("lockstep-p-") || ::fstatat(folder.fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
       continue;
@@ -116,7 +119,6 @@ void ProfileWatch::open_sockets(const std::vector<RecorderOwner>& owners) {
     if (folder == nullptr || folders_.size() >= kFoldersMax || folders_.contains(folder->path())) return;
     Result<KinetoSocket> opened = KinetoSocket::open_in(folder);
     if (!opened.ok()) LOCKSTEP_LOG_INFO("agent", "%s", as_one_line(opened.error()).c_str());
-    remove_old_traces(*folder, clock_.unix_ns());
     const std::string path = folder->path();
     folders_[path] = {std::move(folder), opened.ok() ? std::make_unique<KinetoSocket>(std::move(*opened)) : nullptr};
   };
@@ -124,6 +126,9 @@ void ProfileWatch::open_sockets(const std::vector<RecorderOwner>& owners) {
     if (Result<std::shared_ptr<const UserFolder>> own = UserFolder::open(options_.recorders); own.ok()) open_in(*own);
   }
   for (const RecorderOwner& owner : owners) open_in(owner.folder);
+  if (now_ns < next_leftovers_ns_) return;
+  next_leftovers_ns_ = now_ns + kLeftoversNs;
+  for (const auto& [path, folder] : folders_) remove_leftovers(*folder.folder, clock_.unix_ns());
 }
 
 bool ProfileWatch::answer_from(KinetoSocket& socket) {

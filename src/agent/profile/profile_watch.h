@@ -66,7 +66,7 @@ class ProfileWatch {
   // The answering thread's own.
   ProfileTaker taker_;
   std::unique_ptr<KinetoSocket> abstract_;
-  int64_t next_abstract_ns_ = 0;
+  int64_t next_abstract_ns_ = 0, next_leftovers_ns_ = 0;
   bool abstract_reported_ = false;
   struct FolderSocket {
     std::shared_ptr<const UserFolder> folder;
