@@ -68,7 +68,7 @@ struct ProfileTaker::Capture {
   int32_t inner_pid = -1;
   UserFile file;  // once it is whole
   bool is_uploading = false;
-  int64_t uploading_since_ns = 0;
+  int upload_tries = 0;
   int64_t next_upload_ns = 0;
   int64_t abandoned_ns = 0;
 };
@@ -306,7 +306,6 @@ bool ProfileTaker::look_for_file(Capture& capture) {
   if (whole.ok()) {
     if (whole.info.st_size > bytes_max) return too_large(whole.info.st_size);
     capture.file = std::move(whole);
-    capture.uploading_since_ns = clock_.monotonic_ns();
     report(capture, ProfileState::kUploading, capture.reason);
     return true;
   }
@@ -372,9 +371,6 @@ void ProfileTaker::look_at(Capture& capture, int64_t now_ns) {
                                   static_cast<long long>(capture.request->start_step.value()),
                                   static_cast<long long>(capture.request->limit_s)));
     case ProfileState::kUploading:
-      if (!capture.is_uploading && now_ns - capture.uploading_since_ns >= options_.upload_within_ns)
-        fail(capture, "not uploaded in time: " + capture.reason);
-      return;
     case ProfileState::kDone:
     case ProfileState::kFailed:
       return;
@@ -426,8 +422,8 @@ void ProfileTaker::uploaded(uint64_t number, const Result<Uploaded>& result) {
   capture.is_uploading = false;
   if (!result.ok()) {
     capture.next_upload_ns = clock_.monotonic_ns() + options_.upload_again_ns;
-    report(capture, ProfileState::kUploading, result.error());
-    return;
+    if (++capture.upload_tries >= options_.upload_tries_max) return fail(capture, "not uploaded: " + result.error());
+    return report(capture, ProfileState::kUploading, result.error());
   }
   const ProfileReady ready{.time_unix_ns = clock_.unix_ns(),
                            .capture = capture.request->capture,

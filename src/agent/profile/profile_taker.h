@@ -56,7 +56,8 @@ struct ProfileOptions {
   int64_t asks_within_ns = 13'000'000'000;
   // From the end of a trace to its file's name: Kineto writes gigabytes in a minute.
   int64_t written_within_ns = 120'000'000'000;
-  int64_t upload_within_ns = 900'000'000'000;
+  // An uploader tries again by itself as long as that may help.
+  int upload_tries_max = 3;
   int64_t upload_again_ns = 5'000'000'000;
 };
 

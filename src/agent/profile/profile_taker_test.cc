@@ -208,6 +208,22 @@ TEST_F(ProfileTakerTest, SaysWhyThereIsNone) {
   EXPECT_EQ(states().back(), "failed: pid gone: its process has ended");
 }
 
+TEST_F(ProfileTakerTest, GivesUpWhatIsRefusedAgainAndAgain) {
+  start();
+  taker_.ask(request());
+  asks(2);
+  std::ofstream(trace_path()) << "{}";
+  for (int i = 0; i < 3; ++i) {
+    states();
+    const std::optional<ProfileTaker::Upload> upload = taker_.next_upload();
+    ASSERT_TRUE(upload) << i;
+    taker_.uploaded(upload->number, Error{"403: not your job"});
+    clock_.advance(6 * kSecondNs);
+  }
+  EXPECT_EQ(states().back(), "failed: not uploaded: 403: not your job");
+  EXPECT_FALSE(std::filesystem::exists(trace_path())) << "and is not kept on the node";
+}
+
 TEST_F(ProfileTakerTest, CutsATraceThatGrowsPastItsLimitAndRemovesItLater) {
   start();
   taker_.ask(request());

@@ -1,6 +1,4 @@
-// Brings one file of a capture to where it is kept: the server's store of blobs, or a bucket.
-//
-// Thread rule: Thread-safe.
+// Sends a file of this node to where the server keeps files of captures (docs/formats/blobs.md).
 #pragma once
 
 #include <cstdint>
@@ -21,13 +19,12 @@ struct Uploaded {
   uint64_t bytes = 0;  // as stored
   std::string sha256;  // hex, of the stored bytes
 };
-
 // Takes an open file, because paths below a user's folder are opened once and carefully, by whoever found them.
 class Uploader {
  public:
   virtual ~Uploader() = default;
-  // Compresses while it reads; keeps what it has sent over failures and calls; blocks the calling thread (never one
-  // that polls recorders). progress: bytes read so far.
+  // Compresses while it reads; keeps what it has sent over failures and calls; blocks the calling thread (never one that
+  // polls recorders). progress: bytes read so far.
   virtual Result<Uploaded> upload(int fd, const UploadOrder& order, const std::function<void(uint64_t)>& progress) = 0;
 };
 
