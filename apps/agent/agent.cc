@@ -11,6 +11,8 @@
 #include "agent/metrics_page.h"
 #include "agent/privileges.h"
 #include "agent/ranks/recorders_folder.h"
+#include "agent/upload/folder_uploader.h"
+#include "agent/upload/http_uploader.h"
 #include "base/file_limit.h"
 #include "base/file_lock.h"
 #include "base/json_writer.h"
@@ -169,6 +171,8 @@ Agent::Agent(const AgentOptions& options, const AgentSettings& settings, OpenedP
                  .read_environment = options.environments == "on",
                  .heartbeat = &hearts_.add("evidence thread")},
                 clock_, counters_),
+      uploader_(make_uploader()),
+      profiles_(make_profiles()),
       node_(start_node(opened)),
       control_(ControlSocket::open(options.data + "/control.sock")),
       node_idle_(options.root) {
@@ -176,8 +180,27 @@ Agent::Agent(const AgentOptions& options, const AgentSettings& settings, OpenedP
 }
 
 std::unique_ptr<CommandPoll> Agent::make_commands() {
-  if (!settings_.commands_from || (options_.detail_mb <= 0 && options_.stacks != "on")) return nullptr;
+  if (!settings_.commands_from || (options_.detail_mb <= 0 && options_.stacks != "on" && options_.profiles != "on"))
+    return nullptr;
   return std::make_unique<CommandPoll>(CommandPollOptions{.target = *settings_.commands_from}, counters_);
+}
+
+// Where files of captures go.
+std::unique_ptr<Uploader> Agent::make_uploader() {
+  if (!options_.profiles_folder.empty()) return std::make_unique<FolderUploader>(options_.profiles_folder);
+  if (!options_.exported.empty()) return std::make_unique<FolderUploader>(options_.exported.substr(5) + "/profiles");
+  if (!settings_.commands_from) return nullptr;
+  return std::make_unique<HttpUploader>(HttpUploaderOptions{.target = upload_target(*settings_.commands_from)},
+                                        counters_);
+}
+
+std::unique_ptr<ProfileWatch> Agent::make_profiles() {
+  if (options_.profiles != "on" || !commands_) return nullptr;
+  return std::make_unique<ProfileWatch>(
+      ProfileWatchOptions{.taker = {.read_environment = options_.environments == "on"},
+                          .recorders = options_.recorders,
+                          .heartbeat = &hearts_.add("profile thread")},
+      uploader_.get(), clock_, counters_);
 }
 
 std::unique_ptr<NodeWatch> Agent::start_node(OpenedParts& opened) {
@@ -275,8 +298,10 @@ void Agent::poll() {
   if (now_ns >= next_ranks_ns_) {
     next_ranks_ns_ = now_ns + kOwnersNs;
     evidence_.set_ranks(watch_.owners());
+    if (profiles_) profiles_->set_ranks(watch_.owners());
   }
   urgent |= gather_evidence();
+  if (profiles_) urgent |= gather_profiles();
   if (node_) urgent |= gather_node(now_ns);
   // With the next look it would be too late.
   const int64_t age_then_ns = clock_.monotonic_ns() + watch_.next_look_ns() - batch_since_;
@@ -298,6 +323,11 @@ void Agent::take_commands(int64_t now_ns) {
     evidence_.set_ranks(watch_.owners());  // the newest rank may be the one that is meant
     evidence_.ask(std::move(request));
   }
+  for (ProfileRequest& request : commands_->take_profiles()) {
+    if (!profiles_) continue;
+    profiles_->set_ranks(watch_.owners());
+    profiles_->ask(std::move(request));
+  }
 }
 
 bool Agent::gather(CollectedBatch batch) {
@@ -314,6 +344,32 @@ bool Agent::gather_evidence() {
   if (fetched.logs.empty()) return false;
   fetched.urgent = true;
   return gather(std::move(fetched));
+}
+
+// At ranks that are being profiled: all of what they record, and afterwards the steps of the profile whole.
+void Agent::look_closer() {
+  std::vector<ProfileTaker::Profiled> now = profiles_->profiled();
+  if (now == profiled_) return;
+  for (const ProfileTaker::Profiled& before : profiled_) {
+    if (before.first_step == kNoStep || std::find(now.begin(), now.end(), before) != now.end()) continue;
+    traces_.ask({.job_id = before.job_id,
+                 .attempt = before.attempt,
+                 .from_step = before.first_step,
+                 .to_step = before.first_step + std::min(before.steps, kDetailStepsMax) - 1,
+                 .ranks = {before.rank}});
+  }
+  std::set<std::string> paths;
+  for (const ProfileTaker::Profiled& one : now) paths.insert(one.recorder);
+  watch_.set_profiled(std::move(paths));
+  profiled_ = std::move(now);
+}
+
+bool Agent::gather_profiles() {
+  look_closer();
+  CollectedBatch reported{.logs = profiles_->take()};
+  if (reported.logs.empty()) return false;
+  reported.urgent = true;
+  return gather(std::move(reported));
 }
 
 bool Agent::gather_node(int64_t now_ns) {
@@ -356,6 +412,11 @@ void Agent::stop() {
   if (commands_) commands_->stop();
   bool all_ended = evidence_.stop(kThreadEndMs);
   gather({.logs = evidence_.take()});
+  if (profiles_) {
+    if (uploader_) uploader_->stop();
+    all_ended &= profiles_->stop(kThreadEndMs);
+    gather({.logs = profiles_->take()});
+  }
   if (node_) {
     all_ended &= node_->stop(kThreadEndMs);
     gather(node_->take());

@@ -23,8 +23,10 @@
 #include "agent/heartbeat.h"
 #include "agent/node/node_idle.h"
 #include "agent/node/node_watch.h"
+#include "agent/profile/profile_watch.h"
 #include "agent/ranks/callback_cost.h"
 #include "agent/ranks/recorder_watch.h"
+#include "agent/upload/uploader.h"
 #include "apps/agent/options.h"
 #include "base/clock.h"
 #include "base/counters.h"
@@ -89,6 +91,8 @@ class Agent {
 
  private:
   std::unique_ptr<CommandPoll> make_commands();
+  std::unique_ptr<Uploader> make_uploader();
+  std::unique_ptr<ProfileWatch> make_profiles();
   std::unique_ptr<NodeWatch> start_node(OpenedParts& opened);
   TextResponse answer_page(const TextRequest& request) const;
   TextResponse metrics_page(const TextRequest& request) const;
@@ -98,6 +102,8 @@ class Agent {
   // Each of these: whether what was found is urgent.
   bool gather(CollectedBatch batch);
   bool gather_evidence();
+  bool gather_profiles();
+  void look_closer();
   bool gather_node(int64_t now_ns);
   void submit();
   void look_for_users(int64_t now_ns);
@@ -118,6 +124,9 @@ class Agent {
   RecorderWatch watch_;
   std::unique_ptr<CommandPoll> commands_;  // nullptr: nobody is asked
   EvidenceWatch evidence_;
+  std::unique_ptr<Uploader> uploader_;      // nullptr: there is nowhere to
+  std::unique_ptr<ProfileWatch> profiles_;  // nullptr: --profiles off
+  std::vector<ProfileTaker::Profiled> profiled_;
   std::unique_ptr<NodeWatch> node_;  // nullptr: --node off
   Result<ControlSocket> control_;
   std::unique_ptr<TextServer> page_;

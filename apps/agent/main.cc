@@ -53,7 +53,8 @@ int failure(const std::string& line) {
 
 // Whom to ask for commands. nullopt: nobody, and that is as it was told, or said in one line.
 Result<std::optional<OtlpTarget>> command_endpoint(const AgentOptions& options, const OtlpTargets& targets) {
-  if (options.commands == "off" || !options.exported.empty()) return std::optional<OtlpTarget>();
+  if (options.commands == "off" || (options.commands.empty() && !options.exported.empty()))
+    return std::optional<OtlpTarget>();
   if (options.commands.empty()) {
     Result<OtlpTarget> target = command_target(targets);
     if (target.ok()) return std::optional(std::move(*target));

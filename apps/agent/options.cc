@@ -67,6 +67,10 @@ void add_flags(AgentOptions& options, Flags& flags) {
             "look for a job's name in the environment of its processes (default on)")
       .text(&options.stacks, "--stacks", "on|off",
             "take stacks of ranks that the server asks for; off also for a job with LOCKSTEP_STACKS=0 (default on)")
+      .text(&options.profiles, "--profiles", "on|off",
+            "take kernel profiles that the server asks for, through PyTorch's own profiler (default on)")
+      .text(&options.profiles_folder, "--profiles-folder", "DIR",
+            "keep the files of kernel profiles in this folder of the node (default: they go to the server)")
       .text(&options.host, "--host", "NAME", "what this node is called (default $LOCKSTEP_HOST, else its host name)")
       .text(&options.user, "--user", "NAME", "started as root: go on as this user")
       .text(&options.root, "--root", "DIR", "read /proc, /sys and /dev below this folder (tests, containers)")
@@ -85,8 +89,10 @@ Result<void> check_options(AgentOptions& options) {
   }
   if (options.gpus != "auto" && options.gpus != "nvidia" && options.gpus != "amd" && options.gpus != "off")
     return Error{format("--gpus is auto, nvidia, amd or off, not \"%s\"", options.gpus.c_str())};
-  for (const auto& [name, value] :
-       {std::pair{"--node", &options.node}, {"--environments", &options.environments}, {"--stacks", &options.stacks}}) {
+  for (const auto& [name, value] : {std::pair{"--node", &options.node},
+                                    {"--environments", &options.environments},
+                                    {"--stacks", &options.stacks},
+                                    {"--profiles", &options.profiles}}) {
     if (*value != "on" && *value != "off") return Error{format("%s is on or off, not \"%s\"", name, value->c_str())};
   }
   LOCKSTEP_TRY(check_priority(options.priority));

@@ -42,6 +42,8 @@ struct AgentOptions {
   std::string slurm_gpu_folder;
   std::string environments = "on";
   std::string stacks = "on";
+  std::string profiles = "on";
+  std::string profiles_folder;  // empty: where commands come from
   std::string user;
   std::string root;
   std::string kernel_log;

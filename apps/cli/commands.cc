@@ -16,6 +16,7 @@ constexpr Command kCommands[] = {
     {"trace", "a step, rank by rank, as a file for the Perfetto UI", run_trace},
     {"export", "what a PromQL query gives over a range, as CSV or OpenMetrics", run_export},
     {"whatif", "what a step would take with the work evenly spread, and what each part costs", run_whatif},
+    {"profile", "kernel profiles of some ranks of a running job, all from the same step on", run_profile},
     {"hang", "which rank is where: this node's jobs from their flight recorders, or JOB with stacks", run_hang},
     {"postmortem", "which rank was where when the job died, from saved recorder files", run_postmortem},
 #endif

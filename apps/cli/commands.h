@@ -26,6 +26,7 @@ int run_jobs(const Arguments& arguments);        // jobs.cc
 int run_hang(const Arguments& arguments);        // hang.cc
 int run_postmortem(const Arguments& arguments);  // postmortem.cc
 int run_detail(const Arguments& arguments);      // detail.cc
+int run_profile(const Arguments& arguments);     // profile.cc
 int run_doctor(const Arguments& arguments);      // doctor.cc
 int run_replay(const Arguments& arguments);      // replay.cc
 int run_score(const Arguments& arguments);       // score.cc

@@ -319,6 +319,7 @@ class Run {
   void choose_server();
   void join_agent();
   void set_environment();
+  void set_profiler() const;
   void leave_agent(int code);
 
   const RunOptions& options_;
@@ -381,6 +382,18 @@ void Run::join_agent() {
     done_.push_back("no server answers there yet (lockstepd --data DIR)");
 }
 
+// PyTorch's profiler asks an agent for orders, at the folder of its recorders, where only this user's agent or root's
+// can be. Without an agent nobody is to be asked: an old profiler would go on trying while the job wants to end.
+void Run::set_profiler() const {
+  if (options_.no_agent || (!agent_ && outer_ == 0) || std::getenv("KINETO_USE_DAEMON") != nullptr) return;
+  ::setenv("KINETO_USE_DAEMON", "1", 0);
+  const std::string recorders = recorder_directory();
+  ::setenv("KINETO_ONDEMAND_TRACE_DIR", recorders.c_str(), 0);
+  // A name of its own besides: "/dynoconfigclient" and a UUID.
+  constexpr size_t kClientBytes = 17 + 36, kSocketBytesMax = 106;
+  if (recorders.size() + kClientBytes <= kSocketBytesMax) ::setenv("KINETO_IPC_SOCKET_DIR", recorders.c_str(), 0);
+}
+
 void Run::set_environment() {
   if (!job_.empty() && (!options_.job.empty() || known_job(options_.command).empty()))
     ::setenv(identity_variables::kJobId, job_.c_str(), 1);
@@ -393,6 +406,7 @@ void Run::set_environment() {
                              "/../../../python/lockstep/_hook"}),
              done_);
   }
+  set_profiler();
   // So that a hang can be looked into later; on by default in new versions of PyTorch only.
   if (variable("TORCH_NCCL_TRACE_BUFFER_SIZE").empty()) ::setenv("TORCH_FR_BUFFER_SIZE", "2000", 0);
 }

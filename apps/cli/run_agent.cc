@@ -186,6 +186,8 @@ RunAgent::Ended RunAgent::leave(Leave requests) {
     ::kill(agent->pid, requests.server_answers || requests.keep_undelivered ? SIGTERM : SIGKILL);
     if (!within(kEndMs, [&] { return !agent->alive(); })) ::kill(agent->pid, SIGKILL);
     note_agent(lock_.get(), {});
+    // Where profilers asked it (docs/guide/profiles.md): one that was killed leaves it, and they would go on trying.
+    ::unlink((recorders_ + "/dynolog").c_str());
     if (requests.keep_undelivered && has_files(agent->data + "/spool")) ended.undelivered = agent->data;
     if (requests.keep_postmortem && has_files(agent->data + "/postmortem"))
       ended.postmortem = agent->data + "/postmortem";

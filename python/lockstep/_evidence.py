@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 
-from . import _guard
+from . import _guard, _kineto
 
 DUMP_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 PIPE_VARIABLES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
@@ -87,6 +87,7 @@ def tell() -> None:
         value = next((os.environ[name] for name in names if os.environ.get(name)), None)
         if value and "\n" not in value:
             lines.append(f"{word} {value}")
+    lines += _kineto.lines()
     text = "".join(line + "\n" for line in lines)
     if text == _told:
         return

@@ -12,7 +12,7 @@ import functools
 import itertools
 import sys
 
-from . import _groups, _guard, _import_hook, _runtime
+from . import _groups, _guard, _import_hook, _kineto, _runtime
 from ._guard import guarded
 
 KINDS = ("optimizer", "input", "backward", "checkpoint", "groups", "vllm")
@@ -128,6 +128,7 @@ def _hook_optimizer(module) -> None:
 
         register_before(_put_beside("optimizer hook", optimizer_begin))
         register_after(_put_beside("optimizer hook", optimizer_end))
+        _kineto.hook_optimizer(module)
         return
 
     # torch before 2.0 wraps the step of each class when its first optimizer is made: wrap once more, just after that.

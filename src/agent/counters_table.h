@@ -92,6 +92,12 @@ inline constexpr CounterDescriptor kOwnAgentCounters[] = {
     {"lockstep_agent_upload_bytes_total", "counter", Severity::kInfo, "Bytes of parts that were taken, compressed."},
     {"lockstep_agent_upload_retries_total", "counter", Severity::kNotice,
      "Times a request of an upload was sent again, because nobody answered or the server could not serve it."},
+    {"lockstep_agent_profiles_total", "counter", Severity::kInfo,
+     "Profiles of ranks that were asked for, by result: done, failed (its event says why), gone (no such rank here), "
+     "busy (too many at once)."},
+    {"lockstep_agent_kineto_messages_total", "counter", Severity::kInfo,
+     "Messages of PyTorch's profiler, by result: answered, ordered (with a profile to take), refused (malformed, or of "
+     "nobody), unanswered (its socket takes no answer)."},
     {"lockstep_agent_export_requests_total", "counter", Severity::kInfo,
      "Export requests by result code: HTTP's, or grpc_N; 0: no answer."},
     {"lockstep_agent_export_bytes_total", "counter", Severity::kInfo, "Bytes sent, compressed."},

@@ -27,6 +27,7 @@ namespace lockstep {
 
 class BackupSource;
 class BlobStore;
+class Captures;
 class AuditLog;
 class NameOwners;
 class OidcSignIn;
@@ -49,6 +50,7 @@ struct ApiContext {
   // Asks the agents for a step after the fact; empty: nobody can be asked. Thread-safe.
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail = {};
   std::function<DetailAsked(const JobInfo&, const StackRequest&)> ask_stacks = {};  // likewise, for stacks
+  Captures* captures = nullptr;                                   // kernel profiles; nullptr: none are taken here
   ReadGpu read_gpu = {};                                          // clocks for MFU; empty: not known. Thread-safe
   double gpu_hour_price = 0;                                      // 0: no money is shown
   double peak_flops = 0;                                          // of one GPU, where a job tells none; 0: by its name

@@ -22,6 +22,10 @@ HttpResponse post_stacks(const ApiContext&, const ApiRequest&);                 
 HttpResponse get_capture_file(const ApiContext&, const ApiRequest&);               // jobs/capture_files.cc
 HttpResponse get_capture_files(const ApiContext&, const ApiRequest&);              // jobs/capture_files.cc
 HttpResponse post_capture_remove(const ApiContext&, const ApiRequest&);            // jobs/capture_files.cc
+HttpResponse get_profiles(const ApiContext&, const ApiRequest&);                   // jobs/profiles.cc
+HttpResponse post_profiles(const ApiContext&, const ApiRequest&);                  // jobs/profiles.cc
+HttpResponse get_profile(const ApiContext&, const ApiRequest&);                    // jobs/profiles.cc
+HttpResponse post_auto_profile(const ApiContext&, const ApiRequest&);              // jobs/profiles.cc
 HttpResponse get_ranks(const ApiContext&, const ApiRequest&);                      // jobs/ranks.cc
 HttpResponse get_rank(const ApiContext&, const ApiRequest&);                       // jobs/rank.cc
 HttpResponse get_coverage(const ApiContext&, const ApiRequest&);                   // jobs/coverage.cc

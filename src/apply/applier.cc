@@ -227,6 +227,8 @@ Applier::Applied Applier::apply_event(const LogRecord& record, const std::shared
   bool is_ours = event == kEventTrainStep || event == kEventRankStatus || event == kEventCommInit ||
                  event == kEventCommGroup || event == kEventJobStart || event == kEventJobEnd || event == kEventGap ||
                  event == kEventRankStack || event == kEventCommDump;
+  if (event == kEventProfileState || event == kEventProfileReady)
+    return apply_profile_event(record, *resource, received_unix_ns);
   if (!is_ours) {
     std::string_view host = find_string(*resource, "host.name");
     if (!is_node_event(event) || host.empty() || host.size() > kIdentityTextMax) return {};
@@ -248,6 +250,23 @@ Applier::Applied Applier::apply_event(const LogRecord& record, const std::shared
     attempts_.hold(*identity, resource, record, received_unix_ns);
   });
   return not_now ? *not_now : apply_job_event(record, *identity, received_unix_ns);
+}
+
+// Of whatever attempt: a trace of the one before may arrive while the next has begun.
+Applier::Applied Applier::apply_profile_event(const LogRecord& record, const Attributes& resource,
+                                              int64_t received_unix_ns) {
+  const Result<Identity> identity = identity_from_resource(resource);
+  if (!identity.ok()) return {.refused = "no_identity"};
+  if (record.event_name == kEventProfileState) {
+    const Result<ProfileProgress> progress = profile_progress_from_record(record);
+    if (!progress.ok()) return {.refused = "malformed"};
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_profile_state(*identity, *progress, received_unix_ns); });
+    return {};
+  }
+  const Result<ProfileReady> ready = profile_ready_from_record(record);
+  if (!ready.ok()) return {.refused = "malformed"};
+  tell([&](StoreSubscriber& subscriber) { subscriber.on_profile_ready(*identity, *ready, received_unix_ns); });
+  return {};
 }
 
 template <typename Hold>

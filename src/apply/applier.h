@@ -95,6 +95,8 @@ class Applier {
                                 const Hold& hold) LOCKSTEP_REQUIRES(mutex_);
   Applied apply_event(const LogRecord& record, const std::shared_ptr<const Attributes>& resource,
                       int64_t received_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  Applied apply_profile_event(const LogRecord& record, const Attributes& resource, int64_t received_unix_ns)
+      LOCKSTEP_REQUIRES(mutex_);
   // Of the attempt that counts.
   Applied apply_job_event(const LogRecord& record, const Identity& identity, int64_t received_unix_ns)
       LOCKSTEP_REQUIRES(mutex_);

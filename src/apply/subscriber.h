@@ -13,6 +13,7 @@
 
 #include "model/events.h"
 #include "model/node_event.h"
+#include "model/profile_capture.h"
 #include "model/rank_evidence.h"
 #include "model/step.h"
 #include "model/telemetry.h"
@@ -33,6 +34,9 @@ class StoreSubscriber {
   // What was fetched of a rank that seems to hang.
   virtual void on_stack(const Identity&, const RankStack&, int64_t /*received_unix_ns*/) {}
   virtual void on_dump(const Identity&, const FlightDump&, int64_t /*received_unix_ns*/) {}
+  // Where a rank of a capture stands, and where its file is. Also of an attempt that is over.
+  virtual void on_profile_state(const Identity&, const ProfileProgress&, int64_t /*received_unix_ns*/) {}
+  virtual void on_profile_ready(const Identity&, const ProfileReady&, int64_t /*received_unix_ns*/) {}
   // A hole in what this rank told us: unknown, never healthy.
   virtual void on_records_lost(const Identity&, int64_t /*records*/, int64_t /*received_unix_ns*/) {}
   // Whether it wants points of this metric. The answer stays the same.

@@ -58,6 +58,10 @@ bool AgentCommands::ask(const std::string& host, const StackRequest& request) {
   return add(host, request, request.ranks.empty() || request.ranks.size() > kStackRanksMax);
 }
 
+bool AgentCommands::ask(const std::string& host, const ProfileRequest& request) {
+  return add(host, request, !check(request).ok());
+}
+
 bool AgentCommands::add(const std::string& host, Request request, bool too_large) {
   MutexLock lock(mutex_);
   counters_.add("lockstep_commands_total");
@@ -147,14 +151,17 @@ bool AgentCommands::answer_if_any(const std::vector<std::string>& hosts, uint64_
   size_t ranks_left = kDetailRanksMax;
   for (Command* command : commands) {
     const size_t ranks = std::visit([](const auto& request) { return request.ranks.size(); }, command->request);
-    if (list.details.size() + list.stacks.size() == kCommandsMax || ranks > ranks_left) break;  // the rest next time
+    if (list.details.size() + list.stacks.size() + list.profiles.size() == kCommandsMax || ranks > ranks_left)
+      break;  // the rest next time
     ranks_left -= ranks;
     command->delivered = true;
     after = std::max(after, command->number);
     if (const DetailRequest* detail = std::get_if<DetailRequest>(&command->request))
       list.details.push_back(*detail);
+    else if (const StackRequest* stacks = std::get_if<StackRequest>(&command->request))
+      list.stacks.push_back(*stacks);
     else
-      list.stacks.push_back(std::get<StackRequest>(command->request));
+      list.profiles.push_back(std::get<ProfileRequest>(command->request));
   }
   list.cursor = format("%s-%llu", epoch_.c_str(), static_cast<unsigned long long>(after));
   answer(responder, "answered", {200, {{"content-type", kCommandsContentType}}, encode_commands(list)});

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "model/detail_request.h"
+#include "model/profile_capture.h"
 #include "store/step_store.h"
 
 namespace lockstep {
@@ -23,6 +24,13 @@ class StackRequestSender {
   virtual ~StackRequestSender() = default;
   // Likewise.
   virtual bool ask(const std::string& host, const StackRequest& request) = 0;
+};
+
+class ProfileRequestSender {
+ public:
+  virtual ~ProfileRequestSender() = default;
+  // Likewise.
+  virtual bool ask(const std::string& host, const ProfileRequest& request) = 0;
 };
 
 struct DetailAsked {

@@ -88,6 +88,8 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
             "where all accepted samples are sent on to, by remote write: the default tenant's, or this one's")
       .decimal(&options.gpu_hour_price, "--gpu-hour-price", "X",
                "what an hour of one GPU costs, in your currency (default: no money is shown)", 0, 1e6)
+      .toggle(&options.auto_profile, "--auto-profile",
+              "on a confirmed verdict take a kernel profile of its culprits and one other rank, within a budget")
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
                "peak of one GPU in TFLOP/s, for jobs that tell none (default: by the GPU's name, bf16)", 0, 1e6);
   LOCKSTEP_TRY(flags.parse(arguments));

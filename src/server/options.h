@@ -54,6 +54,7 @@ struct ServerOptions {
   std::vector<std::string> remote_write;
   double gpu_hour_price = 0;
   double peak_tflops = 0;
+  bool auto_profile = false;  // kernel profiles by themselves, on confirmed verdicts
   bool help = false;
   std::string help_text;
 };

@@ -291,6 +291,9 @@ struct FailingState final : testing::WithFailingAccess<StateStore> {
   Result<void> save_feedback(const VerdictFeedback&) override { return Error{"disk full"}; }
   Result<void> drop_feedback(std::string_view) override { return Error{"disk full"}; }
   std::vector<VerdictFeedback> feedback() const override { return {}; }
+  Result<void> save_capture(const StoredCapture&) override { return Error{"disk full"}; }
+  Result<void> drop_capture(std::string_view) override { return Error{"disk full"}; }
+  std::vector<StoredCapture> captures() const override { return {}; }
 };
 
 Verdict verdict_of(std::string id, VerdictState state) {

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "bus/log.h"
 #include "control/agent_commands.h"
+#include "control/captures.h"
 #include "control/stack_requester.h"
 #include "control/tail_sampler.h"
 #include "diagnosis/engine.h"
@@ -161,6 +162,7 @@ class OpenTenant final : public Tenant {
   std::atomic<bool> ready_{false};
   int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
   StackRequester stack_asks_{steps_, commands_, counters_};
+  Captures captures_{{}, options_.auto_profile, steps_, state_, commands_, clock_, counters_};
   Readiness readiness_{counters_};  // what makes the server not ready, one row each; asked once ready_ is set
   StepTraceCache traces_{steps_, spans_, clock_};
   ApiContext context_;
@@ -209,6 +211,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
           {.running_max = static_cast<size_t>(options_.queries_max)},
           [this](const ServerRequest& request) { return answer(context_, request); }, counters_, &common.queries) {
   applier_.subscribe(tail_);
+  applier_.subscribe(captures_);
   for (const JobNumberRow& row : job_number_rows()) intake_.metadata(row.name, row.type, row.help, "");
   applier_.subscribe(rollups_);
   readiness_.add({"disk", [this] { return disk_problem(); }});
@@ -246,6 +249,7 @@ ApiContext OpenTenant::make_context() {
     counters_.add("lockstep_stack_asks_total", "reason=\"person\"", asked.ranks);
     return asked;
   };
+  context.captures = &captures_;
   context.scrape_targets = [this] {
     const Scraper* scraper = scraping_;
     return scraper != nullptr ? scraper->targets() : std::vector<ScrapeTarget>();
@@ -302,6 +306,7 @@ Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop)
   look();
   tail_.go_live();
   stack_asks_.go_live();
+  captures_.go_live();
   return true;
 }
 
@@ -353,10 +358,12 @@ void OpenTenant::look_once() {
   std::vector<Verdict> changed = engine_.take_changed();
   stack_asks_.note(changed, clock_.unix_ns());
   tail_.note(changed);
+  captures_.note(changed);
   keeper_.keep(std::move(changed));
   counters_.set("lockstep_warnings", "", engine_.warnings_raised());
   counters_.set("lockstep_warnings_left_out", "", static_cast<int64_t>(engine_.warnings_left_out()));
   tail_.tick(clock_.unix_ns());
+  captures_.tick();
   commands_.tick();
   rollups_.write();
 }

@@ -65,6 +65,8 @@ constexpr const char* kUpgrades[] = {
     "CREATE TABLE IF NOT EXISTS owners(tenant TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, owner TEXT NOT "
     "NULL, "
     "used_unix_ns INTEGER NOT NULL, PRIMARY KEY(tenant, kind, name)) STRICT;",
+    "CREATE TABLE IF NOT EXISTS captures(id TEXT PRIMARY KEY, begun_unix_ns INTEGER NOT NULL, json TEXT NOT NULL) "
+    "STRICT;",
 };
 static_assert(std::size(kUpgrades) == formats::kState.version);
 
@@ -176,6 +178,39 @@ class SqliteStateStore final : public StateStore {
                       column(query.get(), 4), sqlite3_column_int64(query.get(), 5)});
     }
     if (outcome != SQLITE_DONE) LOCKSTEP_LOG_ERROR("state", "%s", failure("cannot read feedback from").message.c_str());
+    return list;
+  }
+
+  Result<void> save_capture(const StoredCapture& capture) override {
+    MutexLock lock(mutex_);
+    Statement save =
+        prepare(database_.get(), "INSERT OR REPLACE INTO captures(id, begun_unix_ns, json) VALUES(?, ?, ?)");
+    if (!save) return failure("cannot save a capture in");
+    bind_text(save.get(), 1, capture.id);
+    sqlite3_bind_int64(save.get(), 2, capture.begun_unix_ns);
+    bind_text(save.get(), 3, capture.json);
+    if (sqlite3_step(save.get()) != SQLITE_DONE) return failure("cannot save a capture in");
+    return {};
+  }
+
+  Result<void> drop_capture(std::string_view id) override {
+    MutexLock lock(mutex_);
+    Statement drop = prepare(database_.get(), "DELETE FROM captures WHERE id = ?");
+    if (!drop) return failure("cannot drop a capture in");
+    bind_text(drop.get(), 1, id);
+    if (sqlite3_step(drop.get()) != SQLITE_DONE) return failure("cannot drop a capture in");
+    return {};
+  }
+
+  std::vector<StoredCapture> captures() const override {
+    MutexLock lock(mutex_);
+    std::vector<StoredCapture> list;
+    Statement query =
+        prepare(database_.get(), "SELECT id, begun_unix_ns, json FROM captures ORDER BY begun_unix_ns DESC, id");
+    int outcome = query ? SQLITE_ROW : SQLITE_ERROR;
+    while (query && (outcome = sqlite3_step(query.get())) == SQLITE_ROW)
+      list.push_back({column(query.get(), 0), sqlite3_column_int64(query.get(), 1), column(query.get(), 2)});
+    if (outcome != SQLITE_DONE) LOCKSTEP_LOG_ERROR("state", "%s", failure("cannot read captures from").message.c_str());
     return list;
   }
 

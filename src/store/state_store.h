@@ -19,6 +19,13 @@ namespace lockstep {
 
 inline constexpr size_t kFeedbackMax = 20'000;  // answers of people; the newest are kept
 
+// A capture (control/captures.h), as its JSON.
+struct StoredCapture {
+  std::string id;
+  int64_t begun_unix_ns = 0;
+  std::string json;
+};
+
 struct StoredVerdict {
   std::string id;
   std::string job_id;
@@ -35,6 +42,10 @@ class StateStore : public AccessState {
   virtual Result<void> save_feedback(const VerdictFeedback& feedback) = 0;
   virtual Result<void> drop_feedback(std::string_view verdict_id) = 0;  // nothing where there is none
   virtual std::vector<VerdictFeedback> feedback() const = 0;
+
+  virtual Result<void> save_capture(const StoredCapture& capture) = 0;
+  virtual Result<void> drop_capture(std::string_view id) = 0;  // nothing where there is none
+  virtual std::vector<StoredCapture> captures() const = 0;
 
   // Everything saved so far as a file of its own, which must not be there yet; open_sqlite_state_store() opens it.
   virtual Result<void> copy_to(const std::string& path) const;

@@ -116,6 +116,22 @@ TEST_P(StateStoreContract, SavesAndListsFromManyThreadsAtOnce) {
   EXPECT_EQ(store->verdicts("").size(), 80u);
 }
 
+TEST_P(StateStoreContract, KeepsCapturesOverARestart) {
+  {
+    const auto store = open();
+    ASSERT_TRUE(store->save_capture({"p-1", 100, "{}"}).ok());
+    ASSERT_TRUE(store->save_capture({"p-2", 200, "{}"}).ok());
+    ASSERT_TRUE(store->save_capture({"p-1", 100, "{\"a\":1}"}).ok());
+    ASSERT_TRUE(store->save_capture({"p-3", 300, "{}"}).ok());
+    ASSERT_TRUE(store->drop_capture("p-3").ok());
+    ASSERT_TRUE(store->drop_capture("never there").ok());
+  }
+  const std::vector<StoredCapture> kept = open()->captures();
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(kept[0].id, "p-2");
+  EXPECT_EQ(kept[1].json, "{\"a\":1}");
+}
+
 VerdictFeedback feedback_of(std::string id, bool right, int64_t at_unix_ns, Cause cause = Cause::kNone) {
   return {std::move(id), right, Cause::kSlowCompute, cause, "it's \"odd\"\n", at_unix_ns};
 }

@@ -105,6 +105,13 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     // Detail asked of agents after the fact (control/detail_asker.h, control/tail_sampler.h).
     {"lockstep_detail_asks_total", "counter", Severity::kInfo,
      "Steps asked of agents after the fact, by reason: verdict, slow_step, person."},
+    {"lockstep_captures_total", "counter", Severity::kInfo,
+     "Kernel profiles that were ordered, by reason: person, verdict (by itself)."},
+    {"lockstep_captures_refused_total", "counter", Severity::kNotice,
+     "Kernel profiles that were not ordered, by reason: limit, budget (of those by itself), ranks, unknown_rank, "
+     "ended, "
+     "malformed."},
+    {"lockstep_captures_running", "gauge", Severity::kInfo, "Kernel profiles under way."},
     {"lockstep_stack_asks_total", "counter", Severity::kInfo,
      "Ranks whose stacks were asked of agents, by reason: verdict (a hang), person."},
     {"lockstep_detail_asks_left_out_total", "counter", Severity::kNotice,

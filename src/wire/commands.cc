@@ -1,6 +1,7 @@
 #include "wire/commands.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "base/characters.h"
@@ -72,6 +73,32 @@ Result<StackRequest> parse_stacks(const std::vector<std::string_view>& words, si
   return StackRequest{.job_id = std::move(job), .attempt = *attempt, .ranks = std::move(ranks)};
 }
 
+// Options of a newer server say nothing here.
+Result<ProfileRequest> parse_profile(const std::vector<std::string_view>& words, size_t& ranks_left) {
+  if (words.size() != 12) return Error{format("has %zu words, not 12", words.size())};
+  ProfileRequest request;
+  request.job_id = LOCKSTEP_TRY(parse_job(words[1]));
+  request.capture = words[3];
+  int64_t start_step = 0;
+  int64_t* const numbers[] = {
+      &request.attempt,     nullptr,          &start_step,       &request.steps, &request.start_unix_ms,
+      &request.duration_ms, &request.limit_s, &request.bytes_max};
+  for (size_t i = 0; i < std::size(numbers); ++i) {
+    if (numbers[i] == nullptr) continue;
+    const std::optional<int64_t> number = parse_int(words[i + 2]);
+    if (!number) return Error{"has something else where a number should be"};
+    *numbers[i] = *number;
+  }
+  request.start_step = StepNumber{start_step};
+  for (std::string_view option : split(words[10], ',')) {
+    if (option == "shapes") request.shapes = true;
+    if (option == "stacks") request.stacks = true;
+  }
+  request.ranks = LOCKSTEP_TRY(parse_ranks(words[11], ranks_left));
+  LOCKSTEP_TRY(check(request));
+  return request;
+}
+
 }  // namespace
 
 bool is_cursor(std::string_view text) {
@@ -90,6 +117,17 @@ std::string encode_commands(const CommandList& list) {
   }
   for (const StackRequest& request : list.stacks) {
     text += format("stacks %s %lld %s\n", url_part(request.job_id).c_str(), static_cast<long long>(request.attempt),
+                   ranks_text(request.ranks).c_str());
+  }
+  for (const ProfileRequest& request : list.profiles) {
+    const char* const options = request.shapes   ? (request.stacks ? "shapes,stacks" : "shapes")
+                                : request.stacks ? "stacks"
+                                                 : "-";
+    text += format("profile %s %lld %s %lld %lld %lld %lld %lld %lld %s %s\n", url_part(request.job_id).c_str(),
+                   static_cast<long long>(request.attempt), request.capture.c_str(),
+                   static_cast<long long>(request.start_step.value()), static_cast<long long>(request.steps),
+                   static_cast<long long>(request.start_unix_ms), static_cast<long long>(request.duration_ms),
+                   static_cast<long long>(request.limit_s), static_cast<long long>(request.bytes_max), options,
                    ranks_text(request.ranks).c_str());
   }
   return text;
@@ -120,6 +158,10 @@ Result<CommandList> parse_commands(std::string_view text) {
       Result<StackRequest> request = parse_stacks(words, ranks_left);
       if (!request.ok()) return Error{"a stacks line " + request.error()};
       list.stacks.push_back(std::move(*request));
+    } else if (words[0] == "profile") {
+      Result<ProfileRequest> request = parse_profile(words, ranks_left);
+      if (!request.ok()) return Error{"a profile line " + request.error()};
+      list.profiles.push_back(std::move(*request));
     } else {
       ++list.unknown;
     }

@@ -5,10 +5,11 @@
 //     cursor 18a2f0-42
 //     detail llama%2D70b 0 118 120 0-7,12
 //     stacks llama%2D70b 0 3,5
+//     profile llama%2D70b 0 p-0123456789ab 140 5 1700000000000 2500 120 1073741824 shapes 0,17
 //
 // Lines that begin with another word are from a newer server: skipped and counted. Everything else that is odd makes
 // the whole answer void: half an order is none.
-// Limits: kCommandsBytesMax, kCommandsMax lines, those of DetailRequest and StackRequest, ranks over all lines
+// Limits: kCommandsBytesMax, kCommandsMax lines, those of DetailRequest, StackRequest and ProfileRequest, ranks over all lines
 // together.
 // Thread rule: Thread-safe (no state).
 #pragma once
@@ -20,6 +21,7 @@
 
 #include "base/result.h"
 #include "model/detail_request.h"
+#include "model/profile_capture.h"
 
 namespace lockstep {
 
@@ -33,6 +35,7 @@ struct CommandList {
   std::string cursor;  // to be sent back as `after`: everything up to it has arrived
   std::vector<DetailRequest> details;
   std::vector<StackRequest> stacks;
+  std::vector<ProfileRequest> profiles;
   int64_t unknown = 0;  // lines that were not understood
   bool operator==(const CommandList&) const = default;
 };

@@ -17,6 +17,18 @@ TEST(Commands, ComeBackAsTheyWere) {
       .details = {{"llama 70b/run 3\n", 2, 118_step, 120_step, {0_rank, 1_rank, 2_rank, 3_rank, 12_rank}},
                   {"j", 0, 5_step, 5_step, {}}},
       .stacks = {{"llama 70b", 1, {3_rank, 5_rank, 6_rank, 7_rank}}},
+      .profiles = {{.job_id = "llama 70b",
+                    .attempt = 1,
+                    .capture = "p-0123456789ab",
+                    .start_step = 140_step,
+                    .steps = 5,
+                    .start_unix_ms = 1'700'000'000'000,
+                    .duration_ms = 2'500,
+                    .limit_s = 120,
+                    .bytes_max = 1 << 30,
+                    .shapes = true,
+                    .ranks = {0_rank, 17_rank}},
+                   {.job_id = "j", .capture = "p-0123456789ac", .stacks = true, .ranks = {1_rank}}},
       .unknown = 0};
   Result<CommandList> read = parse_commands(encode_commands(list));
   ASSERT_TRUE(read.ok()) << read.error();
@@ -24,7 +36,7 @@ TEST(Commands, ComeBackAsTheyWere) {
 }
 
 TEST(Commands, OfANewerServerAreSkippedAndCounted) {
-  Result<CommandList> read = parse_commands(with("profile job 0 7 all\ndetail j 0 1 1 0"));
+  Result<CommandList> read = parse_commands(with("fetch job 0 7 all\ndetail j 0 1 1 0"));
   ASSERT_TRUE(read.ok()) << read.error();
   EXPECT_EQ(read->unknown, 1);
   EXPECT_EQ(read->details.size(), 1u);
@@ -58,6 +70,17 @@ TEST(Commands, ThatAreOddMakeTheWholeAnswerVoid) {
                                   with("stacks j -1 0"),
                                   with("stacks  0 0"),
                                   with("stacks j 0 0-64"),
+                                  with("profile j 0 p-0123456789ab 140 5 0 2500 120 1024 -"),
+                                  with("profile j 0 p-0123456789AB 140 5 0 2500 120 1024 - 0"),
+                                  with("profile j 0 p-0123456789ab -2 5 0 2500 120 1024 - 0"),
+                                  with("profile j 0 p-0123456789ab 140 101 0 2500 120 1024 - 0"),
+                                  with("profile j 0 p-0123456789ab 140 5 -1 2500 120 1024 - 0"),
+                                  with("profile j 0 p-0123456789ab 140 5 0 0 120 1024 - 0"),
+                                  with("profile j 0 p-0123456789ab 140 5 0 2500 3601 1024 - 0"),
+                                  with("profile j 0 p-0123456789ab 140 5 0 2500 120 0 - 0"),
+                                  with("profile j 0 p-0123456789ab 140 x 0 2500 120 1024 - 0"),
+                                  with("profile j 0 p-0123456789ab 140 5 0 2500 120 1024 - *"),
+                                  with("profile j 0 p-0123456789ab 140 5 0 2500 120 1024 - 0-256"),
                                   with("detail j 0 1 1 0").substr(0, 40)})
     EXPECT_FALSE(parse_commands(text).ok()) << text;
 }

@@ -18,6 +18,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import tempfile
 import threading
 import time
 import urllib.parse
@@ -153,14 +154,14 @@ class Server(Daemon):
 class Agent(Daemon):
     """On the machine as it is, but for the kernel's log: what happened to others would come as events of this node."""
 
-    def __init__(self, data, recorders, server=None, export=None):
+    def __init__(self, data, recorders, server=None, export=None, more=()):
         data = pathlib.Path(data)
         kernel_log = data.parent / (data.name + ".kmsg")
         kernel_log.touch()
         where = ["--server", "http://" + server] if server else ["--export", f"file:{export}"]
         super().__init__(
             "lockstep-agent",
-            ["--data", data, "--metrics", "127.0.0.1:0", "--recorders", recorders, "--kernel-log", kernel_log, *where],
+            ["--data", data, "--metrics", "127.0.0.1:0", "--recorders", recorders, "--kernel-log", kernel_log, *where, *more],
             data.parent / (data.name + ".log"),
         )
 
@@ -178,6 +179,11 @@ def lockstep(*arguments, timeout=60, environment=None):
         timeout=timeout,
         env={**os.environ, **(environment or {})},
     )
+
+
+def short_folder():
+    """One whose path leaves room for a socket's name; whoever asks for it removes it."""
+    return pathlib.Path(tempfile.mkdtemp(prefix="ls-", dir="/dev/shm"))
 
 
 def unused_port():

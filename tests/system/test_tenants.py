@@ -146,6 +146,10 @@ CALLS = {
     "GET /api/jobs/{job}/slowest": [JOB + "/slowest"],
     "GET /api/jobs/{job}/stacks": [JOB + "/stacks"],
     "POST /api/jobs/{job}/stacks": [JOB + "/stacks?ranks=0"],
+    "GET /api/jobs/{job}/profiles": [JOB + "/profiles"],
+    "GET /api/jobs/{job}/profiles/{name}": [JOB + "/profiles/p-0123456789ab"],
+    "POST /api/jobs/{job}/profiles": [JOB + "/profiles?ranks=0&steps=1"],
+    "POST /api/jobs/{job}/auto-profile": [JOB + "/auto-profile?on=0"],
     "GET /api/jobs/{job}/steps": [JOB + "/steps"],
     "GET /api/jobs/{job}/ranks": [JOB + "/ranks"],
     "GET /api/jobs/{job}/ranks/{rank}": [JOB + "/ranks/0"],
@@ -277,7 +281,7 @@ CALLS = {
     "GET /readyz": ["/readyz", "/readyz?format=json"],
 }
 # What changes by itself between two calls: looked at for names alone.
-OF_THE_MOMENT = ("GET /metrics", "/admin/tsdb/snapshot", "/api/audit", "/api/tokens", "/api/backup")
+OF_THE_MOMENT = ("GET /metrics", "/profiles", "/admin/tsdb/snapshot", "/api/audit", "/api/tokens", "/api/backup")
 # What takes something away from whoever has it.
 HARMFUL = ("/revoke", "delete_series", "clean_tombstones", "POST /api/session", "takeover", "POST /api/tokens", "/api/backup", "/remove")
 PAGES = ("/", "/index.html", "/jobs/<word>-job", "/no-such-page", "/api/no-such-path/<word>")

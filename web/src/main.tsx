@@ -6,6 +6,7 @@ import { CardinalityPage } from './pages/cardinality';
 import { Fleet } from './pages/fleet';
 import { JobPage } from './pages/job';
 import { Missing } from './pages/missing';
+import { ProfilesPage } from './pages/profiles';
 import { ServicePage } from './pages/service';
 import { SignIn } from './pages/sign_in';
 import { StepPage } from './pages/step';
@@ -21,6 +22,7 @@ function App() {
   if (at.page === 'cardinality') return <CardinalityPage />;
   if (at.page === 'job') return <JobPage key={at.job} place={at} />;
   if (at.page === 'step') return <StepPage key={`${at.job}/${at.step}`} place={at} />;
+  if (at.page === 'profiles') return <ProfilesPage key={at.job} place={at} />;
   if (at.page === 'service') return <ServicePage key={at.service} place={at} />;
   return <Missing path={at.path} />;
 }

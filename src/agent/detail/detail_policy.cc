@@ -57,6 +57,11 @@ std::optional<DetailPolicy::Change> DetailPolicy::decide(const Look& look) {
     return ask(kDetailFull, Asked::kMore, "it was silent", look.now_ns);
   if (sampled && operations_per_s_ < usual_per_s_ / 2)
     return ask(kDetailFull, Asked::kMore, "it has become slow", look.now_ns);
+  if (look.profiled) {
+    const bool has_all = (own && own_ == Asked::kMore) || (!own && (look.mask & kDetailFull) == kDetailFull);
+    if (has_all || less) return std::nullopt;
+    return ask(kDetailFull, Asked::kMore, "it is being profiled", look.now_ns);
+  }
   const char* const why = "the node has no core to spare and its transfers come fast";
   if (sampled && look.crowded && int64_t{request->until_s} * kSecondNs - look.now_ns < kRenewNs)
     return ask(kDetailSampled, Asked::kSampled, why, look.now_ns);

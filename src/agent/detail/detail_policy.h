@@ -5,7 +5,7 @@
 // transfers come fast (kDearPerS): then single transfers are recorded in some steps only, the same ones on all ranks,
 // because what NCCL, the plugin and the agent spend on the others is taken from the job.
 // More: it leaves something out and has fallen silent, moves again after silence, or has become slow (half as many
-// operations as when transfers were first left out): what comes next should be seen whole.
+// operations as when transfers were first left out), or is being profiled: what comes next should be seen whole.
 //
 // A request lasts kRequestNs; after that the plugin chooses again. A request that is still good and is not this one's
 // own is an operator's (or of an agent before this one), and is left alone.
@@ -40,6 +40,7 @@ class DetailPolicy {
     bool crowded = false;      // the node's cores are all taken
     uint64_t operations = 0;   // recorded since the process started
     uint64_t transfers = 0;    // likewise
+    bool profiled = false;     // a kernel profile of it is being taken
   };
   struct Change {
     DetailControl request;

@@ -203,6 +203,26 @@ TEST(DetailPolicy, LeavesAProcessThatCannotBeAskedForGood) {
   EXPECT_FALSE(process.overwritten(100));
 }
 
+TEST(DetailPolicy, AsksForEverythingOfAProcessThatIsBeingProfiled) {
+  const auto look = [](Process& process) {
+    process.now_ns += kSecond / 20;
+    return process.policy.decide(
+        {.now_ns = process.now_ns, .mask = process.mask, .control = process.control, .profiled = true});
+  };
+  Process process;
+  EXPECT_FALSE(look(process)) << "it records everything";
+  process.mask = kThinned;
+  const auto change = look(process);
+  ASSERT_TRUE(change);
+  EXPECT_TRUE(change->up);
+  EXPECT_EQ(change->request.mask, kDetailFull);
+  process.control = change->request.word();
+  EXPECT_FALSE(look(process)) << "it was asked";
+  Process busy;
+  ASSERT_TRUE(busy.overwritten(3));
+  EXPECT_FALSE(look(busy)) << "more than can be read is no more";
+}
+
 TEST(DetailPolicy, KnowsWhetherEverythingWasAskedFor) {
   const DetailControl full{0x5e, 100}, less{0x4e, 100};
   EXPECT_TRUE(full_detail_asked(full.word(), 99 * kSecond));

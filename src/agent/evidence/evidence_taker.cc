@@ -33,6 +33,7 @@ namespace {
 constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr size_t kHookConfigBytesMax = 16u << 10;
 constexpr size_t kPathMax = 4096;
+constexpr int64_t kKinetoEachMax = 1'000;
 
 // The variables that say where PyTorch writes its dumps, the first that is set counts, and where they take orders.
 constexpr const char* kDumpPrefixes[] = {"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"};
@@ -132,6 +133,15 @@ HookConfig parse_hook_word_untrusted(std::string_view text) {
       word.dump_prefix = value.substr(0, kPathMax);
     } else if (name == "pipe") {
       word.pipe_stem = value.substr(0, kPathMax);
+    } else if (name == "kineto") {
+      const size_t second = std::min(value.find(' '), value.size() - 1);
+      const std::optional<int64_t> offset = parse_int(value.substr(0, second)),
+                                   each = parse_int(value.substr(second + 1));
+      constexpr int64_t kMost = int64_t{1} << 53;
+      if (offset && each && *offset > -kMost && *offset < kMost && *each >= 1 && *each <= kKinetoEachMax) {
+        word.kineto_offset = *offset;
+        word.kineto_each = *each;
+      }
     }
   }
   return word;

@@ -57,13 +57,16 @@ struct EvidenceOptions {
 };
 
 // What a process's hook tells in <recorder>.hook; 0 and empty: not told. A line each: "signal 57", "main 0x7f..",
-// "dump PREFIX", "pipe STEM", "stacks off".
+// "dump PREFIX", "pipe STEM", "stacks off", "kineto OFFSET EACH".
 struct HookConfig {
   bool off = false;
   int signal = 0;
   uint64_t main_ident = 0;
   std::string dump_prefix;
   std::string pipe_stem;
+  // Kineto's count when step N of the job begins is OFFSET + EACH * N; EACH 0: not known.
+  int64_t kineto_offset = 0;
+  int64_t kineto_each = 0;
   bool operator==(const HookConfig&) const = default;
 };
 HookConfig parse_hook_word_untrusted(std::string_view text);

@@ -64,6 +64,11 @@ std::vector<StackRequest> CommandPoll::take_stacks() {
   return std::exchange(stacks_arrived_, {});
 }
 
+std::vector<ProfileRequest> CommandPoll::take_profiles() {
+  MutexLock lock(mutex_);
+  return std::exchange(profiles_arrived_, {});
+}
+
 void CommandPoll::stop() {
   {
     MutexLock lock(mutex_);
@@ -120,6 +125,7 @@ CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& host
   };
   arrive(list->details, arrived_);
   arrive(list->stacks, stacks_arrived_);
+  arrive(list->profiles, profiles_arrived_);
   return {"answered", 0, {}};
 }
 

@@ -21,6 +21,7 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "model/detail_request.h"
+#include "model/profile_capture.h"
 #include "net/http_client.h"
 
 namespace lockstep {
@@ -51,6 +52,7 @@ class CommandPoll {
   // What has arrived since.
   std::vector<DetailRequest> take();
   std::vector<StackRequest> take_stacks();
+  std::vector<ProfileRequest> take_profiles();
   void stop();
 
  private:
@@ -77,6 +79,7 @@ class CommandPoll {
   std::vector<std::string> hosts_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<DetailRequest> arrived_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<StackRequest> stacks_arrived_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<ProfileRequest> profiles_arrived_ LOCKSTEP_GUARDED_BY(mutex_);
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

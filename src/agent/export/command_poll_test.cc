@@ -64,7 +64,7 @@ struct CommandPollTest : ::testing::Test {
 };
 
 const char* const kTwo =
-    "lockstep-commands 1\ncursor 1a-2\ndetail job%201 0 5 6 0-3\nprofile later\nstacks job%201 0 3\ndetail job%201 0 9 "
+    "lockstep-commands 1\ncursor 1a-2\ndetail job%201 0 5 6 0-3\nfetch later\nstacks job%201 0 3\ndetail job%201 0 9 "
     "9 *\n";
 
 TEST_F(CommandPollTest, TakesCommandsAndSaysUpToWhereItHasThem) {

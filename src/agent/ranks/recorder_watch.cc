@@ -315,6 +315,9 @@ void RecorderWatch::look_at(WatchedRank& rank, bool flush, CollectedBatch& batch
     rank.ticket_pending = true;
   }
   batch.urgent |= look.urgent;
+  const bool is_sooner = !profiled_.empty() && profiled_.contains(rank.path) &&
+                         rank.metrics_at_ns - look.now_ns > options_.metrics_profiled_ns;
+  if (is_sooner) rank.metrics_at_ns = (look.now_ns / options_.metrics_profiled_ns + 1) * options_.metrics_profiled_ns;
   if (look.now_ns >= rank.metrics_at_ns || look.over || flush) tell_metrics(rank, look, batch);
   if (look.alive) adjust_detail(rank, look);
   if (look.over) rank.dead = true;
@@ -330,7 +333,8 @@ void RecorderWatch::adjust_detail(WatchedRank& rank, const Look& look) {
                           .crowded = crowded_,
                           .operations = rank.records.read[record_kind(RecordType::kColl)] +
                                         rank.records.read[record_kind(RecordType::kP2p)],
-                          .transfers = rank.records.read[record_kind(RecordType::kProxyStep)]});
+                          .transfers = rank.records.read[record_kind(RecordType::kProxyStep)],
+                          .profiled = profiled_.contains(rank.path)});
   if (!change) return;
   const UniqueFd file = open_again(rank.reader->fd(), O_RDWR);
   if (Result<void> asked = ask_detail(file.get(), rank.path, change->request); !asked.ok()) {

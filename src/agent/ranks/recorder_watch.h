@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,7 @@ struct WatchOptions {
   // A rank that moves but has nothing else to tell (a long step) says so this often: it is alive, not missing.
   int64_t moving_status_ns = 5'000'000'000;
   int64_t metrics_every_ns = 5'000'000'000;
+  int64_t metrics_profiled_ns = 1'000'000'000;  // of a rank that is being profiled
   // A process that cannot name its job is told of only after so long, because complete() may name it: a job must not
   // change its name. 0: nobody completes.
   int64_t completion_wait_ns = 0;
@@ -98,6 +100,9 @@ class RecorderWatch {
   // Whether the node's cores are all taken (agent/node/node_idle.h), from now on.
   void set_crowded(bool crowded) { crowded_ = crowded; }
 
+  // Whose kernels are being profiled, by path: these are recorded whole, and their metrics come more often.
+  void set_profiled(std::set<std::string> paths) { profiled_ = std::move(paths); }
+
   // Who records here now: for the owners, which knows the GPU of each.
   std::vector<RecorderOwner> owners() const;
   // What a recorder does not say itself and was found elsewhere (the GPU of the process: NCCL does not tell its plugin;
@@ -144,6 +149,7 @@ class RecorderWatch {
   uint64_t ras_reported_ = 0;  // number of the last answer that was told
   PollPlan plan_;
   bool crowded_ = false;
+  std::set<std::string> profiled_;
   double fullest_ = 0;  // ring of this look
   int64_t late_most_ms_ = 0;
   UniqueFd inotify_;

@@ -41,8 +41,7 @@ class HttpUploader final : public Uploader {
  public:
   HttpUploader(HttpUploaderOptions options, Counters& counters);
   Result<Uploaded> upload(int fd, const UploadOrder& order, const std::function<void(uint64_t)>& progress) override;
-  // Ends every upload with an error, now and from now on. What was sent stays sent.
-  void stop();
+  void stop() override;
 
  private:
   const HttpUploaderOptions options_;

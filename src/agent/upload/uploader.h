@@ -26,6 +26,8 @@ class Uploader {
   // Compresses while it reads; keeps what it has sent over failures and calls; blocks the calling thread (never one that
   // polls recorders). progress: bytes read so far.
   virtual Result<Uploaded> upload(int fd, const UploadOrder& order, const std::function<void(uint64_t)>& progress) = 0;
+  // Ends every upload with an error, now and from now on. What was sent stays sent.
+  virtual void stop() {}
 };
 
 }  // namespace lockstep

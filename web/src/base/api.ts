@@ -4,6 +4,7 @@ import type { JobList, RankDetail, RankList, Verdict, WarningList, Why } from '.
 import { decodeCardinality, type Cardinality } from './cardinality';
 import { decodeCost, decodeMfu, type Cost, type Mfu } from './cost';
 import { decodeMatrix, type StepMatrix } from './matrix';
+import { decodeProfile, decodeProfiles, type Profile, type ProfileList } from './profile';
 import { noteUnknown } from './session';
 import { decodeService, decodeServices, type Service } from './service';
 import { decodeAsked, decodeStep, decodeTraced, type Asked, type StepAnalysis, type TracedSteps } from './step';
@@ -51,6 +52,7 @@ export const paths = {
     `${paths.step(job, step)}/perfetto?format=${format}${ranks && `&ranks=${ranks}`}`,
   detail: (job: string, step: number) => `${paths.step(job, step)}/detail`,
   traced: (job: string, limit: number) => `/api/jobs/${encodeURIComponent(job)}/traced?limit=${limit}`,
+  profiles: (job: string) => `/api/jobs/${encodeURIComponent(job)}/profiles`,
   feedback: (verdict: string) => `/api/verdicts/${encodeURIComponent(verdict)}/feedback`,
   warnings: () => '/api/warnings',
   cardinality: () => '/api/cardinality',
@@ -77,6 +79,9 @@ export const api = {
     decodeAsked(await get(paths.detail(job, step), signal, 'POST')),
   cost: async (job: string, signal: AbortSignal): Promise<Cost> => decodeCost(await get(paths.cost(job), signal)),
   mfu: async (job: string, signal: AbortSignal): Promise<Mfu> => decodeMfu(await get(paths.mfu(job), signal)),
+  profiles: async (job: string, signal: AbortSignal): Promise<ProfileList> => decodeProfiles(await get(paths.profiles(job), signal)),
+  orderProfile: async (job: string, ranks: string, steps: number, shapes: boolean, stacks: boolean, signal: AbortSignal): Promise<Profile> =>
+    decodeProfile(await get(`${paths.profiles(job)}?ranks=${encodeURIComponent(ranks)}&steps=${steps}&shapes=${Number(shapes)}&stacks=${Number(stacks)}`, signal, 'POST')),
   // null takes back what was said.
   feedback: async (verdict: string, right: boolean | null, cause: string, signal: AbortSignal): Promise<Verdict> =>
     decodeVerdict(await get(paths.feedback(verdict), signal, 'POST', JSON.stringify(cause ? { right, cause } : { right }))),

@@ -3,10 +3,12 @@
 //   /                                              the fleet
 //   /jobs/JOB?step=&rank=&sort=&view=&last=        a job; step and rank open the side panel
 //   /jobs/JOB/steps/N?from=&to=&ranks=&rank=&view= a step: from and to (ns since it began) are what is looked at, rank opens the panel
+//   /jobs/JOB/profiles?ranks=                      kernel profiles of a job; ranks are those that the form begins with
 //   /services/NAME?last=                           an inference service over the last seconds
 //   /cardinality                                   series of the metrics store, and who made them
 import { signal } from '@preact/signals';
 import type { Sort } from './matrix';
+import { isRankChoice } from './profile';
 
 export interface JobPlace {
   page: 'job';
@@ -27,12 +29,17 @@ export interface StepPlace {
   rank: number | null;
   view: 'chart' | 'table';
 }
+export interface ProfilesPlace {
+  page: 'profiles';
+  job: string;
+  ranks: string;  // "worst,median,0,17"
+}
 export interface ServicePlace {
   page: 'service';
   service: string;
   last: number;
 }
-export type Place = { page: 'fleet' } | { page: 'cardinality' } | JobPlace | StepPlace | ServicePlace | { page: 'missing'; path: string };
+export type Place = { page: 'fleet' } | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -41,6 +48,7 @@ export const kLastMax = 500;
 // Seconds that the service page looks back.
 export const kServiceLastChoices = [300, 900, 3_600, 21_600, 86_400] as const;
 const kServiceLast = 900;
+const kProfileRanks = 'worst,median';
 const kServiceLastMax = 7 * 86_400;
 
 export function parsePlace(path: string, search: string): Place {
@@ -50,6 +58,12 @@ export function parsePlace(path: string, search: string): Place {
   const named = /^\/services\/([^/]+)\/?$/.exec(path);
   const service = named && decode(named[1]!);
   if (service) return { page: 'service', service, last: Math.max(1, Math.min(kServiceLastMax, whole(query.get('last')) ?? kServiceLast)) };
+  const profiled = /^\/jobs\/([^/]+)\/profiles\/?$/.exec(path);
+  const profiledJob = profiled && decode(profiled[1]!);
+  if (profiledJob) {
+    const ranks = query.get('ranks') ?? '';
+    return { page: 'profiles', job: profiledJob, ranks: isRankChoice(ranks) ? ranks : kProfileRanks };
+  }
   const match = /^\/jobs\/([^/]+)(?:\/steps\/(\d{1,15}))?\/?$/.exec(path);
   const job = match && decode(match[1]!);
   if (!job) return { page: 'missing', path };
@@ -96,6 +110,10 @@ export function writePlace(place: Place): string {
     if (place.last !== kServiceLast) query.set('last', String(place.last));
     return withQuery(`/services/${segment(place.service)}`, query);
   }
+  if (place.page === 'profiles') {
+    if (place.ranks !== kProfileRanks) query.set('ranks', place.ranks);
+    return withQuery(`/jobs/${encodeURIComponent(place.job)}/profiles`, query);
+  }
   if (place.page === 'step') {
     if (place.from !== null && place.to !== null) {
       query.set('from', String(place.from));
@@ -130,6 +148,10 @@ export function jobPlace(job: string): JobPlace {
 
 export function stepPlace(job: string, step: number): StepPlace {
   return { page: 'step', job, step, from: null, to: null, ranks: '', rank: null, view: 'chart' };
+}
+
+export function profilesPlace(job: string, ranks = kProfileRanks): ProfilesPlace {
+  return { page: 'profiles', job, ranks };
 }
 
 export function servicePlace(service: string): ServicePlace {

@@ -7,8 +7,8 @@ import { clean, clock, count, duration, number, percent, utc } from '../base/for
 import { healthMark, stateMark, type Mark } from '../base/health';
 import { excessMax, order, type StepMatrix } from '../base/matrix';
 import { line } from '../base/poll';
-import { go, type JobPlace } from '../base/url';
-import { Frame, type Crumb } from '../widgets/frame';
+import { go, profilesPlace, type JobPlace } from '../base/url';
+import { Frame, PlaceLink, type Crumb } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
 import type { Point } from '../widgets/point';
@@ -117,6 +117,7 @@ function JobState({ why, told, mfu }: { why: Why; told: Told; mfu: Mfu | null })
       <span>{job.ranks_reporting !== null && job.ranks_reporting !== job.world_size && `${count(job.ranks_reporting)} of `}{count(job.world_size)} ranks</span>
       <span>{why.health === 'hang' && 'was '}<b>{duration(job.step_ms)}</b>/step</span>
       {mfu !== null && mfu.mfu !== null && <span title={mfu.sentence}>MFU <b>{percent(mfu.mfu)}</b></span>}
+      <PlaceLink to={profilesPlace(job.job_id)}>profiles</PlaceLink>
       {told.loss.length > 0 && <span title={lossTitle(told)}>loss <b>{number(told.loss[0]!.value)}</b></span>}
     </>
   );

@@ -6,7 +6,7 @@ import { cell, type StepMatrix } from '../base/matrix';
 import type { StepAnalysis, TracedSteps } from '../base/step';
 import type { Timeline } from '../base/timeline';
 import { shellWord } from '../base/share';
-import { stepPlace, type StepPlace } from '../base/url';
+import { profilesPlace, stepPlace, type StepPlace } from '../base/url';
 import { fineDuration } from '../base/view';
 import { CopyButton } from '../widgets/copy_button';
 import { PlaceLink } from '../widgets/frame';
@@ -34,6 +34,7 @@ export function StepAnswer({ place, data }: Props) {
             <a class="button" href={paths.perfetto(place.job, place.step, 'pftrace', place.ranks)} download>Perfetto file</a>
           </>
         )}
+        <PlaceLink class="button" to={profilesPlace(place.job)}>Profile kernels</PlaceLink>
         <CopyButton content={stepCommand(place)} label="Copy as CLI" name="Copy as CLI: lockstep step" />
         {has && <CopyButton content={traceCommand(place)} label="Copy trace command" />}
         {has && <Neighbours place={place} traced={data.traced.value} />}

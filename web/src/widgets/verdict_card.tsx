@@ -4,6 +4,7 @@ import { useState } from 'preact/hooks';
 import type { Verdict } from '../base/decode';
 import { clock, count, gpuTime, percent, utc } from '../base/format';
 import { verdictMark } from '../base/health';
+import { go, place, profilesPlace } from '../base/url';
 import { ClaimList } from './claim';
 import { CopyButton } from './copy_button';
 import { FeedbackButtons } from './feedback';
@@ -64,6 +65,11 @@ export function VerdictCard({ verdict, startOpen, onRank }: Props) {
   );
 }
 
+// The culprits and one to compare with.
+function profileRanks(culprits: readonly number[]): string {
+  return culprits.length > 0 ? [...culprits.slice(0, kRankButtonsMax), 'median'].join(',') : 'worst,median';
+}
+
 function since(verdict: Verdict): string {
   return verdict.since_unix_ns ? `, ${clock(verdict.since_unix_ns)}` : '';
 }
@@ -82,6 +88,7 @@ function Cost({ verdict }: { verdict: Verdict }) {
 
 function NextActions({ verdict, onRank }: { verdict: Verdict; onRank: Props['onRank'] }) {
   const { ranks } = verdict.culprit;
+  const at = place.value;
   const shown = ranks.slice(0, kRankButtonsMax);
   return (
     <div class="claims">
@@ -93,6 +100,12 @@ function NextActions({ verdict, onRank }: { verdict: Verdict; onRank: Props['onR
               <button type="button" class="primary" key={rank} onClick={() => onRank(rank, verdict)}>Show rank {count(rank)}</button>
             ))}
             {ranks.length > shown.length && <span class="muted">and {count(ranks.length - shown.length)} more</span>}
+          </li>
+        )}
+        {at.page === 'job' && verdict.kind !== 'hang' && verdict.kind !== 'fail' && verdict.state !== 'cleared' && (
+          <li>
+            <button type="button" class="small" title="Which kernels its ranks run, beside a usual one"
+                    onClick={() => go(profilesPlace(at.job, profileRanks(ranks)))}>Profile kernels</button>
           </li>
         )}
         {verdict.next.map((next, index) => (
