@@ -40,6 +40,7 @@ MAY_USE = {
     "apps/server": ["server"],
     "apps/cli": ["backup", "sim", "net", "recorder", "sources", "diagnosis", "analysis", "profile", "query"],
     # Programs that measure and tests that need more than one room: each names the rooms it is about.
+    "bench/analyze": ["profile"],
     "bench/client": ["net"],
     "bench/diagnosis": ["diagnosis", "ingest", "sim", "wire"],
     "bench/full_node": ["plugin"],

@@ -1,14 +1,21 @@
 // `lockstep analyze TRACE...`: what kernel traces of one or many ranks say, offline.
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
+#include "apps/cli/trace_comparison.h"
 #include "apps/cli/trace_files.h"
 #include "apps/cli/wrapped.h"
+#include "base/files.h"
 #include "base/flags.h"
 #include "base/text.h"
 #include "profile/analysis.h"
 #include "profile/rank/roofline.h"
+#include "profile/ranks/perfetto_export.h"
 
 namespace lockstep::cli {
 namespace {
@@ -62,17 +69,17 @@ void print_ranks(const ProfileAnalysis& analysis) {
 void print_kernels(const RankProfile& rank, size_t most) {
   const std::vector<Roofline> roofs = rooflines(rank.index, rank.breakdown);
   const double steps = rank.steps();
-  std::printf("\nrank %d, %s a step\n%9s %6s %8s %9s  %-9s %s\n", rank.rank.value(),
+  std::printf("\nrank %d, %s a step\n%9s %6s %8s %9s  %-10s %s\n", rank.rank.value(),
               rank.index.has_gpu ? "kernels" : "operators", "TIME", "SHARE", "CALLS", "MEAN", "BOUND", "KERNEL");
   for (size_t i = 0; i < std::min(most, rank.breakdown.kernels.size()); ++i) {
     const KernelRow& row = rank.breakdown.kernels[i];
     std::string bound = roofs[i].bound == Bound::kUnknown ? "?" : to_text(roofs[i].bound);
     if (roofs[i].bound == Bound::kCommunication) bound = "comm";
-    if (roofs[i].share >= 0 && bound.size() < 8) bound += format(" %.0f", 100 * roofs[i].share);
-    std::printf("%9s %5.1f%% %8.1f %9s  %-9s %s\n", human_duration(static_cast<double>(row.sum_ns) / steps).c_str(),
+    if (roofs[i].share >= 0) bound += format(" %.0f", 100 * roofs[i].share);
+    std::printf("%9s %5.1f%% %8.1f %9s  %-10s %s\n", human_duration(static_cast<double>(row.sum_ns) / steps).c_str(),
                 share(row.sum_ns, rank.breakdown.time.total_ns), static_cast<double>(row.count) / steps,
-                human_duration(row.mean_ns).c_str(), cut(bound, 10).c_str(),
-                cut(short_kernel_name(rank.events->texts[row.name]), 33).c_str());
+                human_duration(row.mean_ns).c_str(), cut(bound, 11).c_str(),
+                cut(short_kernel_name(rank.events->texts[row.name]), 32).c_str());
   }
   if (rank.breakdown.kernels.size() > most)
     std::printf("%9s and %zu more names (--kernels N)\n", "", rank.breakdown.kernels.size() - most);
@@ -88,16 +95,19 @@ void print_gaps(const RankProfile& rank) {
                 cut(gap.what, 45).c_str());
   }
   const LaunchStats& launches = rank.breakdown.launches;
-  std::printf("  %s launches: call %s, work %s, delay %s (medians); %.0f %% of the work is shorter than its call\n",
-              with_thousands(static_cast<int64_t>(launches.call_ns.count)).c_str(),
-              human_duration(static_cast<double>(launches.call_ns.median)).c_str(),
-              human_duration(static_cast<double>(launches.work_ns.median)).c_str(),
-              human_duration(static_cast<double>(launches.delay_ns.median)).c_str(),
-              share(static_cast<int64_t>(launches.short_work), static_cast<int64_t>(launches.call_ns.count)));
+  print_wrapped(
+      format("%s launches: call %s, work %s, delay %s (medians); %.0f %% of the work is shorter than its call",
+             with_thousands(static_cast<int64_t>(launches.call_ns.count)).c_str(),
+             human_duration(static_cast<double>(launches.call_ns.median)).c_str(),
+             human_duration(static_cast<double>(launches.work_ns.median)).c_str(),
+             human_duration(static_cast<double>(launches.delay_ns.median)).c_str(),
+             share(static_cast<int64_t>(launches.short_work), static_cast<int64_t>(launches.call_ns.count))),
+      2);
   if (rank.index.graph_launches > 0) {
-    std::printf("  %s of its kernels come from %s CUDA graph launches\n",
-                with_thousands(static_cast<int64_t>(rank.index.graph_activities)).c_str(),
-                with_thousands(static_cast<int64_t>(rank.index.graph_launches)).c_str());
+    print_wrapped(format("%s of its kernels come from %s CUDA graph launches",
+                         with_thousands(static_cast<int64_t>(rank.index.graph_activities)).c_str(),
+                         with_thousands(static_cast<int64_t>(rank.index.graph_launches)).c_str()),
+                  2);
   }
 }
 
@@ -123,6 +133,24 @@ void print_clocks(const ProfileAnalysis& analysis) {
              human_duration(all.clocks.error_ns()).c_str()));
 }
 
+void print_path(const ProfileAnalysis& analysis) {
+  const CriticalPath& path = analysis.path;
+  if (path.total_ns <= 0) return;
+  std::string ranks;
+  if (analysis.ranks.size() > 1) {
+    const auto most = std::max_element(path.by_rank_ns.begin(), path.by_rank_ns.end());
+    ranks = format(", %.0f %% of it on rank %d", share(*most, path.total_ns),
+                   analysis.ranks[static_cast<size_t>(most - path.by_rank_ns.begin())].rank.value());
+  }
+  std::printf("\ncritical path, %s%s\n", human_duration(static_cast<double>(path.total_ns)).c_str(), ranks.c_str());
+  const std::vector<CriticalPath::Row> rows = path.rows();
+  for (size_t i = 0; i < std::min<size_t>(6, rows.size()); ++i) {
+    std::printf("%9s %5.1f%% %8llu x  %-17s %s\n", human_duration(static_cast<double>(rows[i].sum_ns)).c_str(),
+                share(rows[i].sum_ns, path.total_ns), static_cast<unsigned long long>(rows[i].count),
+                to_text(rows[i].path_class), cut(short_kernel_name(rows[i].name), 32).c_str());
+  }
+}
+
 void print_analysis(const ProfileAnalysis& analysis, size_t kernels) {
   print_wrapped(analysis.verdict.sentence);
   for (const std::string& line : analysis.verdict.evidence) print_wrapped(line, 4, "  - ");
@@ -143,7 +171,34 @@ void print_analysis(const ProfileAnalysis& analysis, size_t kernels) {
     print_kernels(*rank, kernels);
     print_gaps(*rank);
   }
+  print_path(analysis);
   for (const std::string& note : analysis.notes) print_wrapped(note, 6, "note: ");
+}
+
+int failed(const Result<ProfileAnalysis>& analysis) {
+  std::fprintf(stderr, "lockstep analyze: %s\n", analysis.error().c_str());
+  return analysis.code() == ErrorCode::kNotFound ? kExitNotFound : kExitFailed;
+}
+
+Result<PerfettoCounts> export_perfetto(const ProfileAnalysis& analysis, const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!fd.valid()) return Error{format("%s: %s", path.c_str(), std::strerror(errno))};
+  const auto sink = [&](std::string_view piece) { return write_all(fd.get(), piece); };
+  const PerfettoCounts counts = LOCKSTEP_TRY(write_perfetto(analysis, sink));
+  std::fprintf(stderr, "%s: %zu ranks, %s slices, %s arrows, %s; open it with the Perfetto UI (Open trace file)\n",
+               path.c_str(), analysis.ranks.size(), with_thousands(static_cast<int64_t>(counts.slices)).c_str(),
+               with_thousands(static_cast<int64_t>(counts.arrows)).c_str(),
+               human_bytes(static_cast<double>(counts.bytes)).c_str());
+  return counts;
+}
+
+void print_json(const ProfileAnalysis& analysis, const std::optional<ProfileComparison>& comparison, size_t kernels) {
+  std::string text = analysis_json(analysis, kernels);
+  if (comparison) {
+    text.pop_back();
+    text += ",\"comparison\":" + comparison_json(*comparison, kernels) + "}";
+  }
+  std::printf("%s\n", text.c_str());
 }
 
 }  // namespace
@@ -151,12 +206,18 @@ void print_analysis(const ProfileAnalysis& analysis, size_t kernels) {
 int run_analyze(const Arguments& arguments) {
   bool json = false;
   int64_t kernels = 10, threads = 0;
+  std::vector<std::string> others;
+  std::string perfetto_file;
   AnalyzeOptions options;
   Flags flags("lockstep analyze",
               "what kernel traces say: which rank, which kernel, why (Kineto's Chrome JSON, gzip or not)", "TRACE...");
   flags.toggle(&json, "--json", "everything, as JSON")
       .number(&kernels, "--kernels", "N", "kernels to show (default 10)", 1, 100'000)
-      .toggle(&options.index.within_steps, "--within-steps", "only what was launched within marked steps")
+      .list(&others, "--compare", "OTHER", "traces or folders of another run, to compare these with")
+      .text(&perfetto_file, "--perfetto", "FILE",
+            "also write all ranks on one time axis, for the Perfetto UI (.pftrace)")
+      .toggle(&options.index.within_steps, "--within-steps",
+              "only what was launched in the trace before its last marked step ended, as HTA")
       .number(&threads, "--threads", "N", "traces to read at once (default: one per core)", 1, 1024);
   if (std::optional<int> code = answered(flags, arguments,
                                          "exit codes: 0 analysed, 1 a rank holds the others up, 2 wrong usage, 4 no "
@@ -164,14 +225,27 @@ int run_analyze(const Arguments& arguments) {
     return *code;
   options.threads = static_cast<size_t>(threads);
   Result<ProfileAnalysis> analysis = analyze_files("lockstep analyze", flags.positional(), options);
-  if (!analysis.ok()) {
-    std::fprintf(stderr, "lockstep analyze: %s\n", analysis.error().c_str());
-    return analysis.code() == ErrorCode::kNotFound ? kExitNotFound : kExitFailed;
+  if (!analysis.ok()) return failed(analysis);
+  std::optional<ProfileComparison> comparison;
+  if (!others.empty()) {
+    Result<ProfileAnalysis> other = analyze_files("lockstep analyze", others, options);
+    if (!other.ok()) return failed(other);
+    comparison = compare(*other, *analysis);
+  }
+  if (!perfetto_file.empty()) {
+    if (Result<PerfettoCounts> written = export_perfetto(*analysis, perfetto_file); !written.ok()) {
+      std::fprintf(stderr, "lockstep analyze: %s\n", written.error().c_str());
+      return kExitFailed;
+    }
   }
   if (json) {
-    std::printf("%s\n", analysis_json(*analysis, static_cast<size_t>(kernels)).c_str());
+    print_json(*analysis, comparison, static_cast<size_t>(kernels));
   } else {
     print_analysis(*analysis, static_cast<size_t>(kernels));
+    if (comparison) {
+      std::printf("\n");
+      print_comparison(*comparison, static_cast<size_t>(kernels));
+    }
   }
   return analysis->verdict.ranks.empty() ? kExitOk : kExitNo;
 }

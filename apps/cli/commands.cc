@@ -15,6 +15,7 @@ constexpr Command kCommands[] = {
     {"service", "how an inference service does: first token, time per token, queue", run_service},
     {"trace", "a step, rank by rank, as a file for the Perfetto UI", run_trace},
     {"analyze", "what kernel traces of ranks say: which rank, which kernel, why", run_analyze},
+    {"diff", "two runs' kernel traces side by side, with a gate for CI", run_diff},
     {"export", "what a PromQL query gives over a range, as CSV or OpenMetrics", run_export},
     {"whatif", "what a step would take with the work evenly spread, and what each part costs", run_whatif},
     {"hang", "which rank is where: this node's jobs from their flight recorders, or JOB with stacks", run_hang},

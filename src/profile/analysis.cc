@@ -120,6 +120,7 @@ Result<ProfileAnalysis> analyze(const std::vector<TraceInput>& inputs, const Ana
   std::sort(out.ranks.begin(), out.ranks.end(),
             [](const RankProfile& a, const RankProfile& b) { return a.rank < b.rank; });
   out.collectives = match_collectives(out.ranks);
+  out.path = critical_path(out.ranks, out.collectives);
   out.verdict = judge(out.ranks, out.collectives);
   return out;
 }

@@ -17,6 +17,7 @@
 
 #include "base/result.h"
 #include "profile/ranks/collectives.h"
+#include "profile/ranks/critical_path.h"
 #include "profile/ranks/rank_profile.h"
 #include "profile/ranks/verdict.h"
 #include "profile/read/byte_source.h"
@@ -38,6 +39,7 @@ struct AnalyzeOptions {
 struct ProfileAnalysis {
   std::vector<RankProfile> ranks;  // by rank
   CollectiveAnalysis collectives;
+  CriticalPath path;
   ProfileVerdict verdict;
   std::vector<std::string> notes;  // what was bad in the traces, one line each
   uint64_t bytes = 0;              // of JSON

@@ -187,6 +187,25 @@ void write_collectives(JsonWriter& json, const ProfileAnalysis& analysis) {
   json.end_array().end_object();
 }
 
+void write_path(JsonWriter& json, const ProfileAnalysis& analysis) {
+  const CriticalPath& path = analysis.path;
+  json.key("critical_path").begin_object().field("total_us", us(path.total_ns));
+  json.field("parts", static_cast<uint64_t>(path.parts.size())).field("rank_changes", path.rank_changes);
+  json.key("by_class_us").begin_object();
+  for (size_t i = 0; i < kPathClasses; ++i) json.field(to_text(static_cast<PathClass>(i)), us(path.by_class_ns[i]));
+  json.end_object().key("by_rank_us").begin_object();
+  for (size_t i = 0; i < analysis.ranks.size(); ++i) {
+    json.field(std::to_string(analysis.ranks[i].rank.value()), us(path.by_rank_ns[i]));
+  }
+  json.end_object().key("rows").begin_array();
+  const std::vector<CriticalPath::Row> rows = path.rows();
+  for (size_t i = 0; i < std::min(kGapsMost, rows.size()); ++i) {
+    json.begin_object().field("name", rows[i].name).field("class", to_text(rows[i].path_class));
+    json.field("sum_us", us(rows[i].sum_ns)).field("count", rows[i].count).end_object();
+  }
+  json.end_array().end_object();
+}
+
 }  // namespace
 
 std::string analysis_json(const ProfileAnalysis& analysis, size_t kernels_max) {
@@ -195,6 +214,7 @@ std::string analysis_json(const ProfileAnalysis& analysis, size_t kernels_max) {
   write_verdict(json, analysis.verdict);
   json.field("bytes", analysis.bytes).field("events", analysis.events).field("world_size", analysis.world_size);
   write_collectives(json, analysis);
+  write_path(json, analysis);
   json.key("ranks").begin_array();
   for (size_t i = 0; i < analysis.ranks.size(); ++i) {
     const RankProfile& rank = analysis.ranks[i];

@@ -47,7 +47,7 @@ class IndexBuilder {
     find_steps();
     find_gpu_activities();
     if (!index_.has_gpu) find_host_activities();
-    if (options_.within_steps && !index_.steps.empty()) keep_within_steps();
+    if (options_.within_steps && index_.steps.size() > 1) keep_within_steps();
     std::sort(index_.activities.begin(), index_.activities.end(), [](const Activity& a, const Activity& b) {
       return a.start_ns != b.start_ns ? a.start_ns < b.start_ns
              : a.end_ns != b.end_ns   ? a.end_ns > b.end_ns
@@ -195,15 +195,11 @@ class IndexBuilder {
   }
 
   void keep_within_steps() {
-    const auto is_within = [this](int64_t at) {
-      const auto after = std::upper_bound(index_.steps.begin(), index_.steps.end(), at,
-                                          [](int64_t time, const ProfileStep& step) { return time < step.start_ns; });
-      return after != index_.steps.begin() && at <= std::prev(after)->end_ns;
-    };
+    const int64_t last_ns = index_.steps.back().end_ns;
     const size_t before = index_.activities.size();
     std::erase_if(index_.activities, [&](const Activity& activity) {
-      return activity.launch != kNoEvent ? !is_within(events_.start_ns[activity.launch])
-                                         : !is_within(activity.start_ns);
+      if (!index_.has_gpu) return activity.start_ns > last_ns;
+      return activity.launch == kNoEvent || events_.start_ns[activity.launch] > last_ns;
     });
     index_.outside_steps = before - index_.activities.size();
   }

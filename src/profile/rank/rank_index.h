@@ -47,7 +47,7 @@ enum class StepMarks : uint8_t { kNone, kProfiler, kOptimizer };
 const char* to_text(StepMarks marks);
 
 struct IndexOptions {
-  // Only what was launched within marked steps, as HTA does.
+  // Only what was launched in the trace before its last marked step ended, as HTA does where there are several.
   bool within_steps = false;
 };
 

@@ -218,10 +218,16 @@ void find_waits(std::span<const RankProfile> ranks, CollectiveAnalysis& out) {
   for (size_t i = 0; i < ranks.size(); ++i) {
     const NotComputing idle(ranks[i]);
     std::sort(waiting[i].begin(), waiting[i].end());
+    const std::vector<ProfileStep>& steps = ranks[i].index.steps;
+    out.waits[i].by_step_ns.assign(steps.size(), 0);
     int64_t counted_to = INT64_MIN;  // several collectives may wait at once
     for (const auto& [from, to] : waiting[i]) {
       if (to <= counted_to) continue;
-      out.waits[i].wait_ns += to - std::max(from, counted_to);
+      const int64_t length = to - std::max(from, counted_to);
+      out.waits[i].wait_ns += length;
+      const auto after = std::partition_point(
+          steps.begin(), steps.end(), [start = from](const ProfileStep& step) { return step.start_ns <= start; });
+      if (after != steps.begin()) out.waits[i].by_step_ns[static_cast<size_t>(after - steps.begin()) - 1] += length;
       out.waits[i].exposed_wait_ns += idle.within(std::max(from, counted_to), to);
       counted_to = to;
     }

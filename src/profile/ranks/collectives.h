@@ -52,6 +52,7 @@ struct RankWaits {
   int64_t transfer_ns = 0;
   uint64_t collectives = 0;  // matched
   uint64_t came_last = 0;
+  std::vector<int64_t> by_step_ns;  // of wait_ns: in which marked step it began
 };
 
 struct CollectiveAnalysis {

@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "profile/analysis.h"
+#include "profile/ranks/compare.h"
+#include "profile/ranks/perfetto_export.h"
 #include "profile/testing/trace_text.h"
 
 namespace lockstep::profile {
@@ -49,7 +51,7 @@ std::vector<std::string> job(const JobOptions& options) {
       const double end = (options.extra_us > 0 ? all_there : begin + 1020) + 200;
       if (rank != options.skipped_on_rank || step > 0) {
         trace.launched(
-            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 20, clock(there - 5), clock(there), clock(end) - clock(there),
+            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 20, clock(there - 100), clock(there), clock(end) - clock(there),
             format(
                 "\"Collective name\": \"allreduce\", \"Process Group Name\": \"0\", \"dtype\": \"BFloat16\", \"In msg "
                 "nelems\": 4096, \"Out msg nelems\": 4096%s",
@@ -134,6 +136,61 @@ TEST(ProfileRanks, NamesTheSlowRankItsKernelAndWhy) {
     EXPECT_EQ(analysis->verdict.kernel, one.kernel) << analysis->verdict.sentence;
     EXPECT_NEAR(static_cast<double>(analysis->verdict.cost_ns), 300e3, 60e3) << analysis->verdict.sentence;
   }
+}
+
+TEST(ProfileRanks, FollowsTheCriticalPathToTheSlowRank) {
+  JobOptions options;
+  options.extra_us = 300;
+  options.offset_us = 900;
+  const std::vector<std::string> texts = job(options);
+  const Result<ProfileAnalysis> analysis = analyze_texts(texts);
+  ASSERT_TRUE(analysis.ok()) << analysis.error();
+  const CriticalPath& path = analysis->path;
+  // Six steps of 20 us of host, 1,300 of its gemm, 200 of the all-reduce, 50 of the optimizer; the first 10 us come before
+  // the first launch.
+  EXPECT_NEAR(static_cast<double>(path.total_ns), 6 * 1570e3, 40e3);
+  EXPECT_NEAR(static_cast<double>(path.by_class_ns[static_cast<size_t>(PathClass::kCompute)]), 6 * 1350e3, 20e3);
+  EXPECT_NEAR(static_cast<double>(path.by_class_ns[static_cast<size_t>(PathClass::kCommunication)]), 6 * 200e3, 20e3);
+  EXPECT_GT(path.by_rank_ns[2], path.total_ns * 8 / 10);
+  for (size_t i = 1; i < path.parts.size(); ++i) EXPECT_EQ(path.parts[i].start_ns, path.parts[i - 1].end_ns);
+}
+
+TEST(ProfileRanks, ComparesRunsPerStepAndRefusesWhatCannotBeCompared) {
+  JobOptions slower;
+  slower.extra_us = 300;
+  slower.steps = 4;
+  const std::vector<std::string> before_texts = job({}), after_texts = job(slower);
+  const Result<ProfileAnalysis> before = analyze_texts(before_texts), after = analyze_texts(after_texts);
+  ASSERT_TRUE(before.ok() && after.ok());
+  const ProfileComparison comparison = compare(*before, *after);
+  EXPECT_TRUE(comparison.is_comparable());
+  EXPECT_NEAR(comparison.change(), 300.0 / 1270, 0.01);
+  EXPECT_EQ(comparison.kernels[0].name, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL");  // where most ranks see it
+  EXPECT_NEAR(compare(*before, *before).change(), 0, 1e-9);
+  JobOptions larger;
+  larger.ranks = 8;
+  const std::vector<std::string> larger_texts = job(larger);
+  const Result<ProfileAnalysis> other = analyze_texts(larger_texts);
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(compare(*before, *other).not_comparable, std::vector<std::string>{"4 ranks, then 8"});
+}
+
+TEST(ProfileRanks, DrawsEveryRankOnOneAxisForPerfetto) {
+  const std::vector<std::string> texts = job({});
+  const Result<ProfileAnalysis> analysis = analyze_texts(texts);
+  ASSERT_TRUE(analysis.ok());
+  std::string file;
+  const Result<PerfettoCounts> counts = write_perfetto(*analysis, [&](std::string_view piece) -> Result<void> {
+    file += piece;
+    return {};
+  });
+  ASSERT_TRUE(counts.ok());
+  EXPECT_EQ(counts->bytes, file.size());
+  EXPECT_EQ(counts->arrows, 6u);
+  EXPECT_EQ(counts->slices, 4u * (6 + 6 * 3 + 6 * (3 + 1 + 1)));  // steps, kernels; calls, an operator, an annotation
+  EXPECT_EQ(file[0], '\x0a');
+  EXPECT_NE(file.find("GPU 0 stream 20"), std::string::npos);
+  EXPECT_FALSE(write_perfetto(*analysis, [](std::string_view) { return Result<void>(Error{"disk full"}); }).ok());
 }
 
 TEST(ProfileRanks, LeavesOutWhatCannotBeReadAndSaysSo) {

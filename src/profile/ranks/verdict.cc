@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kShareLeast = 0.03;    // of a step: what others wait less than that for is not worth a name
 constexpr double kExplainsLeast = 0.4;  // of the cost: a difference that explains less of it is not its reason
+constexpr double kStepsLeast = 0.7;     // of the steps, in which a slow rank waits less than half of what the others do
 constexpr double kSlowerLeast = 1.05;
 constexpr double kCountLeast = 1.2;  // calls per step over the peers'
 constexpr double kMainShare = 0.2;   // of all time: where no rank stands out, what is worth a name
@@ -144,7 +145,7 @@ class Judge {
     }
     const double cost = std::min(median(waiting) - least, median(own) - median(others));
     const double error = collectives_.clocks.error_ns();
-    if (peers_.empty() || cost < kShareLeast * step_ns_ || cost < 2 * error) {
+    if (peers_.empty() || cost < kShareLeast * step_ns_ || cost < 2 * error || !waits_each_step(limit)) {
       slow_.clear();
       peers_.clear();
       return false;
@@ -154,6 +155,27 @@ class Judge {
     verdict_.cost_ns = static_cast<int64_t>(cost);
     verdict_.share = cost / step_ns_;
     return true;
+  }
+
+  // Chance makes some rank wait least; who is slow waits less than the others step after step.
+  bool waits_each_step(double limit) const {
+    size_t steps = SIZE_MAX, agreeing = 0;
+    for (const RankWaits& waits : collectives_.waits) steps = std::min(steps, waits.by_step_ns.size());
+    if (steps < 3 || steps == SIZE_MAX) return true;
+    for (size_t step = 0; step < steps; ++step) {
+      double slowest = 0;
+      std::vector<double> others;
+      for (size_t i = 0; i < ranks_.size(); ++i) {
+        const auto wait = static_cast<double>(collectives_.waits[i].by_step_ns[step]);
+        if (times_[i].wait_ns > limit) {
+          others.push_back(wait);
+        } else {
+          slowest = std::max(slowest, wait);
+        }
+      }
+      agreeing += slowest < 0.5 * median(others) ? 1 : 0;
+    }
+    return static_cast<double>(agreeing) >= kStepsLeast * static_cast<double>(steps);
   }
 
   double over_peers(double RankTimes::*part) const {
@@ -314,7 +336,35 @@ class Judge {
     return blocks(*slow_.front()) > 1.05 * blocks(*peers_.front());
   }
 
+  // Launching what the others do not launch keeps the host busy and the GPU waiting for it. False: it launches as much.
+  bool explain_calls() {
+    double own = 0, peers = 0, extra = 0, copies = 0;
+    const KernelDifference* most = nullptr;
+    for (const KernelDifference& one : differences_) {
+      own += one.own_count;
+      peers += one.peers_count;
+      const double more = one.own_count - one.peers_count;
+      if (more <= 0) continue;
+      extra += more;
+      if (one.traits.family == KernelFamily::kCopy) copies += more;
+      if (most == nullptr || more > most->own_count - most->peers_count) most = &one;
+    }
+    if (most == nullptr || own < kCountLeast * peers) return false;
+    name_kernel(*most);
+    if (copies >= 0.6 * extra) {
+      say(Reason::kExtraCopies,
+          format("makes %s copies a step that the other ranks do not make, and its GPU waits for their launches",
+                 count_text(copies).c_str()));
+    } else {
+      say(Reason::kExtraCalls,
+          format("launches %s times a step, the other ranks %s times, and its GPU waits for the launches",
+                 count_text(own).c_str(), count_text(peers).c_str()));
+    }
+    return true;
+  }
+
   void explain_host() {
+    if (slow_.front()->index.has_gpu && explain_calls()) return;
     // What the host did in the gaps, more than in the others'.
     std::unordered_map<std::string, double> own, others;
     const auto add = [](std::unordered_map<std::string, double>& sums, const std::vector<const RankProfile*>& list) {

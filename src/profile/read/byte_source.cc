@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +11,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "profile/read/inflater.h"
 
 namespace lockstep::profile {
 namespace {
@@ -56,12 +56,6 @@ class MemorySource : public ByteSource {
 class InflatingSource : public ByteSource {
  public:
   explicit InflatingSource(std::unique_ptr<ByteSource> inner) : inner_(std::move(inner)), input_(256 << 10) {}
-  ~InflatingSource() override {
-    if (state_ == State::kGzip) inflateEnd(&stream_);
-  }
-  InflatingSource(const InflatingSource&) = delete;
-  InflatingSource& operator=(const InflatingSource&) = delete;
-
   Result<size_t> read(char* into, size_t bytes_max) override {
     if (state_ == State::kUnknown) LOCKSTEP_TRY(begin());
     if (state_ == State::kPlain) {
@@ -89,15 +83,13 @@ class InflatingSource : public ByteSource {
       input_end_ += got;
     }
     const bool is_gzip = input_end_ >= 2 && input_[0] == '\x1f' && input_[1] == '\x8b';
-    if (is_gzip && inflateInit2(&stream_, 15 + 16) != Z_OK) return Error{"gzip: no memory"};
+    if (is_gzip) inflater_ = std::make_unique<Inflater>();
     state_ = is_gzip ? State::kGzip : State::kPlain;
     return {};
   }
   Result<size_t> inflate_some(char* into, size_t bytes_max) {
-    stream_.next_out = reinterpret_cast<Bytef*>(into);
-    stream_.avail_out = static_cast<uInt>(std::min<size_t>(bytes_max, 1u << 30));
-    const uInt wanted = stream_.avail_out;
-    while (stream_.avail_out == wanted) {
+    size_t written = 0;
+    while (written == 0) {
       if (input_at_ == input_end_) {
         LOCKSTEP_TRY(refill());
         if (input_end_ == 0) {
@@ -107,21 +99,19 @@ class InflatingSource : public ByteSource {
       }
       if (is_between_members_) {
         if (input_[input_at_] != '\x1f') return size_t{0};  // padding after the last member, as gzip ignores it
-        inflateReset(&stream_);
+        inflater_->begin_member();
         is_between_members_ = false;
       }
-      stream_.next_in = reinterpret_cast<Bytef*>(input_.data() + input_at_);
-      stream_.avail_in = static_cast<uInt>(input_end_ - input_at_);
-      const int code = inflate(&stream_, Z_NO_FLUSH);
-      input_at_ = input_end_ - stream_.avail_in;
-      if (code == Z_STREAM_END) {
-        is_between_members_ = true;
-      } else if (code != Z_OK && code != Z_BUF_ERROR) {
-        if (stream_.avail_out < wanted) break;  // what came before it is good; the next call meets the damage again
-        return Error{format("the gzip stream is damaged (%s)", stream_.msg != nullptr ? stream_.msg : "inflate")};
-      }
+      size_t taken = 0;
+      const Inflater::Outcome outcome =
+          inflater_->run(input_.data() + input_at_, input_end_ - input_at_, taken, into, bytes_max, written);
+      input_at_ += taken;
+      is_between_members_ = outcome == Inflater::Outcome::kMemberEnd;
+      if (outcome != Inflater::Outcome::kDamaged) continue;
+      if (written > 0) break;  // what came before it is good; the next call meets the damage again
+      return Error{format("the gzip stream is damaged (%s)", inflater_->damage())};
     }
-    return static_cast<size_t>(wanted - stream_.avail_out);
+    return written;
   }
 
   std::unique_ptr<ByteSource> inner_;
@@ -130,7 +120,7 @@ class InflatingSource : public ByteSource {
   size_t input_end_ = 0;
   State state_ = State::kUnknown;
   bool is_between_members_ = false;
-  z_stream stream_ = {};
+  std::unique_ptr<Inflater> inflater_;
 };
 
 }  // namespace

@@ -492,8 +492,11 @@ class TraceReader {
     constexpr std::string_view kKey = "\"traceEvents\"";
     while (true) {
       const std::string_view text(window_.at(), window_.left());
-      if (const size_t found = text.find(kKey); found != std::string_view::npos) {
+      // What was found before and was not followed by events is not found again.
+      const size_t from = searched_to_ > window_.offset() ? searched_to_ - window_.offset() : 0;
+      if (const size_t found = text.find(kKey, from); found != std::string_view::npos) {
         window_.move_to(window_.at() + found);
+        searched_to_ = window_.offset() + 1;
         return true;
       }
       if (text.size() > kKey.size()) window_.move_to(window_.end() - kKey.size());
@@ -575,6 +578,7 @@ class TraceReader {
   Window window_;
   EventColumns columns_;
   bool is_found_ = false;
+  uint64_t searched_to_ = 0;
   bool is_last_ = false;
 };
 

@@ -137,6 +137,7 @@ TEST(TraceReader, RefusesWhatIsNoTraceInOneLine) {
   EXPECT_EQ(read_text("  \n ").error(), "is empty");
   EXPECT_EQ(read_text("hello").error(), "is not a JSON trace: it begins with neither { nor [");
   EXPECT_EQ(read_text("{\"nodes\": []}").error(), "has no traceEvents: no kernel trace");
+  EXPECT_EQ(read_text("{ \"traceEvents\" \"traceEvents\" x [{}]}").error(), "breaks off before its events begin");
   EXPECT_EQ(read_text("{\"a\": 1").error(), "breaks off before its events begin");
 }
 
