@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "profile/read/trace_header.h"
-#include "profile/read/trace_reader.h"
 
 namespace lockstep::profile {
 namespace {
@@ -23,7 +22,7 @@ OneRead read_one(const TraceInput& input, const AnalyzeOptions& options) {
     out.error = source.error();
     return out;
   }
-  Result<TraceEvents> events = read_trace(std::move(*source));
+  Result<TraceEvents> events = read_trace(std::move(*source), options.read);
   if (!events.ok()) {
     out.error = input.label + ": " + events.error();
     return out;

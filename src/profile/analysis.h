@@ -21,6 +21,7 @@
 #include "profile/ranks/rank_profile.h"
 #include "profile/ranks/verdict.h"
 #include "profile/read/byte_source.h"
+#include "profile/read/trace_reader.h"
 
 namespace lockstep::profile {
 
@@ -32,6 +33,7 @@ struct TraceInput {
 
 struct AnalyzeOptions {
   size_t threads = 0;  // 0: as many as there are cores
+  ReadOptions read;
   IndexOptions index;
   BreakdownOptions breakdown;
 };

@@ -1,4 +1,5 @@
-#include <cmath>
+#include <algorithm>
+#include <map>
 
 #include "base/json_writer.h"
 #include "profile/analysis.h"
@@ -8,6 +9,7 @@ namespace lockstep::profile {
 namespace {
 
 constexpr size_t kGapsMost = 20;
+constexpr size_t kDifferencesMost = 20;
 constexpr size_t kSlowestCollectives = 20;
 
 double us(int64_t ns) {
@@ -32,6 +34,13 @@ void write_verdict(JsonWriter& json, const ProfileVerdict& verdict) {
   json.field("cost_us_per_step", us(verdict.cost_ns)).field("share", verdict.share);
   json.key("evidence").begin_array();
   for (const std::string& line : verdict.evidence) json.string(line);
+  json.end_array().key("differences").begin_array();
+  for (size_t i = 0; i < std::min(kDifferencesMost, verdict.differences.size()); ++i) {
+    const KernelDifference& one = verdict.differences[i];
+    json.begin_object().field("name", one.name).field("family", to_text(one.traits.family));
+    json.field("us_per_step", us(one.own_ns)).field("peers_us_per_step", us(one.peers_ns));
+    json.field("calls_per_step", one.own_count).field("peers_calls_per_step", one.peers_count).end_object();
+  }
   json.end_array().end_object();
 }
 
@@ -60,6 +69,16 @@ void write_time(JsonWriter& json, const TimeSplit& time) {
 
 void write_kernels(JsonWriter& json, const RankProfile& rank, size_t most) {
   const std::vector<Roofline> roofs = rooflines(rank.index, rank.breakdown);
+  std::map<std::string, int64_t> by_family, by_bound;
+  for (size_t i = 0; i < rank.breakdown.kernels.size(); ++i) {
+    by_family[to_text(rank.breakdown.kernels[i].traits.family)] += rank.breakdown.kernels[i].sum_ns;
+    by_bound[to_text(roofs[i].bound)] += rank.breakdown.kernels[i].sum_ns;
+  }
+  for (const auto& [name, sums] : {std::pair("by_family_us", &by_family), std::pair("by_bound_us", &by_bound)}) {
+    json.key(name).begin_object();
+    for (const auto& [key, ns] : *sums) json.field(key, us(ns));
+    json.end_object();
+  }
   json.field("kernel_names", static_cast<uint64_t>(rank.breakdown.kernels.size()));
   json.key("kernels").begin_array();
   for (size_t i = 0; i < std::min(most, rank.breakdown.kernels.size()); ++i) {

@@ -134,6 +134,9 @@ TEST(ProfileRanks, NamesTheSlowRankItsKernelAndWhy) {
     EXPECT_EQ(analysis->verdict.ranks, std::vector<Rank>{Rank{2}}) << one.extra;
     EXPECT_EQ(analysis->verdict.reason, one.reason) << analysis->verdict.sentence;
     EXPECT_EQ(analysis->verdict.kernel, one.kernel) << analysis->verdict.sentence;
+    const std::string json = analysis_json(*analysis);
+    EXPECT_NE(json.find("\"by_family_us\":{"), std::string::npos);
+    EXPECT_NE(json.find("\"peers_us_per_step\":"), std::string::npos);
     EXPECT_NEAR(static_cast<double>(analysis->verdict.cost_ns), 300e3, 60e3) << analysis->verdict.sentence;
   }
 }

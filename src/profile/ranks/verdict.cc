@@ -113,6 +113,7 @@ class Judge {
       return std::move(verdict_);
     }
     explain();
+    verdict_.differences = std::move(differences_);
     return std::move(verdict_);
   }
 

@@ -40,18 +40,6 @@ enum class Reason : uint8_t {
 };
 const char* to_text(Reason reason);  // "fp32_instead_of_bf16"
 
-struct ProfileVerdict {
-  Reason reason = Reason::kNone;
-  std::vector<Rank> ranks;  // the slow ones; empty: none stands out
-  std::string kernel;       // empty: not a kernel's matter
-  std::string instead_of;   // the kernel that the others run
-  std::string op;
-  int64_t cost_ns = 0;  // per step, that the others wait for these ranks
-  double share = 0;     // of a step
-  std::string sentence;
-  std::vector<std::string> evidence;
-};
-
 // How a rank's kernels differ from the median of others, per step.
 struct KernelDifference {
   std::string name;
@@ -63,7 +51,20 @@ struct KernelDifference {
   double peers_count = 0;
   double extra_ns() const { return own_ns - peers_ns; }
 };
-// Most time more first. Of `one` against the others.
+struct ProfileVerdict {
+  Reason reason = Reason::kNone;
+  std::vector<Rank> ranks;  // the slow ones; empty: none stands out
+  std::string kernel;       // empty: not a kernel's matter
+  std::string instead_of;   // the kernel that the others run
+  std::string op;
+  int64_t cost_ns = 0;  // per step, that the others wait for these ranks
+  double share = 0;     // of a step
+  std::string sentence;
+  std::vector<std::string> evidence;
+  std::vector<KernelDifference> differences;  // of the slow ranks against the others, most time more first
+};
+
+// Most time more first. Of the first against the others.
 std::vector<KernelDifference> kernel_differences(std::span<const RankProfile* const> ones,
                                                  std::span<const RankProfile* const> others);
 

@@ -11,6 +11,8 @@
 namespace lockstep::profile {
 namespace {
 
+constexpr size_t kTracksMost =
+    1'000'000;  // nobody has so many threads and streams; further ones are drawn with the last
 constexpr int64_t kLongestEventNs = int64_t{7} * 24 * 3600 * 1'000'000'000;
 
 struct CategoryName {
@@ -249,7 +251,7 @@ class EventColumns {
       ++out_.counts.skipped;
       return;
     }
-    if (out_.size() >= options_.events_max) {
+    if (out_.size() >= options_.events_max || out_.texts.bytes() >= options_.text_bytes_max) {
       ++out_.counts.too_many;
       return;
     }
@@ -300,6 +302,7 @@ class EventColumns {
         out_.tracks[last_track_].tid == event.tid) {
       return last_track_;
     }
+    if (out_.tracks.size() >= kTracksMost) return last_track_;
     key_.assign(event.pid);
     key_.push_back('\0');
     key_.append(event.tid);
@@ -359,7 +362,10 @@ class EventColumns {
 // The text, a window at a time.
 class Window {
  public:
-  Window(ByteSource& source, size_t bytes) : source_(source), bytes_(std::max<size_t>(bytes, 256) + kLexerPadding) {}
+  Window(ByteSource& source, const ReadOptions& options)
+      : source_(source),
+        bytes_most_(options.json_bytes_max),
+        bytes_(std::max<size_t>(options.window_bytes, 256) + kLexerPadding) {}
 
   const char* at() const { return bytes_.data() + at_; }
   const char* end() const { return bytes_.data() + end_; }
@@ -381,6 +387,10 @@ class Window {
     if (end_ * 4 > (bytes_.size() - kLexerPadding) * 3)
       bytes_.resize((bytes_.size() - kLexerPadding) * 2 + kLexerPadding);
     const size_t before = end_;
+    if (!is_done_ && total() >= bytes_most_) {
+      error_ = format("is larger than the limit of %s", human_bytes(static_cast<double>(bytes_most_)).c_str());
+      is_done_ = true;
+    }
     while (!is_done_ && end_ < bytes_.size() - kLexerPadding) {
       Result<size_t> got = source_.read(bytes_.data() + end_, bytes_.size() - kLexerPadding - end_);
       if (!got.ok()) error_ = got.error();
@@ -394,6 +404,7 @@ class Window {
 
  private:
   ByteSource& source_;
+  const uint64_t bytes_most_;
   std::vector<char> bytes_;
   size_t at_ = 0;
   size_t end_ = 0;
@@ -404,8 +415,7 @@ class Window {
 
 class TraceReader {
  public:
-  TraceReader(ByteSource& source, const ReadOptions& options)
-      : window_(source, options.window_bytes), columns_(out_, options) {}
+  TraceReader(ByteSource& source, const ReadOptions& options) : window_(source, options), columns_(out_, options) {}
 
   Result<TraceEvents> read() {
     while (window_.refill(64) && !has_text()) {

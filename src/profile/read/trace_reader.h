@@ -7,8 +7,8 @@
 // Why by hand beside simdjson, which the tree has: it wants whole documents in memory and stops at the first mistake;
 // the few values outside the events (devices, process groups) do go through it.
 //
-// Limits: kEventBytesMax for one event; events_max events, further ones are counted only; kTopValueBytesMax for one
-// value outside the events.
+// Limits: kEventBytesMax for one event, kTopValueBytesMax for one value outside the events; ReadOptions: what comes from
+// outside is read with small ones.
 // On error: only where there is nothing to analyse: no trace at all, or its bytes cannot be had.
 // Thread rule: Thread-safe (no state); every call reads one source.
 #pragma once
@@ -26,6 +26,8 @@ inline constexpr size_t kTopValueBytesMax = 16 << 20;
 
 struct ReadOptions {
   uint64_t events_max = 256'000'000;
+  uint64_t text_bytes_max = 4ull << 30;  // of names and shapes, each counted once; then events count as over the limit
+  uint64_t json_bytes_max = 1ull << 40;  // what comes after is not read: a small gzip file may inflate to anything
   bool keep_python = false;  // frames of Python functions: most of a trace with stacks, and no analysis reads them
   size_t window_bytes = 2 << 20;
 };

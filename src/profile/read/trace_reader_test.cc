@@ -141,6 +141,23 @@ TEST(TraceReader, RefusesWhatIsNoTraceInOneLine) {
   EXPECT_EQ(read_text("{\"a\": 1").error(), "breaks off before its events begin");
 }
 
+TEST(TraceReader, KeepsToItsLimitsAndCountsWhatIsOver) {
+  const std::string text = usual();
+  ReadOptions options;
+  options.events_max = 2;
+  const Result<TraceEvents> few = read_text(text, options);
+  ASSERT_TRUE(few.ok()) << few.error();
+  EXPECT_EQ(few->size(), 2u);
+  EXPECT_EQ(few->counts.too_many, 3u);
+  options = {};
+  options.window_bytes = 256;
+  options.json_bytes_max = text.size() / 2;
+  const Result<TraceEvents> half = read_text(text, options);
+  ASSERT_TRUE(half.ok()) << half.error();
+  EXPECT_TRUE(half->counts.truncated);
+  EXPECT_LT(half->counts.bytes, text.size());
+}
+
 TEST(TraceReader, TakesOlderLayoutsAndBareLists) {
   const Result<TraceEvents> events = read_text(
       "[{\"name\":\"volta_sgemm\",\"ph\":\"X\",\"cat\":\"Kernel\",\"ts\":1621401187223005,\"dur\":7,\"pid\":0,\"tid\":"
