@@ -118,6 +118,10 @@ Result<ProfileAnalysis> analyze(const std::vector<TraceInput>& inputs, const Ana
   if (out.ranks.empty()) return Error{out.notes.empty() ? "no trace was given" : out.notes.front()};
   std::sort(out.ranks.begin(), out.ranks.end(),
             [](const RankProfile& a, const RankProfile& b) { return a.rank < b.rank; });
+  if (out.ranks.size() > 1 && out.world_size > static_cast<int64_t>(out.ranks.size())) {
+    out.notes.push_back(format("traces of %zu of %s ranks: a rank that is not here cannot be named", out.ranks.size(),
+                               with_thousands(out.world_size).c_str()));
+  }
   out.collectives = match_collectives(out.ranks);
   out.path = critical_path(out.ranks, out.collectives);
   out.verdict = judge(out.ranks, out.collectives);

@@ -203,8 +203,9 @@ TEST(ProfileRanks, LeavesOutWhatCannotBeReadAndSaysSo) {
   const Result<ProfileAnalysis> analysis = analyze_texts(texts);
   ASSERT_TRUE(analysis.ok()) << analysis.error();
   EXPECT_EQ(analysis->ranks.size(), 3u);
-  ASSERT_EQ(analysis->notes.size(), 3u);
+  ASSERT_EQ(analysis->notes.size(), 4u);
   EXPECT_EQ(analysis->notes[0], "rank-1.json: has no traceEvents: no kernel trace");
+  EXPECT_EQ(analysis->notes[3], "traces of 3 of 4 ranks: a rank that is not here cannot be named");
   EXPECT_FALSE(analyze_texts({"{}"}).ok());
 }
 
