@@ -87,8 +87,10 @@ class InflatingSource : public ByteSource {
     state_ = is_gzip ? State::kGzip : State::kPlain;
     return {};
   }
+  Error damaged() const { return Error{format("the gzip stream is damaged (%s)", inflater_->damage())}; }
   Result<size_t> inflate_some(char* into, size_t bytes_max) {
     size_t written = 0;
+    if (is_damaged_) return damaged();
     while (written == 0) {
       if (input_at_ == input_end_) {
         LOCKSTEP_TRY(refill());
@@ -108,8 +110,9 @@ class InflatingSource : public ByteSource {
       input_at_ += taken;
       is_between_members_ = outcome == Inflater::Outcome::kMemberEnd;
       if (outcome != Inflater::Outcome::kDamaged) continue;
-      if (written > 0) break;  // what came before it is good; the next call meets the damage again
-      return Error{format("the gzip stream is damaged (%s)", inflater_->damage())};
+      is_damaged_ = true;
+      if (written > 0) break;  // what came before it is good
+      return damaged();
     }
     return written;
   }
@@ -120,6 +123,7 @@ class InflatingSource : public ByteSource {
   size_t input_end_ = 0;
   State state_ = State::kUnknown;
   bool is_between_members_ = false;
+  bool is_damaged_ = false;  // then there is no going on
   std::unique_ptr<Inflater> inflater_;
 };
 

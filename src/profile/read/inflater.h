@@ -15,7 +15,7 @@ class Inflater {
   enum class Outcome {
     kMore,       // of the input is wanted, or room for the output
     kMemberEnd,  // of a gzip file; another may follow
-    kDamaged,
+    kDamaged,    // and not to be run again
   };
   Inflater();
   ~Inflater();

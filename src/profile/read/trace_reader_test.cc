@@ -132,6 +132,23 @@ TEST(TraceReader, GivesWhatCameBeforeAFileBreaksOff) {
   EXPECT_TRUE(!half.ok() || half->counts.truncated);
 }
 
+TEST(TraceReader, GivesWhatCameBeforeDamageInAGzipFile) {
+  TraceText trace;
+  for (int i = 0; i < 3'000; ++i)
+    trace.event("cpu_op", format("op %d", i * 7919 % 1000), i, 1, format("\"Ev Idx\": %d", i));
+  const std::string packed = gzipped(trace.text());
+  ReadOptions options;
+  options.window_bytes = 512;  // so that the window grows and moves between two calls
+  for (size_t at = 20; at < packed.size(); at += packed.size() / 40) {
+    std::string damaged = packed;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x55);
+    const Result<TraceEvents> events = read_text(damaged, options);
+    if (!events.ok()) continue;
+    EXPECT_TRUE(events->counts.truncated || events->counts.bad > 0 || events->counts.kept == 3'000u) << at;
+    EXPECT_LE(events->counts.kept, 3'000u) << at;
+  }
+}
+
 TEST(TraceReader, RefusesWhatIsNoTraceInOneLine) {
   EXPECT_EQ(read_text("").error(), "is empty");
   EXPECT_EQ(read_text("  \n ").error(), "is empty");
