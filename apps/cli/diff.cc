@@ -24,8 +24,8 @@ std::string line_cut(std::string text, size_t columns) {
 void print_parts(const ProfileComparison& comparison) {
   std::printf("\n%-28s %10s %10s %10s\n", "A STEP", "BEFORE", "AFTER", "CHANGE");
   const auto row = [](const char* name, double before, double after) {
-    std::printf("%-28s %10s %10s %9s%s\n", name, human_duration(before).c_str(), human_duration(after).c_str(),
-                (after < before ? "-" : "+"), human_duration(std::fabs(after - before)).c_str());
+    std::printf("%-28s %10s %10s %c%9s\n", name, human_duration(before).c_str(), human_duration(after).c_str(),
+                after < before ? '-' : '+', human_duration(std::fabs(after - before)).c_str());
   };
   row("whole", comparison.before_ns, comparison.after_ns);
   row("something runs", comparison.busy_before_ns, comparison.busy_after_ns);

@@ -247,8 +247,9 @@ class Judge {
       say(Reason::kOtherKernel,
           format("runs another kernel than the other ranks, which run %s", short_kernel_name(before->name).c_str()));
     } else if (kernel.own_count > kCountLeast * kernel.peers_count) {
-      say(Reason::kExtraCalls, format("calls it %s times a step, the other ranks %s times",
-                                      count_text(kernel.own_count).c_str(), count_text(kernel.peers_count).c_str()));
+      say(Reason::kExtraCalls,
+          format("calls it %s times a step, the other ranks %s", count_text(kernel.own_count).c_str(),
+                 kernel.peers_count < 0.05 ? "never" : (count_text(kernel.peers_count) + " times").c_str()));
     } else if (ratio >= kSlowerLeast && kernel.own_ns / std::max(1.0, kernel.peers_ns) < 1 + 2 * (ratio - 1)) {
       say(Reason::kAllSlower,
           format("runs all kernels %.2f times as long as the other ranks at the same work: clocks, power, or somebody "
