@@ -33,14 +33,15 @@ MAY_USE = {
     "server": ["api", "diagnosis", "ingest", "egress", "control", "apply", "bus", "s3"],
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "testing": ["base"],  # for tests alone: see FOR_TESTS
-    # Rooms to come: what profiles of ranks say, the network between nodes, who is told of verdicts.
-    "profile": ["apply", "store"],
+    "profile": ["analysis"],  # kernel traces of ranks: read, aligned, analysed
+    # Rooms to come: the network between nodes, who is told of verdicts.
     "fabric": ["apply", "store"],
     "alert": ["diagnosis", "query", "egress"],
     "apps/agent": ["agent"],
     "apps/server": ["server"],
-    "apps/cli": ["backup", "sim", "net", "recorder", "sources", "diagnosis", "analysis", "query"],
+    "apps/cli": ["backup", "sim", "net", "recorder", "sources", "diagnosis", "analysis", "profile", "query"],
     # Programs that measure and tests that need more than one room: each names the rooms it is about.
+    "bench/analyze": ["profile"],
     "bench/client": ["net"],
     "bench/diagnosis": ["diagnosis", "ingest", "sim", "wire"],
     "bench/full_node": ["plugin"],

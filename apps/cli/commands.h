@@ -35,6 +35,8 @@ int run_mfu(const Arguments& arguments);         // mfu.cc
 int run_step(const Arguments& arguments);        // step.cc
 int run_sim(const Arguments& arguments);         // sim.cc
 int run_trace(const Arguments& arguments);       // trace.cc
+int run_analyze(const Arguments& arguments);     // analyze.cc
+int run_diff(const Arguments& arguments);        // diff.cc
 int run_export(const Arguments& arguments);      // export.cc
 int run_whatif(const Arguments& arguments);      // whatif.cc
 int run_token(const Arguments& arguments);       // token.cc

@@ -1,0 +1,20 @@
+// Kernel traces named on the command line: files, and folders of them, analysed with progress on standard error.
+//
+// Thread rule: Thread-safe (no state).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "profile/analysis.h"
+
+namespace lockstep::cli {
+
+// The traces in `paths`; a folder stands for the .json and .json.gz files in it. kNotFound: a path that is not there.
+Result<std::vector<std::string>> trace_files(const std::vector<std::string>& paths);
+
+Result<profile::ProfileAnalysis> analyze_files(const char* program, const std::vector<std::string>& paths,
+                                               const profile::AnalyzeOptions& options);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,109 @@
+"""Kernel traces with a known truth through `lockstep analyze` and `lockstep diff`: the culprit, its kernel, the reason, the clocks."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+
+import harness
+from test_perfetto import Read, trace_type  # noqa: F401 (a fixture)
+
+MAKE = harness.ROOT / "bench" / "analyze" / "make_traces.py"
+
+
+def made(folder, *options):
+    subprocess.run([sys.executable, MAKE, folder, "--ranks", "4", "--steps", "4", "--layers", "4", *options], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def analyzed(folder, *options, code=0):
+    done = harness.lockstep("analyze", folder, "--json", *options)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("healthy"), "--offset-us", "800", "--drift-ppm", "30")
+
+
+@pytest.mark.parametrize(
+    "kind, reason, kernel",
+    [
+        ("precision", "higher_precision", "ampere_sgemm_128x64_tn"),
+        ("unaligned", "unaligned_shapes", "align1"),
+        ("copies", "extra_copies", "direct_copy_kernel"),
+        ("slow", "slower_kernel", "nvjet_tst"),
+        ("clocks", "all_kernels_slower", "nvjet_tst"),
+        ("loader", "data_loading", ""),
+    ],
+)
+def test_the_slow_rank_its_kernel_and_the_reason_are_named(tmp_path, kind, reason, kernel):
+    answer = analyzed(made(tmp_path, "--offset-us", "800", "--drift-ppm", "30", "--fault", f"2:{kind}"), code=1)
+    verdict = answer["verdict"]
+    assert verdict["ranks"] == [2], verdict["sentence"]
+    assert verdict["reason"] == reason, verdict["sentence"]
+    assert kernel in verdict.get("kernel", ""), verdict["sentence"]
+
+
+def test_of_equal_ranks_none_is_named_and_their_clocks_are_found(healthy):
+    answer = analyzed(healthy)
+    assert answer["verdict"]["ranks"] == []
+    truth = {one["rank"]: one for one in json.loads((healthy / "truth.txt").read_text())["clocks"]}
+    clocks = {rank["rank"]: rank["clock"] for rank in answer["ranks"]}
+    for rank, clock in clocks.items():
+        offset = clock["offset_us"] - clocks[0]["offset_us"]
+        assert abs(offset - truth[rank]["offset_us"]) < 10 + clock["error_us"], rank
+
+
+def test_cuda_graphs_and_traces_on_demand_are_read(tmp_path):
+    answer = analyzed(made(tmp_path, "--graphs", "--on-demand", "--no-seq", "--fault", "1:slow:3"), code=1)
+    assert answer["verdict"]["ranks"] == [1], answer["verdict"]["sentence"]
+    first = answer["ranks"][0]
+    assert first["steps"] == {**first["steps"], "count": 4, "marks": "optimizer"}
+    assert first["graph_kernels"] > first["graph_launches"] > 0
+    assert answer["collectives"]["by_order"] == answer["collectives"]["matched"] == 16
+
+
+def test_a_broken_file_costs_what_is_broken(healthy, tmp_path):
+    text = gzip.decompress((healthy / "rank-1.json.gz").read_bytes()).decode()
+    (tmp_path / "rank-0.json").write_text(text.replace('"name": "aten::gelu"', '"name": "aten::"gelu""', 1))
+    (tmp_path / "rank-1.json.gz").write_bytes(gzip.compress(text.encode())[:-4000])
+    (tmp_path / "rank-2.json").write_text("no trace")
+    done = harness.lockstep("analyze", tmp_path, "--json")
+    answer = json.loads(done.stdout)
+    read = {rank["file"].split("/")[-1]: rank["read"] for rank in answer["ranks"]}
+    assert read["rank-0.json"]["bad"] == 1 and not read["rank-0.json"]["truncated"]
+    assert read["rank-1.json.gz"]["truncated"]
+    assert any("is not a JSON trace" in note for note in answer["notes"])
+    assert harness.lockstep("analyze", tmp_path / "rank-2.json").returncode == 5
+    assert harness.lockstep("analyze", tmp_path / "nowhere").returncode == 4
+
+
+def test_diff_holds_a_gate(healthy, tmp_path):
+    slower = made(tmp_path / "slower", "--fault", "0:slow:1.2")
+    assert harness.lockstep("diff", healthy, healthy, "--gate", "3%").returncode == 0
+    assert harness.lockstep("diff", slower, healthy, "--gate", "3%").returncode == 0  # faster passes
+    done = harness.lockstep("diff", healthy, slower, "--gate", "3%")
+    assert done.returncode == 1 and "slower" in done.stdout and "the gate is 3 %" in done.stderr
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    other = made(tmp_path / "other", "--device", "NVIDIA A100-SXM4-80GB")
+    done = harness.lockstep("diff", healthy, other, "--gate", "3%")
+    assert done.returncode == 5 and "not comparable: other GPUs" in done.stderr
+
+
+def test_tables_fit_a_terminal_and_the_perfetto_file_reads_back(healthy, tmp_path, trace_type):  # noqa: F811
+    file = tmp_path / "all.pftrace"
+    done = harness.lockstep("analyze", healthy, "--perfetto", file)
+    assert done.returncode == 0, done.stderr
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    trace = Read(trace_type, file.read_bytes())
+    assert sorted(trace.processes.values()) == [f"rank {rank} node-0" for rank in range(4)]
+    collectives = [one for one in trace.slices if one["name"].startswith("ncclDevKernel")]
+    assert len(collectives) == 4 * 16 and all(one["flows"] for one in collectives)
+    by_flow = {}
+    for one in collectives:
+        by_flow.setdefault(one["flows"][0], []).append(one["end"])
+    assert all(max(ends) - min(ends) < 20_000 for ends in by_flow.values()), "ends of a collective lie apart"
