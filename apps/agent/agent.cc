@@ -298,6 +298,10 @@ void Agent::take_commands(int64_t now_ns) {
     evidence_.set_ranks(watch_.owners());  // the newest rank may be the one that is meant
     evidence_.ask(std::move(request));
   }
+  for (SampleRequest& request : commands_->take_samples()) {
+    evidence_.set_ranks(watch_.owners());
+    evidence_.ask(std::move(request));
+  }
 }
 
 bool Agent::gather(CollectedBatch batch) {

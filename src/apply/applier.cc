@@ -226,7 +226,7 @@ Applier::Applied Applier::apply_event(const LogRecord& record, const std::shared
   const std::string& event = record.event_name;
   bool is_ours = event == kEventTrainStep || event == kEventRankStatus || event == kEventCommInit ||
                  event == kEventCommGroup || event == kEventJobStart || event == kEventJobEnd || event == kEventGap ||
-                 event == kEventRankStack || event == kEventCommDump;
+                 event == kEventRankStack || event == kEventCommDump || event == kEventRankSamples;
   if (!is_ours) {
     std::string_view host = find_string(*resource, "host.name");
     if (!is_node_event(event) || host.empty() || host.size() > kIdentityTextMax) return {};
@@ -327,6 +327,10 @@ Applier::Applied Applier::apply_job_event(const LogRecord& record, const Identit
     Result<FlightDump> dump = flight_dump_from_record(record);
     if (!dump.ok()) return {.refused = "malformed"};
     tell([&](StoreSubscriber& subscriber) { subscriber.on_dump(identity, *dump, received_unix_ns); });
+  } else if (event == kEventRankSamples) {  // likewise, for /samples
+    Result<RankSamples> samples = rank_samples_from_record(record);
+    if (!samples.ok()) return {.refused = "malformed"};
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_samples(identity, *samples, received_unix_ns); });
   } else if (event == kEventJobStart) {
     steps_.rank_started(identity, received_unix_ns);
     tell([&](StoreSubscriber& subscriber) { subscriber.on_rank_started(identity, received_unix_ns); });

@@ -14,6 +14,7 @@
 #include "model/events.h"
 #include "model/node_event.h"
 #include "model/rank_evidence.h"
+#include "model/rank_samples.h"
 #include "model/step.h"
 #include "model/telemetry.h"
 
@@ -32,6 +33,7 @@ class StoreSubscriber {
   virtual void on_rank_ended(const Identity&, const RankEnd&, int64_t /*received_unix_ns*/) {}
   // What was fetched of a rank that seems to hang.
   virtual void on_stack(const Identity&, const RankStack&, int64_t /*received_unix_ns*/) {}
+  virtual void on_samples(const Identity&, const RankSamples&, int64_t /*received_unix_ns*/) {}
   virtual void on_dump(const Identity&, const FlightDump&, int64_t /*received_unix_ns*/) {}
   // A hole in what this rank told us: unknown, never healthy.
   virtual void on_records_lost(const Identity&, int64_t /*records*/, int64_t /*received_unix_ns*/) {}

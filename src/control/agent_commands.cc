@@ -58,6 +58,12 @@ bool AgentCommands::ask(const std::string& host, const StackRequest& request) {
   return add(host, request, request.ranks.empty() || request.ranks.size() > kStackRanksMax);
 }
 
+bool AgentCommands::ask(const std::string& host, const SampleRequest& request) {
+  return add(host, request,
+             request.ranks.empty() || request.ranks.size() > kSampleRanksMax || request.seconds < 1 ||
+                 request.seconds > kSampleSecondsMax || request.hz < 1 || request.hz > kSampleHzMax);
+}
+
 bool AgentCommands::add(const std::string& host, Request request, bool too_large) {
   MutexLock lock(mutex_);
   counters_.add("lockstep_commands_total");
@@ -147,12 +153,15 @@ bool AgentCommands::answer_if_any(const std::vector<std::string>& hosts, uint64_
   size_t ranks_left = kDetailRanksMax;
   for (Command* command : commands) {
     const size_t ranks = std::visit([](const auto& request) { return request.ranks.size(); }, command->request);
-    if (list.details.size() + list.stacks.size() == kCommandsMax || ranks > ranks_left) break;  // the rest next time
+    if (list.details.size() + list.stacks.size() + list.samples.size() == kCommandsMax || ranks > ranks_left)
+      break;  // the rest next time
     ranks_left -= ranks;
     command->delivered = true;
     after = std::max(after, command->number);
     if (const DetailRequest* detail = std::get_if<DetailRequest>(&command->request))
       list.details.push_back(*detail);
+    else if (const SampleRequest* sample = std::get_if<SampleRequest>(&command->request))
+      list.samples.push_back(*sample);
     else
       list.stacks.push_back(std::get<StackRequest>(command->request));
   }

@@ -38,7 +38,7 @@ struct AgentCommandsOptions {
   int64_t expire_ns = 60'000'000'000;
 };
 
-class AgentCommands final : public DetailRequester, public StackRequestSender {
+class AgentCommands final : public DetailRequester, public StackRequestSender, public SampleRequestSender {
  public:
   static constexpr size_t kHostsMax = 64;  // of one agent
 
@@ -49,6 +49,7 @@ class AgentCommands final : public DetailRequester, public StackRequestSender {
   // The same request again while the first is pending is taken as asked.
   bool ask(const std::string& host, const DetailRequest& request) override;
   bool ask(const std::string& host, const StackRequest& request) override;
+  bool ask(const std::string& host, const SampleRequest& request) override;
   // Answers now or later. Anything a peer can send is answered.
   void poll(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);
   // Ends what has waited long enough, and what nobody fetched.
@@ -57,7 +58,7 @@ class AgentCommands final : public DetailRequester, public StackRequestSender {
   void close();
 
  private:
-  using Request = std::variant<DetailRequest, StackRequest>;
+  using Request = std::variant<DetailRequest, StackRequest, SampleRequest>;
   struct Command {
     uint64_t number;
     bool delivered;  // at least once; whether it arrived, the cursor tells

@@ -25,6 +25,13 @@ class StackRequestSender {
   virtual bool ask(const std::string& host, const StackRequest& request) = 0;
 };
 
+class SampleRequestSender {
+ public:
+  virtual ~SampleRequestSender() = default;
+  // Likewise.
+  virtual bool ask(const std::string& host, const SampleRequest& request) = 0;
+};
+
 struct DetailAsked {
   int64_t hosts = 0;          // that were asked
   int64_t ranks = 0;          // on these
@@ -34,5 +41,6 @@ struct DetailAsked {
 // One request for every host that has some of the ranks, with those alone.
 DetailAsked ask_hosts(const JobInfo& job, const DetailRequest& request, DetailRequester& asker);
 DetailAsked ask_hosts(const JobInfo& job, const StackRequest& request, StackRequestSender& asker);
+DetailAsked ask_hosts(const JobInfo& job, const SampleRequest& request, SampleRequestSender& asker);
 
 }  // namespace lockstep

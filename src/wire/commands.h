@@ -5,10 +5,11 @@
 //     cursor 18a2f0-42
 //     detail llama%2D70b 0 118 120 0-7,12
 //     stacks llama%2D70b 0 3,5
+//     sample llama%2D70b 0 5 100 3,5
 //
 // Lines that begin with another word are from a newer server: skipped and counted. Everything else that is odd makes
 // the whole answer void: half an order is none.
-// Limits: kCommandsBytesMax, kCommandsMax lines, those of DetailRequest and StackRequest, ranks over all lines
+// Limits: kCommandsBytesMax, kCommandsMax lines, those of the requests, ranks over all lines
 // together.
 // Thread rule: Thread-safe (no state).
 #pragma once
@@ -33,6 +34,7 @@ struct CommandList {
   std::string cursor;  // to be sent back as `after`: everything up to it has arrived
   std::vector<DetailRequest> details;
   std::vector<StackRequest> stacks;
+  std::vector<SampleRequest> samples;
   int64_t unknown = 0;  // lines that were not understood
   bool operator==(const CommandList&) const = default;
 };

@@ -64,6 +64,11 @@ std::vector<StackRequest> CommandPoll::take_stacks() {
   return std::exchange(stacks_arrived_, {});
 }
 
+std::vector<SampleRequest> CommandPoll::take_samples() {
+  MutexLock lock(mutex_);
+  return std::exchange(samples_arrived_, {});
+}
+
 void CommandPoll::stop() {
   {
     MutexLock lock(mutex_);
@@ -120,6 +125,7 @@ CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& host
   };
   arrive(list->details, arrived_);
   arrive(list->stacks, stacks_arrived_);
+  arrive(list->samples, samples_arrived_);
   return {"answered", 0, {}};
 }
 

@@ -51,6 +51,7 @@ class CommandPoll {
   // What has arrived since.
   std::vector<DetailRequest> take();
   std::vector<StackRequest> take_stacks();
+  std::vector<SampleRequest> take_samples();
   void stop();
 
  private:
@@ -77,6 +78,7 @@ class CommandPoll {
   std::vector<std::string> hosts_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<DetailRequest> arrived_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<StackRequest> stacks_arrived_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<SampleRequest> samples_arrived_ LOCKSTEP_GUARDED_BY(mutex_);
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;
