@@ -17,6 +17,7 @@ constexpr Command kCommands[] = {
     {"export", "what a PromQL query gives over a range, as CSV or OpenMetrics", run_export},
     {"whatif", "what a step would take with the work evenly spread, and what each part costs", run_whatif},
     {"hang", "which rank is where: this node's jobs from their flight recorders, or JOB with stacks", run_hang},
+    {"lines", "which line makes a rank slow: its Python stacks against a peer's, sampled", run_lines},
     {"postmortem", "which rank was where when the job died, from saved recorder files", run_postmortem},
 #endif
     {"detail", "how much running jobs record: low, full, or auto", run_detail},

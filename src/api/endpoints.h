@@ -19,6 +19,8 @@ HttpResponse get_slowest(const ApiContext&, const ApiRequest&);                 
 HttpResponse post_step_detail(const ApiContext&, const ApiRequest&);               // jobs/step_detail_ask.cc
 HttpResponse get_stacks(const ApiContext&, const ApiRequest&);                     // jobs/stacks.cc
 HttpResponse post_stacks(const ApiContext&, const ApiRequest&);                    // jobs/stacks.cc
+HttpResponse get_samples(const ApiContext&, const ApiRequest&);                    // jobs/samples.cc
+HttpResponse post_samples(const ApiContext&, const ApiRequest&);                   // jobs/samples.cc
 HttpResponse get_ranks(const ApiContext&, const ApiRequest&);                      // jobs/ranks.cc
 HttpResponse get_rank(const ApiContext&, const ApiRequest&);                       // jobs/rank.cc
 HttpResponse get_coverage(const ApiContext&, const ApiRequest&);                   // jobs/coverage.cc

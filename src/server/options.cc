@@ -79,6 +79,10 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
             "exporters to scrape: a file in the words of Prometheus' scrape_configs; SIGHUP reads it again")
       .list(&options.remote_write, "--remote-write", "[TENANT=]URL",
             "where all accepted samples are sent on to, by remote write: the default tenant's, or this one's")
+      .toggle(
+          &options.sample_culprits, "--sample-culprits",
+          "for a confirmed verdict on a rank's host, input or software have its agent sample the stacks of that rank "
+          "and of peers for 5 s, to name the line (default: only when somebody asks)")
       .decimal(&options.gpu_hour_price, "--gpu-hour-price", "X",
                "what an hour of one GPU costs, in your currency (default: no money is shown)", 0, 1e6)
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
