@@ -140,6 +140,8 @@ CALLS = {
     "GET /api/jobs/{job}/slowest": [JOB + "/slowest"],
     "GET /api/jobs/{job}/stacks": [JOB + "/stacks"],
     "POST /api/jobs/{job}/stacks": [JOB + "/stacks?ranks=0"],
+    "GET /api/jobs/{job}/samples": [JOB + "/samples"],
+    "POST /api/jobs/{job}/samples": [JOB + "/samples?ranks=0"],
     "GET /api/jobs/{job}/steps": [JOB + "/steps"],
     "GET /api/jobs/{job}/ranks": [JOB + "/ranks"],
     "GET /api/jobs/{job}/ranks/{rank}": [JOB + "/ranks/0"],
