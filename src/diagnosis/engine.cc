@@ -474,9 +474,7 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   });
   for (Finding& finding : findings) explain(job_id, job, finding, now_unix_ns);
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
-  if (!job.samples.empty()) {
-    for (Finding& finding : findings) add_lines(finding, job.samples, now_unix_ns);
-  }
+  for (Finding& finding : findings) add_lines(finding, job.samples, now_unix_ns);
   join_in_the_fabric(findings);
   follow(job_id, job, VerdictTracker::Findings::kSteps, findings, now_unix_ns);
   return steps_are_new;

@@ -10,12 +10,18 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kLinesReported = 2;
+constexpr std::string_view kByHand = "py-spy dump --pid PID";
 constexpr int64_t kTakenTogetherNs = 300'000'000'000;
 
 }  // namespace
 
 void add_lines(Finding& finding, const SampledRanks& samples, int64_t now_unix_ns) {
   if (finding.layer != Layer::kHost && finding.layer != Layer::kInput && finding.layer != Layer::kSoftware) return;
+  for (NextAction& action : finding.next) {
+    const size_t at = action.command.find(kByHand);
+    if (at != std::string::npos && !finding.ranks.empty())
+      action.command.replace(at, kByHand.size(), "lockstep lines {job}");
+  }
   std::vector<Claim> claims;
   for (Rank rank : finding.ranks) {
     const auto found = samples.find(rank);

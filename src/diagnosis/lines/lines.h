@@ -17,6 +17,7 @@ namespace lockstep {
 // Samples older than this, by now, are of another time.
 inline constexpr int64_t kSamplesFreshNs = 1'800'000'000'000;
 
+// Where a person is told to look at the process by hand, the command that does it for them stands instead.
 void add_lines(Finding& finding, const SampledRanks& samples, int64_t now_unix_ns);
 
 }  // namespace lockstep

@@ -34,6 +34,14 @@ TEST_F(LinesTest, TheLineIsTheFirstEvidence) {
   EXPECT_EQ(finding.chain[0].query, "/api/jobs/{job}/samples?ranks=2,5");
 }
 
+TEST_F(LinesTest, WhoIsToldToLookAtTheProcessIsToldTheCommand) {
+  finding.next = {{"look at what it does", "py-spy dump --pid PID"}, {"check the disk", "iostat -x 1"}};
+  add_lines(finding, {}, kNow);
+  EXPECT_EQ(finding.next[0].command, "lockstep lines {job}");
+  EXPECT_EQ(finding.next[1].command, "iostat -x 1");
+  EXPECT_TRUE(finding.chain.empty());
+}
+
 TEST_F(LinesTest, AGpuOrAnOldSampleIsNotBlamedOnALine) {
   Finding gpu = finding;
   gpu.layer = Layer::kGpu;
