@@ -150,6 +150,11 @@ def test_the_slow_line_is_named_by_hand_and_in_the_verdict(tmp_path, start, reco
         return True
 
     harness.eventually(in_the_verdict, ARRIVES_S, "the line is in the verdict")
+    harness.eventually(
+        lambda: server.counters().total("lockstep_sample_asks_total", reason="verdict") >= 3,
+        ARRIVES_S,
+        "once the verdict is confirmed the server asks by itself",
+    )
 
 
 def test_lockstep_stacks_0_forbids_samples(server, start, tmp_path, recorders, job):
