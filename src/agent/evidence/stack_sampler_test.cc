@@ -51,7 +51,7 @@ TEST_F(StackSamplerTest, CountsWhereARealPythonSpendsItsTime) {
   int out = -1;
   const pid_t child = start(arguments, &out);
   char in[3];
-  ASSERT_EQ(::read(out, in, sizeof in), 3);
+  ASSERT_GT(::read(out, in, sizeof in), 0);
   Result<RankSamples> samples = sampled(child);
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
