@@ -328,6 +328,10 @@ void Agent::take_commands(int64_t now_ns) {
     profiles_->set_ranks(watch_.owners());
     profiles_->ask(std::move(request));
   }
+  for (SampleRequest& request : commands_->take_samples()) {
+    evidence_.set_ranks(watch_.owners());
+    evidence_.ask(std::move(request));
+  }
 }
 
 bool Agent::gather(CollectedBatch batch) {

@@ -20,6 +20,7 @@ constexpr Command kCommands[] = {
     {"whatif", "what a step would take with the work evenly spread, and what each part costs", run_whatif},
     {"profile", "kernel profiles of some ranks of a running job, all from the same step on", run_profile},
     {"hang", "which rank is where: this node's jobs from their flight recorders, or JOB with stacks", run_hang},
+    {"lines", "which line makes a rank slow: its Python stacks against a peer's, sampled", run_lines},
     {"postmortem", "which rank was where when the job died, from saved recorder files", run_postmortem},
 #endif
     {"detail", "how much running jobs record: low, full, or auto", run_detail},

@@ -24,6 +24,7 @@ int run_verdict(const Arguments& arguments);     // verdict.cc
 int run_warnings(const Arguments& arguments);    // warnings.cc
 int run_jobs(const Arguments& arguments);        // jobs.cc
 int run_hang(const Arguments& arguments);        // hang.cc
+int run_lines(const Arguments& arguments);       // lines.cc
 int run_postmortem(const Arguments& arguments);  // postmortem.cc
 int run_detail(const Arguments& arguments);      // detail.cc
 int run_profile(const Arguments& arguments);     // profile.cc

@@ -68,6 +68,18 @@ void print_stack(const Json& stack, int64_t now_unix_ns) {
   std::printf("\n");
 }
 
+// Ranks that stand at the same place, where there are more of them than places.
+void print_groups(const Json& document) {
+  const simdjson::dom::array groups = list_of(document, "groups");
+  if (groups.size() == 0 || groups.size() == list_of(document, "stacks").size()) return;
+  std::printf("who stands where\n");
+  for (Json group : groups)
+    std::printf("  %.0f %s (%s) %s\n", number_of(group, "ranks_count"),
+                number_of(group, "ranks_count") == 1 ? "rank" : "ranks", text_of(group, "ranks").c_str(),
+                text_of(group, "where").c_str());
+  std::printf("\n");
+}
+
 void print_dumps(const Json& document) {
   bool any = false;
   for (Json dump : list_of(document, "dumps")) {
@@ -155,6 +167,7 @@ int hang_of_job(const std::string& server, const std::string& job, const std::st
   } else {
     if (!print_verdicts(verdicts)) std::printf("No hang is open in %s.\n\n", job.c_str());
     const int64_t now_unix_ns = SystemClock().unix_ns();
+    print_groups(document);
     for (Json stack : list_of(document, "stacks")) print_stack(stack, now_unix_ns);
     print_dumps(document);
     if (times_of(stacks.body).empty() && ranks.empty())

@@ -82,6 +82,9 @@ inline constexpr CounterDescriptor kOwnAgentCounters[] = {
      "Stacks of ranks that were asked for, by result: told, again (within a minute), off (LOCKSTEP_STACKS=0 or "
      "--stacks "
      "off), gone (no such rank here), busy (too many at once)."},
+    {"lockstep_agent_samples_total", "counter", Severity::kInfo,
+     "Ranks whose stacks were to be sampled, by result: told, failed (no Python, or not permitted), again (too soon), "
+     "off, gone, busy."},
     {"lockstep_agent_dumps_total", "counter", Severity::kInfo,
      "Dumps of PyTorch's Flight Recorder, by result: told, refused (no dump, or too large), asked (for one, by the "
      "job's "

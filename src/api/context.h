@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "analysis/cost/mfu.h"
@@ -50,7 +51,9 @@ struct ApiContext {
   // Asks the agents for a step after the fact; empty: nobody can be asked. Thread-safe.
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail = {};
   std::function<DetailAsked(const JobInfo&, const StackRequest&)> ask_stacks = {};  // likewise, for stacks
-  Captures* captures = nullptr;                                   // kernel profiles; nullptr: none are taken here
+  Captures* captures = nullptr;  // kernel profiles; nullptr: none are taken here
+  // Likewise, for samples of stacks; nullopt: too many were asked for.
+  std::function<std::optional<DetailAsked>(const JobInfo&, const SampleRequest&)> ask_samples = {};
   ReadGpu read_gpu = {};                                          // clocks for MFU; empty: not known. Thread-safe
   double gpu_hour_price = 0;                                      // 0: no money is shown
   double peak_flops = 0;                                          // of one GPU, where a job tells none; 0: by its name

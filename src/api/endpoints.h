@@ -26,6 +26,8 @@ HttpResponse get_profiles(const ApiContext&, const ApiRequest&);                
 HttpResponse post_profiles(const ApiContext&, const ApiRequest&);                  // jobs/profiles.cc
 HttpResponse get_profile(const ApiContext&, const ApiRequest&);                    // jobs/profiles.cc
 HttpResponse post_auto_profile(const ApiContext&, const ApiRequest&);              // jobs/profiles.cc
+HttpResponse get_samples(const ApiContext&, const ApiRequest&);                    // jobs/samples.cc
+HttpResponse post_samples(const ApiContext&, const ApiRequest&);                   // jobs/samples.cc
 HttpResponse get_ranks(const ApiContext&, const ApiRequest&);                      // jobs/ranks.cc
 HttpResponse get_rank(const ApiContext&, const ApiRequest&);                       // jobs/rank.cc
 HttpResponse get_coverage(const ApiContext&, const ApiRequest&);                   // jobs/coverage.cc

@@ -226,7 +226,7 @@ Applier::Applied Applier::apply_event(const LogRecord& record, const std::shared
   const std::string& event = record.event_name;
   bool is_ours = event == kEventTrainStep || event == kEventRankStatus || event == kEventCommInit ||
                  event == kEventCommGroup || event == kEventJobStart || event == kEventJobEnd || event == kEventGap ||
-                 event == kEventRankStack || event == kEventCommDump;
+                 event == kEventRankStack || event == kEventCommDump || event == kEventRankSamples;
   if (event == kEventProfileState || event == kEventProfileReady)
     return apply_profile_event(record, *resource, received_unix_ns);
   if (!is_ours) {
@@ -346,6 +346,10 @@ Applier::Applied Applier::apply_job_event(const LogRecord& record, const Identit
     Result<FlightDump> dump = flight_dump_from_record(record);
     if (!dump.ok()) return {.refused = "malformed"};
     tell([&](StoreSubscriber& subscriber) { subscriber.on_dump(identity, *dump, received_unix_ns); });
+  } else if (event == kEventRankSamples) {  // likewise, for /samples
+    Result<RankSamples> samples = rank_samples_from_record(record);
+    if (!samples.ok()) return {.refused = "malformed"};
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_samples(identity, *samples, received_unix_ns); });
   } else if (event == kEventJobStart) {
     steps_.rank_started(identity, received_unix_ns);
     tell([&](StoreSubscriber& subscriber) { subscriber.on_rank_started(identity, received_unix_ns); });

@@ -15,6 +15,7 @@
 #include "model/node_event.h"
 #include "model/profile_capture.h"
 #include "model/rank_evidence.h"
+#include "model/rank_samples.h"
 #include "model/step.h"
 #include "model/telemetry.h"
 
@@ -33,6 +34,7 @@ class StoreSubscriber {
   virtual void on_rank_ended(const Identity&, const RankEnd&, int64_t /*received_unix_ns*/) {}
   // What was fetched of a rank that seems to hang.
   virtual void on_stack(const Identity&, const RankStack&, int64_t /*received_unix_ns*/) {}
+  virtual void on_samples(const Identity&, const RankSamples&, int64_t /*received_unix_ns*/) {}
   virtual void on_dump(const Identity&, const FlightDump&, int64_t /*received_unix_ns*/) {}
   // Where a rank of a capture stands, and where its file is. Also of an attempt that is over.
   virtual void on_profile_state(const Identity&, const ProfileProgress&, int64_t /*received_unix_ns*/) {}

@@ -62,6 +62,12 @@ bool AgentCommands::ask(const std::string& host, const ProfileRequest& request) 
   return add(host, request, !check(request).ok());
 }
 
+bool AgentCommands::ask(const std::string& host, const SampleRequest& request) {
+  return add(host, request,
+             request.ranks.empty() || request.ranks.size() > kSampleRanksMax || request.seconds < 1 ||
+                 request.seconds > kSampleSecondsMax || request.hz < 1 || request.hz > kSampleHzMax);
+}
+
 bool AgentCommands::add(const std::string& host, Request request, bool too_large) {
   MutexLock lock(mutex_);
   counters_.add("lockstep_commands_total");
@@ -151,7 +157,8 @@ bool AgentCommands::answer_if_any(const std::vector<std::string>& hosts, uint64_
   size_t ranks_left = kDetailRanksMax;
   for (Command* command : commands) {
     const size_t ranks = std::visit([](const auto& request) { return request.ranks.size(); }, command->request);
-    if (list.details.size() + list.stacks.size() + list.profiles.size() == kCommandsMax || ranks > ranks_left)
+    if (list.details.size() + list.stacks.size() + list.profiles.size() + list.samples.size() == kCommandsMax ||
+        ranks > ranks_left)
       break;  // the rest next time
     ranks_left -= ranks;
     command->delivered = true;
@@ -160,6 +167,8 @@ bool AgentCommands::answer_if_any(const std::vector<std::string>& hosts, uint64_
       list.details.push_back(*detail);
     else if (const StackRequest* stacks = std::get_if<StackRequest>(&command->request))
       list.stacks.push_back(*stacks);
+    else if (const SampleRequest* sample = std::get_if<SampleRequest>(&command->request))
+      list.samples.push_back(*sample);
     else
       list.profiles.push_back(std::get<ProfileRequest>(command->request));
   }

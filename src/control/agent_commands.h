@@ -38,7 +38,10 @@ struct AgentCommandsOptions {
   int64_t expire_ns = 60'000'000'000;
 };
 
-class AgentCommands final : public DetailRequester, public StackRequestSender, public ProfileRequestSender {
+class AgentCommands final : public DetailRequester,
+                            public StackRequestSender,
+                            public ProfileRequestSender,
+                            public SampleRequestSender {
  public:
   static constexpr size_t kHostsMax = 64;  // of one agent
 
@@ -50,6 +53,7 @@ class AgentCommands final : public DetailRequester, public StackRequestSender, p
   bool ask(const std::string& host, const DetailRequest& request) override;
   bool ask(const std::string& host, const StackRequest& request) override;
   bool ask(const std::string& host, const ProfileRequest& request) override;
+  bool ask(const std::string& host, const SampleRequest& request) override;
   // Answers now or later. Anything a peer can send is answered.
   void poll(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);
   // Ends what has waited long enough, and what nobody fetched.
@@ -58,7 +62,7 @@ class AgentCommands final : public DetailRequester, public StackRequestSender, p
   void close();
 
  private:
-  using Request = std::variant<DetailRequest, StackRequest, ProfileRequest>;
+  using Request = std::variant<DetailRequest, StackRequest, ProfileRequest, SampleRequest>;
   struct Command {
     uint64_t number;
     bool delivered;  // at least once; whether it arrived, the cursor tells

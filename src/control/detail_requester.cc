@@ -48,4 +48,8 @@ DetailAsked ask_hosts(const JobInfo& job, const StackRequest& request, StackRequ
   return ask_each(job, request, asker);
 }
 
+DetailAsked ask_hosts(const JobInfo& job, const SampleRequest& request, SampleRequestSender& asker) {
+  return ask_each(job, request, asker);
+}
+
 }  // namespace lockstep

@@ -33,6 +33,13 @@ class ProfileRequestSender {
   virtual bool ask(const std::string& host, const ProfileRequest& request) = 0;
 };
 
+class SampleRequestSender {
+ public:
+  virtual ~SampleRequestSender() = default;
+  // Likewise.
+  virtual bool ask(const std::string& host, const SampleRequest& request) = 0;
+};
+
 struct DetailAsked {
   int64_t hosts = 0;          // that were asked
   int64_t ranks = 0;          // on these
@@ -42,5 +49,6 @@ struct DetailAsked {
 // One request for every host that has some of the ranks, with those alone.
 DetailAsked ask_hosts(const JobInfo& job, const DetailRequest& request, DetailRequester& asker);
 DetailAsked ask_hosts(const JobInfo& job, const StackRequest& request, StackRequestSender& asker);
+DetailAsked ask_hosts(const JobInfo& job, const SampleRequest& request, SampleRequestSender& asker);
 
 }  // namespace lockstep

@@ -1,6 +1,9 @@
 // Asks the agents for the stacks of odd ranks, as soon as a hang is suspected: of at most kRanksMax, the culprits
 // first, then one who waits, to compare with; of a hang without a culprit, some who wait.
 //
+// Of a confirmed hang the stacks of all others once as well, of at most kAllRanksMax, so that those who stand at the same
+// place can be told from those who do not.
+//
 // Asked once for each verdict, and again where it names other ranks or after kAgainNs while it is open, kAsksMax times
 // in all; the agents keep their own pace besides. What is read back from the log after a restart asks nobody until
 // go_live(). Counts: lockstep_stack_asks_total by reason (verdict, person), by rank.
@@ -23,6 +26,7 @@ namespace lockstep {
 class StackRequester {
  public:
   static constexpr size_t kRanksMax = 8;
+  static constexpr size_t kAllRanksMax = 1024;
   static constexpr int64_t kAgainNs = 90'000'000'000;
   static constexpr int kAsksMax = 4;
   static constexpr size_t kVerdictsMax = 10'000;
@@ -42,7 +46,10 @@ class StackRequester {
     std::vector<Rank> culprits;
     int64_t at_unix_ns = 0;
     int times = 0;
+    bool all = false;
   };
+  void ask_all(const Verdict& verdict, Asked& asked);
+
   const StepStore& steps_;
   StackRequestSender& asker_;
   Counters& counters_;

@@ -66,6 +66,16 @@ TEST_F(StackRequesterTest, AsksOnceUntilAMinuteAndAHalfHasGoneOrOthersAreNamed) 
   EXPECT_EQ(asked_.requests.size(), static_cast<size_t>(StackRequester::kAsksMax));
 }
 
+TEST_F(StackRequesterTest, AConfirmedHangAsksForEverybodyElseOnce) {
+  Verdict confirmed = hang({12_rank}, {1_rank, 2_rank});
+  confirmed.state = VerdictState::kConfirmed;
+  for (int i = 0; i < 3; ++i) asks_.note({confirmed}, kNow);
+  size_t ranks = 0;
+  for (const auto& [host, request] : asked_.requests) ranks += request.ranks.size();
+  EXPECT_EQ(asked_.requests.size(), 4u);
+  EXPECT_EQ(ranks, 16u);
+}
+
 TEST_F(StackRequesterTest, SlowJobsAndReplayedHistoryAskNobody) {
   Verdict slow = hang({3_rank}, {});
   slow.kind = VerdictKind::kSlow;

@@ -11,6 +11,7 @@
 #include "diagnosis/detectors/fail/fail.h"
 #include "diagnosis/detectors/registry.h"
 #include "diagnosis/detectors/transport/transport.h"
+#include "diagnosis/lines/lines.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/signals/explain_finding.h"
@@ -150,6 +151,10 @@ void DiagnosisEngine::take(const std::string& job_id, Slot& slot, Record& record
   } else if (FlightDump* dump = std::get_if<FlightDump>(&record.what)) {
     if (job.dumps.size() >= kEvidenceMax && !job.dumps.contains(identity.rank)) job.dumps.erase(job.dumps.begin());
     job.dumps[identity.rank] = std::move(*dump);
+  } else if (RankSamples* samples = std::get_if<RankSamples>(&record.what)) {
+    if (job.samples.size() >= kSampledMax && !job.samples.contains(identity.rank))
+      job.samples.erase(job.samples.begin());
+    job.samples[identity.rank] = std::move(*samples);
   }
 }
 
@@ -194,6 +199,10 @@ void DiagnosisEngine::on_rank_ended(const Identity& identity, const RankEnd& end
 
 void DiagnosisEngine::on_stack(const Identity& identity, const RankStack& stack, int64_t received_unix_ns) {
   put_down({identity, stack, received_unix_ns});
+}
+
+void DiagnosisEngine::on_samples(const Identity& identity, const RankSamples& samples, int64_t received_unix_ns) {
+  put_down({identity, samples, received_unix_ns});
 }
 
 void DiagnosisEngine::on_dump(const Identity& identity, const FlightDump& dump, int64_t received_unix_ns) {
@@ -465,6 +474,7 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   });
   for (Finding& finding : findings) explain(job_id, job, finding, now_unix_ns);
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
+  for (Finding& finding : findings) add_lines(finding, job.samples, now_unix_ns);
   join_in_the_fabric(findings);
   follow(job_id, job, VerdictTracker::Findings::kSteps, findings, now_unix_ns);
   return steps_are_new;

@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "analysis/lines/line_difference.h"
 #include "apply/subscriber.h"
 #include "base/mutex.h"
 #include "diagnosis/detectors/hang/evidence.h"
@@ -33,6 +34,7 @@ namespace lockstep {
 class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
  public:
   static constexpr size_t kJobsMax = 10'000;
+  static constexpr size_t kSampledMax = 64;     // ranks of a job whose samples are kept
   static constexpr size_t kEvidenceMax = 4096;  // ranks of a job whose stacks, and whose dumps, are kept
 
   void on_attempt_back(const std::string& job_id, int64_t attempt) override;
@@ -46,6 +48,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   void on_node_event(std::string_view host, const NodeEvent& event, int64_t received_unix_ns) override;
 
   void on_stack(const Identity& identity, const RankStack& stack, int64_t received_unix_ns) override;
+  void on_samples(const Identity& identity, const RankSamples& samples, int64_t received_unix_ns) override;
   void on_dump(const Identity& identity, const FlightDump& dump, int64_t received_unix_ns) override;
 
   // Verdicts that were kept before a restart. The same trouble, found again in the same steps, gets its old id; a new
@@ -75,6 +78,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
     std::map<Rank, RankStatus> status;
     RankStacks stacks;
     FlightDumps dumps;
+    SampledRanks samples;
     std::map<Rank, RankEnd> ended;
     std::vector<StepNumber> looked_at;  // complete steps, and ended ranks, when detectors looked last
     size_t ended_looked_at = 0;
@@ -87,7 +91,9 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   // What came, until somebody looks.
   struct Record {
     Identity identity;  // of AttemptBack: job and attempt alone
-    std::variant<StepSummary, RankStatus, CommInit, RankStarted, RankEnd, RankStack, FlightDump, AttemptBack> what;
+    std::variant<StepSummary, RankStatus, CommInit, RankStarted, RankEnd, RankStack, FlightDump, RankSamples,
+                 AttemptBack>
+        what;
     int64_t received_unix_ns = 0;
   };
   struct Slot {

@@ -1,5 +1,5 @@
 // What the server asks of agents: the detail of some steps after the fact, as far as it is still there; and where some
-// ranks stand right now, when their job seems to hang.
+// ranks stand right now, when their job seems to hang, or where they spend their time.
 //
 // Thread rule: Immutable.
 #pragma once
@@ -31,5 +31,18 @@ struct StackRequest {
   bool operator==(const StackRequest&) const = default;
 };
 inline constexpr size_t kStackRanksMax = 64;  // in one request
+
+// Where these ranks spend their time: their Python stacks, looked at so often a second for so long.
+struct SampleRequest {
+  std::string job_id;
+  int64_t attempt = 0;
+  int64_t seconds = 5;
+  int64_t hz = 100;
+  std::vector<Rank> ranks;  // sorted, 1 to kSampleRanksMax
+  bool operator==(const SampleRequest&) const = default;
+};
+inline constexpr size_t kSampleRanksMax = 8;  // in one request
+inline constexpr int64_t kSampleSecondsMax = 60;
+inline constexpr int64_t kSampleHzMax = 250;
 
 }  // namespace lockstep

@@ -31,10 +31,6 @@ Result<int64_t> number_of(const LogRecord& record, const char* name, int64_t fal
 
 }  // namespace
 
-bool is_capture_id(std::string_view text) {
-  return text.size() == 14 && text.starts_with("p-") && is_lower_hex(text.substr(2));
-}
-
 std::string profile_file_name(Rank rank) {
   return format("rank-%d.json.gz", rank.value());
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/blob_key.h"
 #include "model/ids.h"
 #include "model/telemetry.h"
 
@@ -25,8 +26,6 @@ inline constexpr int64_t kProfileBytesMax = int64_t{16} << 30;  // of one rank's
 inline constexpr size_t kProfileReasonMax = 256;
 inline constexpr size_t kProfileKeyMax = 1'024;
 
-// "p-" and 12 lower-case hexadecimal digits.
-bool is_capture_id(std::string_view text);
 // "rank-17.json.gz": one rank's file of a capture.
 std::string profile_file_name(Rank rank);
 

@@ -141,16 +141,17 @@ std::string wait_words(const ThreadStack& thread) {
 
 }  // namespace
 
+bool is_library_frame(const StackFrame& frame) {
+  for (std::string_view part :
+       {"/site-packages/", "/dist-packages/", "/lib/python", "/torch/", "<frozen ", "<string>"}) {
+    if (frame.file.find(part) != std::string::npos) return true;
+  }
+  return frame.file.empty() || frame.file == "??";
+}
+
 const StackFrame* users_frame(std::span<const StackFrame> frames) {
-  auto is_library = [](const StackFrame& frame) {
-    for (std::string_view part :
-         {"/site-packages/", "/dist-packages/", "/lib/python", "/torch/", "<frozen ", "<string>"}) {
-      if (frame.file.find(part) != std::string::npos) return true;
-    }
-    return frame.file.empty() || frame.file == "??";
-  };
   for (const StackFrame& frame : frames) {
-    if (!is_library(frame)) return &frame;
+    if (!is_library_frame(frame)) return &frame;
   }
   return frames.empty() ? nullptr : &frames.front();
 }

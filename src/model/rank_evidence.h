@@ -34,6 +34,8 @@ struct StackFrame {
   int32_t line = 0;
   bool operator==(const StackFrame&) const = default;
 };
+// Python's own code or an installed library's, rather than the job's.
+bool is_library_frame(const StackFrame& frame);
 // The innermost frame that is the job's own code rather than Python's or a library's; the innermost where there is no
 // such; nullptr for no frames. Innermost first, as Python and PyTorch tell them.
 const StackFrame* users_frame(std::span<const StackFrame> frames);

@@ -5,6 +5,19 @@
 #include "base/text.h"
 
 namespace lockstep {
+namespace {
+
+Result<void> check(const ServerOptions& options) {
+  if (!options.help && options.data.empty())
+    return Error{"lockstepd: --data DIR is required: the folder for the log and the state"};
+  if (options.metric_ack != "written" && options.metric_ack != "synced")
+    return Error{format("lockstepd: --metric-ack is written or synced, not \"%s\"", options.metric_ack.c_str())};
+  if (options.tls.enabled() && (options.tls.certificate_file.empty() || options.tls.key_file.empty()))
+    return Error{"lockstepd: TLS needs both --tls-certificate and --tls-key"};
+  return {};
+}
+
+}  // namespace
 
 Result<ServerOptions> read_server_options(const std::vector<std::string>& arguments) {
   ServerOptions options;
@@ -86,6 +99,10 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
             "exporters to scrape: a file in the words of Prometheus' scrape_configs; SIGHUP reads it again")
       .list(&options.remote_write, "--remote-write", "[TENANT=]URL",
             "where all accepted samples are sent on to, by remote write: the default tenant's, or this one's")
+      .toggle(
+          &options.sample_culprits, "--sample-culprits",
+          "for a confirmed verdict on a rank's host, input or software have its agent sample the stacks of that rank "
+          "and of peers for 5 s, to name the line (default: only when somebody asks)")
       .decimal(&options.gpu_hour_price, "--gpu-hour-price", "X",
                "what an hour of one GPU costs, in your currency (default: no money is shown)", 0, 1e6)
       .toggle(&options.auto_profile, "--auto-profile",
@@ -95,12 +112,7 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
   LOCKSTEP_TRY(flags.parse(arguments));
   options.help = flags.help_wanted();
   options.help_text = flags.help();
-  if (!options.help && options.data.empty())
-    return Error{"lockstepd: --data DIR is required: the folder for the log and the state"};
-  if (options.metric_ack != "written" && options.metric_ack != "synced")
-    return Error{format("lockstepd: --metric-ack is written or synced, not \"%s\"", options.metric_ack.c_str())};
-  if (options.tls.enabled() && (options.tls.certificate_file.empty() || options.tls.key_file.empty()))
-    return Error{"lockstepd: TLS needs both --tls-certificate and --tls-key"};
+  LOCKSTEP_TRY(check(options));
   return options;
 }
 

@@ -52,6 +52,7 @@ struct ServerOptions {
   std::vector<std::string> allowed_hosts;
   std::string scrape;
   std::vector<std::string> remote_write;
+  bool sample_culprits = false;
   double gpu_hour_price = 0;
   double peak_tflops = 0;
   bool auto_profile = false;  // kernel profiles by themselves, on confirmed verdicts

@@ -16,6 +16,7 @@
 #include "bus/log.h"
 #include "control/agent_commands.h"
 #include "control/captures.h"
+#include "control/sample_requester.h"
 #include "control/stack_requester.h"
 #include "control/tail_sampler.h"
 #include "diagnosis/engine.h"
@@ -163,6 +164,7 @@ class OpenTenant final : public Tenant {
   int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
   StackRequester stack_asks_{steps_, commands_, counters_};
   Captures captures_{{}, options_.auto_profile, steps_, state_, commands_, clock_, counters_};
+  SampleRequester sample_asks_{steps_, commands_, counters_, options_.sample_culprits};
   Readiness readiness_{counters_};  // what makes the server not ready, one row each; asked once ready_ is set
   StepTraceCache traces_{steps_, spans_, clock_};
   ApiContext context_;
@@ -250,6 +252,9 @@ ApiContext OpenTenant::make_context() {
     return asked;
   };
   context.captures = &captures_;
+  context.ask_samples = [this](const JobInfo& job, const SampleRequest& request) {
+    return sample_asks_.ask(job, request, clock_.unix_ns());
+  };
   context.scrape_targets = [this] {
     const Scraper* scraper = scraping_;
     return scraper != nullptr ? scraper->targets() : std::vector<ScrapeTarget>();
@@ -307,6 +312,7 @@ Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop)
   tail_.go_live();
   stack_asks_.go_live();
   captures_.go_live();
+  sample_asks_.go_live();
   return true;
 }
 
@@ -357,6 +363,7 @@ void OpenTenant::look_once() {
   }
   std::vector<Verdict> changed = engine_.take_changed();
   stack_asks_.note(changed, clock_.unix_ns());
+  sample_asks_.note(changed, clock_.unix_ns());
   tail_.note(changed);
   captures_.note(changed);
   keeper_.keep(std::move(changed));

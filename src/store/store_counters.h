@@ -114,6 +114,10 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_captures_running", "gauge", Severity::kInfo, "Kernel profiles under way."},
     {"lockstep_stack_asks_total", "counter", Severity::kInfo,
      "Ranks whose stacks were asked of agents, by reason: verdict (a hang), person."},
+    {"lockstep_sample_asks_total", "counter", Severity::kInfo,
+     "Ranks whose stacks were to be sampled by agents, by reason: verdict, person."},
+    {"lockstep_sample_asks_refused_total", "counter", Severity::kNotice,
+     "Orders to sample stacks that were refused, by reason: job (too many for it in a minute), too_many (for all)."},
     {"lockstep_detail_asks_left_out_total", "counter", Severity::kNotice,
      "Steps worth asking for and not asked, by reason: budget, unknown_ranks, refused."},
 };

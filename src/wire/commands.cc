@@ -99,6 +99,22 @@ Result<ProfileRequest> parse_profile(const std::vector<std::string_view>& words,
   return request;
 }
 
+Result<SampleRequest> parse_sample(const std::vector<std::string_view>& words, size_t& ranks_left) {
+  if (words.size() != 6) return Error{format("has %zu words, not 6", words.size())};
+  SampleRequest request{.job_id = LOCKSTEP_TRY(parse_job(words[1]))};
+  const std::optional<int64_t> attempt = parse_int(words[2]), seconds = parse_int(words[3]), hz = parse_int(words[4]);
+  if (!attempt || *attempt < 0) return Error{"has no usable attempt"};
+  if (!seconds || *seconds < 1 || *seconds > kSampleSecondsMax || !hz || *hz < 1 || *hz > kSampleHzMax)
+    return Error{format("has no usable duration or rate (limits %lld s, %lld Hz)",
+                        static_cast<long long>(kSampleSecondsMax), static_cast<long long>(kSampleHzMax))};
+  request.attempt = *attempt;
+  request.seconds = *seconds;
+  request.hz = *hz;
+  request.ranks = LOCKSTEP_TRY(parse_ranks(words[5], ranks_left));
+  if (request.ranks.size() > kSampleRanksMax) return Error{format("has more than %zu ranks", kSampleRanksMax)};
+  return request;
+}
+
 }  // namespace
 
 bool is_cursor(std::string_view text) {
@@ -129,6 +145,11 @@ std::string encode_commands(const CommandList& list) {
                    static_cast<long long>(request.start_unix_ms), static_cast<long long>(request.duration_ms),
                    static_cast<long long>(request.limit_s), static_cast<long long>(request.bytes_max), options,
                    ranks_text(request.ranks).c_str());
+  }
+  for (const SampleRequest& request : list.samples) {
+    text += format("sample %s %lld %lld %lld %s\n", url_part(request.job_id).c_str(),
+                   static_cast<long long>(request.attempt), static_cast<long long>(request.seconds),
+                   static_cast<long long>(request.hz), ranks_text(request.ranks).c_str());
   }
   return text;
 }
@@ -162,6 +183,10 @@ Result<CommandList> parse_commands(std::string_view text) {
       Result<ProfileRequest> request = parse_profile(words, ranks_left);
       if (!request.ok()) return Error{"a profile line " + request.error()};
       list.profiles.push_back(std::move(*request));
+    } else if (words[0] == "sample") {
+      Result<SampleRequest> request = parse_sample(words, ranks_left);
+      if (!request.ok()) return Error{"a sample line " + request.error()};
+      list.samples.push_back(std::move(*request));
     } else {
       ++list.unknown;
     }

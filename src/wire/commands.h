@@ -6,10 +6,11 @@
 //     detail llama%2D70b 0 118 120 0-7,12
 //     stacks llama%2D70b 0 3,5
 //     profile llama%2D70b 0 p-0123456789ab 140 5 1700000000000 2500 120 1073741824 shapes 0,17
+//     sample llama%2D70b 0 5 100 3,5
 //
 // Lines that begin with another word are from a newer server: skipped and counted. Everything else that is odd makes
 // the whole answer void: half an order is none.
-// Limits: kCommandsBytesMax, kCommandsMax lines, those of DetailRequest, StackRequest and ProfileRequest, ranks over all lines
+// Limits: kCommandsBytesMax, kCommandsMax lines, those of the requests, ranks over all lines
 // together.
 // Thread rule: Thread-safe (no state).
 #pragma once
@@ -36,6 +37,7 @@ struct CommandList {
   std::vector<DetailRequest> details;
   std::vector<StackRequest> stacks;
   std::vector<ProfileRequest> profiles;
+  std::vector<SampleRequest> samples;
   int64_t unknown = 0;  // lines that were not understood
   bool operator==(const CommandList&) const = default;
 };

@@ -7,7 +7,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
   Result<CommandList> list = parse_commands({reinterpret_cast<const char*>(data), size});
   if (!list.ok()) return 0;
-  if (!is_cursor(list->cursor) || list->details.size() + list->stacks.size() + list->profiles.size() > kCommandsMax)
+  if (!is_cursor(list->cursor) ||
+      list->details.size() + list->stacks.size() + list->profiles.size() + list->samples.size() > kCommandsMax)
     std::abort();
   for (const StackRequest& request : list->stacks) {
     if (request.job_id.empty() || request.attempt < 0 || request.ranks.empty() || request.ranks.size() > kStackRanksMax)
@@ -15,6 +16,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   for (const ProfileRequest& request : list->profiles) {
     if (!check(request).ok()) std::abort();
+  }
+  for (const SampleRequest& request : list->samples) {
+    if (request.job_id.empty() || request.attempt < 0 || request.ranks.empty() ||
+        request.ranks.size() > kSampleRanksMax || request.seconds < 1 || request.seconds > kSampleSecondsMax ||
+        request.hz < 1 || request.hz > kSampleHzMax)
+      std::abort();
   }
   for (const DetailRequest& request : list->details) {
     if (request.job_id.empty() || request.attempt < 0 || request.from_step < 0_step ||

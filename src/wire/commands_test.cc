@@ -81,6 +81,12 @@ TEST(Commands, ThatAreOddMakeTheWholeAnswerVoid) {
                                   with("profile j 0 p-0123456789ab 140 x 0 2500 120 1024 - 0"),
                                   with("profile j 0 p-0123456789ab 140 5 0 2500 120 1024 - *"),
                                   with("profile j 0 p-0123456789ab 140 5 0 2500 120 1024 - 0-256"),
+                                  with("sample j 0 5 100"),
+                                  with("sample j 0 0 100 1"),
+                                  with("sample j 0 61 100 1"),
+                                  with("sample j 0 5 251 1"),
+                                  with("sample j 0 5 100 *"),
+                                  with("sample j 0 5 100 0-8"),
                                   with("detail j 0 1 1 0").substr(0, 40)})
     EXPECT_FALSE(parse_commands(text).ok()) << text;
 }
@@ -96,6 +102,13 @@ TEST(Commands, AtTheirLimitsAreTaken) {
   EXPECT_FALSE(parse_commands(with("detail j" + job + " 0 1 1 0")).ok());
   EXPECT_FALSE(parse_commands("lockstep-commands 1\ncursor " + std::string(kCursorBytesMax + 1, '9') + "\n").ok());
   EXPECT_EQ(parse_commands(with("detail j 0 1 1 3,1,3"))->details[0].ranks, (std::vector<Rank>{1_rank, 3_rank}));
+}
+
+TEST(Commands, AskForSamplesOfRanks) {
+  const SampleRequest request{.job_id = "a b", .attempt = 2, .seconds = 10, .hz = 50, .ranks = {2_rank, 5_rank}};
+  const std::string text = encode_commands({.cursor = "1", .samples = {request}});
+  EXPECT_EQ(text, "lockstep-commands 1\ncursor 1\nsample a%20b 2 10 50 2,5\n");
+  EXPECT_EQ(parse_commands(text)->samples, std::vector<SampleRequest>{request});
 }
 
 TEST(Commands, AreBounded) {

@@ -150,6 +150,8 @@ CALLS = {
     "GET /api/jobs/{job}/profiles/{name}": [JOB + "/profiles/p-0123456789ab"],
     "POST /api/jobs/{job}/profiles": [JOB + "/profiles?ranks=0&steps=1"],
     "POST /api/jobs/{job}/auto-profile": [JOB + "/auto-profile?on=0"],
+    "GET /api/jobs/{job}/samples": [JOB + "/samples"],
+    "POST /api/jobs/{job}/samples": [JOB + "/samples?ranks=0"],
     "GET /api/jobs/{job}/steps": [JOB + "/steps"],
     "GET /api/jobs/{job}/ranks": [JOB + "/ranks"],
     "GET /api/jobs/{job}/ranks/{rank}": [JOB + "/ranks/0"],

@@ -25,6 +25,7 @@
 #include "sources/ownership/process_handle.h"
 #include "sources/ownership/recorder_process.h"
 #include "sources/stacks/faulthandler_text.h"
+#include "sources/stacks/rank_sampler.h"
 #include "sources/stacks/thread_stacks.h"
 
 namespace lockstep {
@@ -167,7 +168,8 @@ struct EvidenceTaker::Process {
   std::string dump_prefix, pipe_stem;   // as its environment says
   std::vector<std::string> unreported;  // prefixes where PyTorch puts dumps without being told
   HookConfig word;
-  int64_t asked_ns = 0;  // for stacks; 0: never
+  int64_t asked_ns = 0;          // for stacks; 0: never
+  int64_t samples_again_ns = 0;  // not before
   std::map<std::string, FileSeen> dumps;
 
   // A stack that is being taken.
@@ -281,18 +283,23 @@ UserFile EvidenceTaker::open_for(Process& process, const std::string& path, User
   return file;
 }
 
+EvidenceTaker::Process* EvidenceTaker::find_rank(const std::string& job_id, int64_t attempt, Rank rank) {
+  Process* found = nullptr;
+  for (auto& [path, process] : processes_) {
+    const Identity& who = process->owner.identity;
+    if (who.rank != rank || who.job_id != job_id || who.attempt != attempt) continue;
+    if (found == nullptr || process->start_ticks > found->start_ticks) found = process.get();
+  }
+  return found;
+}
+
 void EvidenceTaker::ask(const StackRequest& request) {
   auto counted = [&](const char* result) {
     counters_.add("lockstep_agent_stacks_total", format("result=\"%s\"", result));
   };
   const int64_t now_ns = clock_.monotonic_ns();
   for (Rank rank : request.ranks) {
-    Process* found = nullptr;
-    for (auto& [path, process] : processes_) {
-      const Identity& who = process->owner.identity;
-      if (who.rank != rank || who.job_id != request.job_id || who.attempt != request.attempt) continue;
-      if (found == nullptr || process->start_ticks > found->start_ticks) found = process.get();
-    }
+    Process* found = find_rank(request.job_id, request.attempt, rank);
     if (found == nullptr) {
       counted("gone");
       continue;
@@ -310,6 +317,38 @@ void EvidenceTaker::ask(const StackRequest& request) {
     ask_for_dump(*found);
     begin(*found);
   }
+}
+
+std::vector<SampleTarget> EvidenceTaker::sample_targets(const SampleRequest& request) {
+  std::vector<SampleTarget> targets;
+  auto counted = [&](const char* result) {
+    counters_.add("lockstep_agent_samples_total", format("result=\"%s\"", result));
+  };
+  const int64_t now_ns = clock_.monotonic_ns();
+  for (Rank rank : request.ranks) {
+    Process* found = find_rank(request.job_id, request.attempt, rank);
+    if (found == nullptr) {
+      counted("gone");
+      continue;
+    }
+    if (now_ns < found->samples_again_ns) {
+      counted("again");
+      continue;
+    }
+    read_environment(*found);
+    if (!options_.stacks || found->off) {
+      counted("off");
+      continue;
+    }
+    if (!found->handle || !found->handle->holds()) {
+      counted("gone");
+      continue;
+    }
+    found->samples_again_ns = now_ns + request.seconds * kSecondNs + options_.samples_per_process_ns;
+    targets.push_back(
+        {found->owner.identity, found->handle->pid(), found->start_ticks, static_cast<uid_t>(found->owner.user)});
+  }
+  return targets;
 }
 
 void EvidenceTaker::begin(Process& process) {
@@ -333,6 +372,26 @@ void EvidenceTaker::begin(Process& process) {
   stack.threads_count = threads->count;
   stack.threads = std::move(threads->threads);
   ask_python(process);
+  if (!process.answer.valid()) read_python(process);
+}
+
+// Where the process itself cannot be asked. Not of one that the kernel does not let go: its memory may be locked.
+void EvidenceTaker::read_python(Process& process) {
+  RankStack& stack = *process.stack;
+  if (!process.handle || stack.threads.empty() || stack.threads.front().state == 'D') return;
+  Result<std::vector<PythonStack>> python =
+      read_python_stacks(process.handle->pid(), process.start_ticks, static_cast<uid_t>(process.owner.user));
+  if (!python.ok() || python->empty()) {
+    if (!stack.note.empty()) stack.note += "; ";
+    stack.note += "from outside: " + (python.ok() ? std::string("no thread is in Python") : python.error());
+    return;
+  }
+  stack.python = std::move(*python);
+  const char state = stack.threads.front().state;
+  if (state == 'T' || state == 't')
+    stack.note += "; its stack was read from outside";
+  else
+    stack.note.clear();
 }
 
 // Leaves either somebody to wait for or a note that says why there is nobody.
@@ -389,6 +448,7 @@ void EvidenceTaker::finish_python(Process& process, std::vector<ResourceGroup>& 
     if (process.stack->python.empty())
       process.stack->note = format("no Python stack: asked, and no answer within %s",
                                    human_duration(static_cast<double>(options_.python_wait_ns)).c_str());
+    if (process.stack->python.empty()) read_python(process);
     // Its writer appends: the next answer begins at the front again.
     if (came) (void)!::ftruncate(process.answer.get(), 0);
     process.answer.reset();

@@ -4,8 +4,11 @@
 // Stacks. What the kernel tells of every thread (sources/stacks/thread_stacks.h), at once. Python's stacks come from
 // the process itself: its hook has said by which signal it may be asked (<recorder>.hook) and writes to
 // <recorder>.stacks. The signal is sent only where the hook said so, the kernel agrees that somebody catches it, and
-// the process runs; an answer that does not come within python_wait_ns is one line in the event. LOCKSTEP_STACKS=0 in
-// the process's environment, or told by its hook: nothing is taken. Once a process in per_process_ns.
+// the process runs. Where that is not so, or no answer comes within python_wait_ns, Python's frames are read from outside
+// (sources/stacks/rank_sampler.h); where that fails too, the event says why in one line. LOCKSTEP_STACKS=0 in the
+// process's environment, or told by its hook: nothing is taken. Once a process in per_process_ns.
+//
+// Samples. Which processes they may be taken of is decided here, by the same rules; StackSampler takes them.
 //
 // Dumps. <prefix><rank> by the process's environment, by what its hook tells, or where PyTorch puts it unreported;
 // taken once it is whole and does not change for settled_ns, if it is of this process's life and of its user. Also for
@@ -19,6 +22,7 @@
 //
 // Counts: lockstep_agent_stacks_total by result: told, again (asked before within a minute), off, gone,
 //           busy (EvidenceWatch: too many wait).
+//         lockstep_agent_samples_total by result: again, off, gone, busy likewise; StackSampler's.
 //         lockstep_agent_dumps_total by result: told, refused (no dump, or too large), asked (by the pipe).
 //         lockstep_agent_user_files_refused_total by reason, once for each file of a process.
 // May wait for a file system or a kernel that does not answer: EvidenceWatch runs it on a thread of its own.
@@ -32,6 +36,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/evidence/stack_sampler.h"
 #include "agent/heartbeat.h"
 #include "base/clock.h"
 #include "base/counters.h"
@@ -50,6 +55,7 @@ struct EvidenceOptions {
   int64_t python_wait_ns = 2'000'000'000;
   int64_t python_settled_ns = 100'000'000;  // faulthandler writes thread after thread
   int64_t per_process_ns = 60'000'000'000;
+  int64_t samples_per_process_ns = 10'000'000'000;  // from the end of one to the next
   int64_t dumps_every_ns = 1'000'000'000;
   int64_t settled_ns = 1'000'000'000;
   int64_t linger_ns = 60'000'000'000;
@@ -84,6 +90,8 @@ class EvidenceTaker {
   // Whose recorders are read here now.
   void set_ranks(const std::vector<RecorderOwner>& owners);
   void ask(const StackRequest& request);
+  // The processes of these ranks that may be sampled now: for StackSampler.
+  std::vector<SampleTarget> sample_targets(const SampleRequest& request);
   // What is ready by now; a few times a second.
   std::vector<ResourceGroup> poll();
   bool busy() const;  // somebody is waited for: look again soon
@@ -91,6 +99,8 @@ class EvidenceTaker {
  private:
   struct FileSeen;
   struct Process;
+  Process* find_rank(const std::string& job_id, int64_t attempt, Rank rank);
+  void read_python(Process& process);
   void begin(Process& process);
   void ask_python(Process& process);
   void finish_python(Process& process, std::vector<ResourceGroup>& out);

@@ -13,7 +13,7 @@ constexpr std::chrono::milliseconds kBusyWait{25};
 }  // namespace
 
 EvidenceWatch::EvidenceWatch(EvidenceOptions options, const Clock& clock, Counters& counters)
-    : counters_(counters), heartbeat_(options.heartbeat), taker_(options, clock, counters) {
+    : counters_(counters), heartbeat_(options.heartbeat), taker_(options, clock, counters), sampler_(clock, counters) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -33,9 +33,22 @@ void EvidenceWatch::ask(StackRequest request) {
   changed_.notify_all();
 }
 
-std::vector<ResourceGroup> EvidenceWatch::take() {
+void EvidenceWatch::ask(SampleRequest request) {
   MutexLock lock(mutex_);
-  return std::exchange(fetched_, {});
+  if (samples_asked_.size() >= kAskedMax) {
+    counters_.add("lockstep_agent_samples_total", "result=\"busy\"", static_cast<int64_t>(request.ranks.size()));
+    return;
+  }
+  samples_asked_.push_back(std::move(request));
+  changed_.notify_all();
+}
+
+std::vector<ResourceGroup> EvidenceWatch::take() {
+  std::vector<ResourceGroup> groups = sampler_.take();
+  MutexLock lock(mutex_);
+  std::move(fetched_.begin(), fetched_.end(), std::back_inserter(groups));
+  fetched_.clear();
+  return groups;
 }
 
 EvidenceWatch::~EvidenceWatch() {
@@ -44,17 +57,20 @@ EvidenceWatch::~EvidenceWatch() {
 }
 
 bool EvidenceWatch::stop(int64_t within_ms) {
+  const bool sampler_ended = sampler_.stop(within_ms);
   MutexLock lock(mutex_);
   stopping_ = true;
   changed_.notify_all();
-  return changed_.wait_for(mutex_, std::chrono::milliseconds(within_ms),
-                           [this]() LOCKSTEP_REQUIRES(mutex_) { return ended_; });
+  return changed_.wait_for(mutex_, std::chrono::milliseconds(within_ms), [this]() LOCKSTEP_REQUIRES(mutex_) {
+    return ended_;
+  }) && sampler_ended;
 }
 
 void EvidenceWatch::run() {
   ReleasableMutexLock lock(mutex_);
   while (!stopping_) {
     const std::vector<StackRequest> asked = std::exchange(asked_, {});
+    const std::vector<SampleRequest> samples_asked = std::exchange(samples_asked_, {});
     std::vector<RecorderOwner> owners;
     const bool owners_new = std::exchange(owners_new_, false);
     if (owners_new) owners = owners_;
@@ -62,12 +78,18 @@ void EvidenceWatch::run() {
     if (heartbeat_ != nullptr) heartbeat_->beat();
     if (owners_new) taker_.set_ranks(owners);
     for (const StackRequest& request : asked) taker_.ask(request);
+    for (const SampleRequest& request : samples_asked) {
+      std::vector<SampleTarget> targets = taker_.sample_targets(request);
+      const auto count = static_cast<int64_t>(targets.size());
+      if (count > 0 && !sampler_.order(std::move(targets), request.seconds, request.hz))
+        counters_.add("lockstep_agent_samples_total", "result=\"busy\"", count);
+    }
     std::vector<ResourceGroup> fetched = taker_.poll();
     const bool busy = taker_.busy();
     lock.lock();
     std::move(fetched.begin(), fetched.end(), std::back_inserter(fetched_));
     if (heartbeat_ != nullptr) heartbeat_->waits();
-    if (!stopping_ && asked_.empty()) changed_.wait_for(mutex_, busy ? kBusyWait : kIdleWait);
+    if (!stopping_ && asked_.empty() && samples_asked_.empty()) changed_.wait_for(mutex_, busy ? kBusyWait : kIdleWait);
   }
   ended_ = true;
   changed_.notify_all();

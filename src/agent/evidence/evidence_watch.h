@@ -1,6 +1,7 @@
-// The evidence taker on a thread of its own: a hung file system or a wedged process holds up nobody else.
+// The evidence taker on a thread of its own, and the sampler on another: a hung file system or a wedged process holds up
+// nobody else.
 //
-// Thread rule: Thread-safe. One thread, joined by the destructor.
+// Thread rule: Thread-safe. Its threads are joined by the destructor.
 #pragma once
 
 #include <thread>
@@ -18,6 +19,7 @@ class EvidenceWatch {
 
   void set_ranks(std::vector<RecorderOwner> owners);
   void ask(StackRequest request);
+  void ask(SampleRequest request);
   // What was fetched since.
   std::vector<ResourceGroup> take();
   // Ends the thread. False: it did not come back within that time, from a file system that does not answer, say.
@@ -31,12 +33,14 @@ class EvidenceWatch {
   Counters& counters_;
   Heartbeat* const heartbeat_;
   EvidenceTaker taker_;  // the thread's own
+  StackSampler sampler_;
 
   Mutex mutex_;
   ConditionVariable changed_;
   std::vector<RecorderOwner> owners_ LOCKSTEP_GUARDED_BY(mutex_);
   bool owners_new_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::vector<StackRequest> asked_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<SampleRequest> samples_asked_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<ResourceGroup> fetched_ LOCKSTEP_GUARDED_BY(mutex_);
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   bool ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;

@@ -69,6 +69,11 @@ std::vector<ProfileRequest> CommandPoll::take_profiles() {
   return std::exchange(profiles_arrived_, {});
 }
 
+std::vector<SampleRequest> CommandPoll::take_samples() {
+  MutexLock lock(mutex_);
+  return std::exchange(samples_arrived_, {});
+}
+
 void CommandPoll::stop() {
   {
     MutexLock lock(mutex_);
@@ -126,6 +131,7 @@ CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& host
   arrive(list->details, arrived_);
   arrive(list->stacks, stacks_arrived_);
   arrive(list->profiles, profiles_arrived_);
+  arrive(list->samples, samples_arrived_);
   return {"answered", 0, {}};
 }
 

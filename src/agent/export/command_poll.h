@@ -53,6 +53,7 @@ class CommandPoll {
   std::vector<DetailRequest> take();
   std::vector<StackRequest> take_stacks();
   std::vector<ProfileRequest> take_profiles();
+  std::vector<SampleRequest> take_samples();
   void stop();
 
  private:
@@ -80,6 +81,7 @@ class CommandPoll {
   std::vector<DetailRequest> arrived_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<StackRequest> stacks_arrived_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<ProfileRequest> profiles_arrived_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<SampleRequest> samples_arrived_ LOCKSTEP_GUARDED_BY(mutex_);
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

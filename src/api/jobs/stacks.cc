@@ -11,6 +11,7 @@
 #include "model/events.h"
 #include "model/rank_evidence.h"
 #include "model/rank_text.h"
+#include "model/stack_groups.h"
 
 namespace lockstep {
 namespace {
@@ -102,9 +103,9 @@ void write(JsonWriter& json, const Identity& who, const FlightDump& dump) {
   json.end_array().end_object();
 }
 
-// The newest of each rank of this job and attempt; ranks in order. `read` gives a value or an error.
+// The newest of each rank of this job and attempt; ranks in order. `read` gives a value or an error. What was written.
 template <typename Read>
-void write_newest(const ApiContext& context, const JobInfo& job, const std::set<Rank>& wanted, std::string_view event,
+auto write_newest(const ApiContext& context, const JobInfo& job, const std::set<Rank>& wanted, std::string_view event,
                   Read read, JsonWriter& json) {
   Page<StoredLog> page = context.steps.logs("", event, kLogsLooked);
   std::map<Rank, std::pair<Identity, const LogRecord*>> newest;
@@ -114,9 +115,14 @@ void write_newest(const ApiContext& context, const JobInfo& job, const std::set<
     if (!wanted.empty() && !wanted.contains(who->rank)) continue;
     newest.try_emplace(who->rank, *who, &item.record);
   }
+  std::map<Rank, std::decay_t<decltype(*read(*newest.begin()->second.second))>> written;
   for (const auto& [rank, entry] : newest) {
-    if (auto value = read(*entry.second); value.ok()) write(json, entry.first, *value);
+    auto value = read(*entry.second);
+    if (!value.ok()) continue;
+    write(json, entry.first, *value);
+    written.emplace(rank, std::move(*value));
   }
+  return written;
 }
 
 Result<std::set<Rank>> wanted_ranks(const ApiRequest& request, size_t most) {
@@ -136,7 +142,15 @@ HttpResponse get_stacks(const ApiContext& context, const ApiRequest& request) {
   if (!ranks.ok()) return error_answer(400, ranks.error());
   JsonWriter json;
   json.begin_object().field("job_id", job->job_id).field("attempt", job->attempt).key("stacks").begin_array();
-  write_newest(context, *job, *ranks, kEventRankStack, rank_stack_from_record, json);
+  const std::map<Rank, RankStack> stacks =
+      write_newest(context, *job, *ranks, kEventRankStack, rank_stack_from_record, json);
+  json.end_array().key("groups").begin_array();
+  for (const StackGroup& group : group_stacks(stacks))
+    json.begin_object()
+        .field("where", group.where)
+        .field("ranks", ranks_text(group.ranks))
+        .field("ranks_count", static_cast<int64_t>(group.ranks.size()))
+        .end_object();
   json.end_array().key("dumps").begin_array();
   write_newest(context, *job, *ranks, kEventCommDump, flight_dump_from_record, json);
   json.end_array().end_object();

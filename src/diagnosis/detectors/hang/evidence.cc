@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "diagnosis/phrasing.h"
 #include "model/rank_text.h"
+#include "model/stack_groups.h"
 
 namespace lockstep {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 constexpr int64_t kClocksDifferNs = 30'000'000'000;
 constexpr size_t kStacksReported = 5;
 constexpr size_t kDumpsReported = 3;
+constexpr size_t kRanksGrouped = 3;
 
 bool sizes_must_agree(const std::string& operation) {
   if (operation.find("to_all") != std::string::npos || operation.find("toall") != std::string::npos) return false;
@@ -55,6 +57,19 @@ Claim evidence_claim(Rank rank, std::string text, double value, const char* unit
 
 bool is_fresh(int64_t time_unix_ns, int64_t since_unix_ns) {
   return time_unix_ns + kClocksDifferNs >= since_unix_ns;
+}
+
+// Who stands at the same place, once enough ranks were looked at that places can differ.
+std::optional<Claim> groups_claim(const Finding& finding, const RankStacks& stacks, int64_t since_unix_ns) {
+  RankStacks fresh;
+  for (const auto& [rank, stack] : stacks) {
+    if (!stack.python.empty() && is_fresh(stack.time_unix_ns, since_unix_ns)) fresh.emplace(rank, stack);
+  }
+  const std::vector<StackGroup> groups = group_stacks(fresh);
+  if (fresh.size() < kRanksGrouped || groups.size() == fresh.size()) return std::nullopt;
+  return claim(ClaimKind::kEvent, format("%zu ranks", fresh.size()), "Stacks: " + groups_text(groups) + ".",
+               static_cast<double>(groups.size()), "places", 0, 0, finding.since_step, finding.since_step,
+               "/api/jobs/{job}/stacks");
 }
 
 void become_mismatch(Finding& finding, const DumpMismatch& mismatch) {
@@ -185,6 +200,7 @@ void add_evidence(Finding& finding, const RankStacks& stacks, const FlightDumps&
     whose.push_back(victim);
     break;
   }
+  if (std::optional<Claim> groups = groups_claim(finding, stacks, since_unix_ns)) claims.push_back(std::move(*groups));
   bool seen = false;  // the stack of who is to blame
   for (Rank rank : whose) {
     auto stack = stacks.find(rank);

@@ -1,0 +1,48 @@
+#include "diagnosis/lines/lines.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "diagnosis/phrasing.h"
+#include "model/rank_text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kLinesReported = 2;
+constexpr std::string_view kByHand = "py-spy dump --pid PID";
+constexpr int64_t kTakenTogetherNs = 300'000'000'000;
+
+}  // namespace
+
+void add_lines(Finding& finding, const SampledRanks& samples, int64_t now_unix_ns) {
+  if (finding.layer != Layer::kHost && finding.layer != Layer::kInput && finding.layer != Layer::kSoftware) return;
+  for (NextAction& action : finding.next) {
+    const size_t at = action.command.find(kByHand);
+    if (at != std::string::npos && !finding.ranks.empty())
+      action.command.replace(at, kByHand.size(), "lockstep lines {job}");
+  }
+  std::vector<Claim> claims;
+  for (Rank rank : finding.ranks) {
+    const auto found = samples.find(rank);
+    if (claims.size() == kLinesReported) break;
+    if (found == samples.end() || now_unix_ns - found->second.time_unix_ns > kSamplesFreshNs) continue;
+    std::vector<Rank> peers;
+    for (const auto& [other, taken] : samples) {
+      const bool blamed = std::find(finding.ranks.begin(), finding.ranks.end(), other) != finding.ranks.end();
+      const int64_t apart_ns = taken.time_unix_ns - found->second.time_unix_ns;
+      if (!blamed && apart_ns < kTakenTogetherNs && apart_ns > -kTakenTogetherNs) peers.push_back(other);
+    }
+    const LineDifference difference = line_difference(samples, rank, peers);
+    if (!difference.named) continue;
+    std::vector<Rank> shown{rank};
+    shown.insert(shown.end(), difference.peers.begin(), difference.peers.end());
+    claims.push_back(claim(ClaimKind::kEvent, format("rank %d", rank.value()), difference.sentence,
+                           difference.named->share * 100, "%", 0, difference.named->peer_share * 100,
+                           finding.since_step, finding.through_step,
+                           "/api/jobs/{job}/samples?ranks=" + ranks_text(shown)));
+  }
+  finding.chain.insert(finding.chain.begin(), claims.begin(), claims.end());
+}
+
+}  // namespace lockstep
