@@ -31,7 +31,7 @@ constexpr int64_t kQuietNoSteps = 3 * kSecond;
 // sooner the more.
 constexpr int64_t kSettleSteps = 6;
 constexpr int64_t kStepsQuietFirst = 10;
-constexpr uint64_t kSettleOperations = 100;  // where there are no steps
+constexpr uint64_t kSettleOperations = 50;  // where there are no steps
 constexpr int64_t kAwayStarting = 600 * kSecond;
 // A word older than this beside the newest of the job is no word: its agent is gone.
 constexpr int64_t kWordLasts = 15 * kSecond;

@@ -291,8 +291,9 @@ struct Late {
   size_t hits = 0;       // steps in which it was
   bool lasting = false;  // in most of the steps, not only in the newest
   bool goes_on = false;
-  bool clear = false;  // not for long yet, but beyond doubt
-  bool plain = false;  // large, and nobody else was late before
+  bool obvious = false;  // lasting, and so large that it needs no model of the noise
+  bool clear = false;    // not for long yet, but beyond doubt
+  bool plain = false;    // large, and nobody else was late before
   // What evidence says of it, where it says anything.
   bool evident = false;
   bool by_evidence_alone = false;
@@ -597,8 +598,9 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   finding.kind = emits<Emitter::kStraggler, VerdictKind::kSlow>;
   for (const Late& entry : late) finding.ranks.push_back(entry.rank);
   if (!host.empty()) finding.subject = "host " + host;
-  const bool clear = (worst.lasting && worst.goes_on && worst.hits >= kStepsSure) || worst.clear;
-  finding.sure = settled && ((clear && worst.evident) || worst.sure);
+  const bool lasting = worst.lasting && worst.goes_on && worst.hits >= kStepsSure;
+  finding.sure =
+      settled && ((lasting && (worst.obvious || worst.evident)) || (worst.clear && worst.evident) || worst.sure);
   finding.sure_with_signals = settled && (worst.plain || worst.nearly_sure);
   finding.through_step = steps.back();
   finding.since_step =
@@ -833,6 +835,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     entry.lasting = typical[slot] >= own_limit && entry.hits >= kStepsSuspect &&
                     static_cast<double>(entry.hits) >= 0.7 * static_cast<double>(values.size());
     entry.goes_on = values.back() >= own_limit;
+    entry.obvious = entry.lasting && typical[slot] >= kPlainTimes * limit;
     if (!entry.lasting) {
       entry.ns = fresh;
       entry.hits = hits_of(entry.ns);
