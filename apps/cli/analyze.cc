@@ -7,6 +7,7 @@
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
+#include "apps/cli/server_call.h"
 #include "apps/cli/trace_comparison.h"
 #include "apps/cli/trace_files.h"
 #include "apps/cli/wrapped.h"
@@ -207,11 +208,15 @@ int run_analyze(const Arguments& arguments) {
   bool json = false;
   int64_t kernels = 10, threads = 0;
   std::vector<std::string> others;
-  std::string perfetto_file;
+  std::string perfetto_file, server = default_server();
   AnalyzeOptions options;
-  Flags flags("lockstep analyze",
-              "what kernel traces say: which rank, which kernel, why (Kineto's Chrome JSON, gzip or not)", "TRACE...");
-  flags.toggle(&json, "--json", "everything, as JSON")
+  Flags flags(
+      "lockstep analyze",
+      "what kernel traces say: which rank, which kernel, why (Kineto's Chrome JSON, gzip or not). JOB/CAPTURE: one "
+      "that lockstep profile took",
+      "TRACE...");
+  add_server_flags(flags, &server)
+      .toggle(&json, "--json", "everything, as JSON")
       .number(&kernels, "--kernels", "N", "kernels to show (default 10)", 1, 100'000)
       .list(&others, "--compare", "OTHER", "traces or folders of another run, to compare these with")
       .text(&perfetto_file, "--perfetto", "FILE",
@@ -224,11 +229,11 @@ int run_analyze(const Arguments& arguments) {
                                          "such file, 5 no trace can be read\n"))
     return *code;
   options.threads = static_cast<size_t>(threads);
-  Result<ProfileAnalysis> analysis = analyze_files("lockstep analyze", flags.positional(), options);
+  Result<ProfileAnalysis> analysis = analyze_files("lockstep analyze", flags.positional(), server, options);
   if (!analysis.ok()) return failed(analysis);
   std::optional<ProfileComparison> comparison;
   if (!others.empty()) {
-    Result<ProfileAnalysis> other = analyze_files("lockstep analyze", others, options);
+    Result<ProfileAnalysis> other = analyze_files("lockstep analyze", others, server, options);
     if (!other.ok()) return failed(other);
     comparison = compare(*other, *analysis);
   }

@@ -4,6 +4,7 @@
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
+#include "apps/cli/server_call.h"
 #include "apps/cli/trace_comparison.h"
 #include "apps/cli/trace_files.h"
 #include "apps/cli/wrapped.h"
@@ -60,16 +61,18 @@ void print_comparison(const ProfileComparison& comparison, size_t most) {
 
 int run_diff(const Arguments& arguments) {
   bool json = false;
-  std::string gate_text;
+  std::string gate_text, server = default_server();
   int64_t kernels = 10;
   Flags flags("lockstep diff", "two runs' kernel traces side by side: by how much a step differs, in which kernels",
               "RUN...");
-  flags.text(&gate_text, "--gate", "PERCENT", "exit with 1 where a step is slower by more, such as 3%")
+  add_server_flags(flags, &server)
+      .text(&gate_text, "--gate", "PERCENT", "exit with 1 where a step is slower by more, such as 3%")
       .toggle(&json, "--json", "the comparison as JSON")
       .number(&kernels, "--kernels", "N", "kernels to show (default 10)", 1, 100'000);
   if (std::optional<int> code =
           answered(flags, arguments,
-                   "RUN is a trace or a folder with one trace per rank; the first is the baseline.\n"
+                   "RUN is a trace, a folder with one trace per rank, or JOB/CAPTURE of lockstep profile; the first is "
+                   "the baseline.\n"
                    "exit codes: 0 within the gate, 1 slower than it allows, 2 wrong usage, 4 no such "
                    "file, 5 not comparable or not readable\n"))
     return *code;
@@ -88,7 +91,7 @@ int run_diff(const Arguments& arguments) {
   }
   std::vector<ProfileAnalysis> sides;
   for (const std::string& run : flags.positional()) {
-    Result<ProfileAnalysis> analysis = analyze_files("lockstep diff", {run}, {});
+    Result<ProfileAnalysis> analysis = analyze_files("lockstep diff", {run}, server, {});
     if (!analysis.ok()) {
       std::fprintf(stderr, "lockstep diff: %s\n", analysis.error().c_str());
       return analysis.code() == ErrorCode::kNotFound ? kExitNotFound : kExitFailed;

@@ -62,7 +62,8 @@ int list(const std::string& server, const std::string& path, bool json) {
 }
 
 // Prints each rank's line when it has changed. The exit code: whether any rank's file is there.
-int follow(const std::string& server, const std::string& path) {
+int follow(const std::string& server, const std::string& job, const std::string& id) {
+  const std::string path = "/api/jobs/" + url_part(job) + "/profiles/" + url_part(id);
   std::map<double, std::string> before;
   while (true) {
     const Answer answer = ask(server, path, kCommand);
@@ -83,6 +84,7 @@ int follow(const std::string& server, const std::string& path) {
     std::fflush(stdout);
     if (is_over(capture)) {
       std::printf("%zu of %zu ranks profiled\n", done, all);
+      if (done > 0) std::printf("what they say: lockstep analyze %s/%s\n", job.c_str(), id.c_str());
       return done > 0 ? kExitOk : kExitFailed;
     }
     ::usleep(kLookMs * 1'000);
@@ -136,7 +138,7 @@ int run_profile(const Arguments& arguments) {
   const double first = number_of(capture, "start_step", -1);
   std::printf("%s: %.0f steps%s\n", id.c_str(), number_of(capture, "steps"),
               first >= 0 ? format(" from step %.0f on", first).c_str() : ", by time");
-  return follow(server, path + "/" + url_part(id));
+  return follow(server, flags.positional()[0], id);
 }
 
 }  // namespace lockstep::cli

@@ -88,7 +88,7 @@ Answer ServerCalls::send(HttpRequest request) {
                    answer.error().c_str()),
             {}};
   }
-  if (answer->status == 200 || answer->status == 202)
+  if (answer->status == 200 || answer->status == 202 || answer->status == 206)
     return {kExitOk, {}, std::move(answer->body), std::move(answer->headers)};
   std::string why = format("the server answered %d", answer->status);
   simdjson::dom::parser parser;
@@ -106,6 +106,14 @@ Answer ServerCalls::send(HttpRequest request) {
 Answer ServerCalls::ask(const std::string& path) {
   HttpRequest request;
   request.path = path;
+  return send(std::move(request));
+}
+
+Answer ServerCalls::ask_bytes(const std::string& path, uint64_t from, uint64_t bytes) {
+  HttpRequest request;
+  request.path = path;
+  request.headers = {{"range", format("bytes=%llu-%llu", static_cast<unsigned long long>(from),
+                                      static_cast<unsigned long long>(from + bytes - 1))}};
   return send(std::move(request));
 }
 

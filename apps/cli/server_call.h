@@ -45,6 +45,7 @@ class ServerCalls {
   // token: instead of the server's; empty: none is sent. A failure is every call's.
   ServerCalls(const std::string& server, std::string command, int64_t timeout_ms, Result<std::string> token);
   Answer ask(const std::string& path);
+  Answer ask_bytes(const std::string& path, uint64_t from, uint64_t bytes);  // that part of a file
   Answer tell(const std::string& path, const std::string& json);
 
  private:

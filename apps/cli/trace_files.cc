@@ -8,10 +8,16 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
+#include <optional>
+#include <utility>
 
+#include "apps/cli/answer_json.h"
+#include "apps/cli/server_call.h"
 #include "base/files.h"
 #include "base/mutex.h"
 #include "base/text.h"
+#include "model/blob_key.h"
 
 namespace lockstep::cli {
 namespace {
@@ -54,6 +60,84 @@ uint64_t size_of(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && info.st_size > 0 ? static_cast<uint64_t>(info.st_size) : 0;
 }
 
+// JOB/CAPTURE, and no file of that name.
+std::optional<std::pair<std::string, std::string>> capture_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos || slash == 0 || !is_capture_id(std::string_view(path).substr(slash + 1)) ||
+      ::access(path.c_str(), F_OK) == 0)
+    return std::nullopt;
+  return std::pair{path.substr(0, slash), path.substr(slash + 1)};
+}
+
+// Why there is no answer, without the program's name, which whoever prints it says.
+std::string reason(const Answer& answer, const char* program) {
+  const std::string before = std::string(program) + ": ";
+  return answer.message.starts_with(before) ? answer.message.substr(before.size()) : answer.message;
+}
+
+// A file that a server keeps, a piece at a time.
+class ServerFile final : public ByteSource {
+ public:
+  ServerFile(const char* program, const std::string& server, std::string path, uint64_t bytes, ReadProgress& progress)
+      : program_(program),
+        calls_(server, program, kTimeoutMs),
+        path_(std::move(path)),
+        bytes_(bytes),
+        progress_(progress) {}
+  Result<size_t> read(char* into, size_t bytes_max) override {
+    if (taken_ == piece_.size() && from_ < bytes_) {
+      Answer answer = calls_.ask_bytes(path_, from_, std::min(kPieceBytes, bytes_ - from_));
+      if (answer.exit_code != kExitOk) return Error{reason(answer, program_)};
+      if (answer.body.empty()) return Error{path_ + ": the server sent less than there is"};
+      piece_ = std::move(answer.body);
+      taken_ = 0;
+      from_ += piece_.size();
+      progress_.add(piece_.size());
+    }
+    const size_t given = std::min(bytes_max, piece_.size() - taken_);
+    std::memcpy(into, piece_.data() + taken_, given);
+    taken_ += given;
+    return given;
+  }
+
+ private:
+  static constexpr uint64_t kPieceBytes = 8 << 20;
+  static constexpr int64_t kTimeoutMs = 60'000;
+  const char* const program_;
+  ServerCalls calls_;
+  const std::string path_;
+  const uint64_t bytes_;
+  ReadProgress& progress_;
+  uint64_t from_ = 0;
+  std::string piece_;
+  size_t taken_ = 0;
+};
+
+struct StoredFile {
+  std::string path;  // on the server
+  std::string name;
+  uint64_t bytes = 0;
+};
+
+Result<std::vector<StoredFile>> stored_files(const char* program, const std::string& server, const std::string& job,
+                                             const std::string& capture) {
+  const std::string path = "/api/jobs/" + url_part(job) + "/profiles/" + capture + "/files";
+  const Answer answer = ask(server, path, program);
+  if (answer.exit_code != kExitOk)
+    return Error{reason(answer, program),
+                 answer.exit_code == kExitNotFound ? ErrorCode::kNotFound : ErrorCode::kUnspecified};
+  simdjson::dom::parser parser;
+  Json document;
+  if (parser.parse(answer.body).get(document)) return Error{"the server's answer was not understood"};
+  std::vector<StoredFile> files;
+  for (const Json file : list_of(document, "files")) {
+    const std::string name = text_of(file, "file");
+    files.push_back({path + "/" + url_part(name), name, static_cast<uint64_t>(number_of(file, "bytes"))});
+  }
+  if (files.empty()) return Error{job + "/" + capture + ": nothing of this profile is stored", ErrorCode::kNotFound};
+  return files;
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> trace_files(const std::vector<std::string>& paths) {
@@ -77,10 +161,21 @@ Result<std::vector<std::string>> trace_files(const std::vector<std::string>& pat
 }
 
 Result<ProfileAnalysis> analyze_files(const char* program, const std::vector<std::string>& paths,
-                                      const AnalyzeOptions& options) {
-  const std::vector<std::string> files = LOCKSTEP_TRY(trace_files(paths));
+                                      const std::string& server, const AnalyzeOptions& options) {
+  std::vector<std::string> here;
+  std::vector<StoredFile> there;
+  for (const std::string& path : paths) {
+    if (const auto capture = capture_of(path)) {
+      std::vector<StoredFile> files = LOCKSTEP_TRY(stored_files(program, server, capture->first, capture->second));
+      there.insert(there.end(), std::make_move_iterator(files.begin()), std::make_move_iterator(files.end()));
+    } else {
+      here.push_back(path);
+    }
+  }
+  const std::vector<std::string> files = LOCKSTEP_TRY(trace_files(here));
   uint64_t bytes = 0;
   for (const std::string& file : files) bytes += size_of(file);
+  for (const StoredFile& file : there) bytes += file.bytes;
   ReadProgress progress(bytes);
   std::vector<TraceInput> inputs;
   for (const std::string& file : files) {
@@ -92,10 +187,16 @@ Result<ProfileAnalysis> analyze_files(const char* program, const std::vector<std
                         });
                       }});
   }
+  for (const StoredFile& file : there) {
+    inputs.push_back({file.name, std::nullopt, [&, file]() -> Result<std::unique_ptr<ByteSource>> {
+                        return std::unique_ptr<ByteSource>(
+                            std::make_unique<ServerFile>(program, server, file.path, file.bytes, progress));
+                      }});
+  }
   Result<ProfileAnalysis> analysis = analyze(inputs, options);
-  if (analysis.ok() && analysis->ranks.size() < files.size()) {
+  if (analysis.ok() && analysis->ranks.size() < inputs.size()) {
     std::fprintf(stderr, "%s: %zu of %zu files are no kernel traces and were left out\n", program,
-                 files.size() - analysis->ranks.size(), files.size());
+                 inputs.size() - analysis->ranks.size(), inputs.size());
   }
   return analysis;
 }

@@ -1,4 +1,5 @@
-// Kernel traces named on the command line: files, and folders of them, analysed with progress on standard error.
+// Kernel traces named on the command line: files, folders of them, and captures that a server keeps (JOB/p-0123456789ab),
+// analysed with progress on standard error.
 //
 // Thread rule: Thread-safe (no state).
 #pragma once
@@ -14,7 +15,8 @@ namespace lockstep::cli {
 // The traces in `paths`; a folder stands for the .json and .json.gz files in it. kNotFound: a path that is not there.
 Result<std::vector<std::string>> trace_files(const std::vector<std::string>& paths);
 
+// server: asked for what is named JOB/CAPTURE and is no file here; it is read from there piece by piece.
 Result<profile::ProfileAnalysis> analyze_files(const char* program, const std::vector<std::string>& paths,
-                                               const profile::AnalyzeOptions& options);
+                                               const std::string& server, const profile::AnalyzeOptions& options);
 
 }  // namespace lockstep::cli

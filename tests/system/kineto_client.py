@@ -9,6 +9,22 @@ import time
 import uuid
 
 
+# Five kernels, one after the other.
+EVENTS = [
+    {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "gemm",
+        "pid": 0,
+        "tid": 7,
+        "ts": 1000.0 * i,
+        "dur": 700.0,
+        "args": {"device": 0, "stream": 7, "correlation": i},
+    }
+    for i in range(1, 6)
+]
+
+
 class KinetoClient:
     def __init__(self, folder, ticks_s=0.1):
         self.folder, self.ticks_s = folder, ticks_s
@@ -46,6 +62,6 @@ class KinetoClient:
         stem, suffix = order["ACTIVITIES_LOG_FILE"].rsplit(".", 1)
         path = f"{stem}_{os.getpid()}.{suffix}"
         with open(path + ".tmp", "w", encoding="utf-8") as file:
-            json.dump({"trace_id": order["REQUEST_TRACE_ID"], "traceEvents": [], "order": order}, file)
+            json.dump({"trace_id": order["REQUEST_TRACE_ID"], "traceEvents": EVENTS, "order": order}, file)
         os.replace(path + ".tmp", path)
         self.ask(2)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
@@ -46,9 +47,7 @@ for step in range(1000, 100_000):
 @pytest.fixture
 def job(tmp_path, server, start):
     recorders = harness.short_folder()
-    agent = start(
-        harness.Agent, tmp_path / "agent", recorders, server=server.otlp_http, more=["--profiles-folder", tmp_path / "out"]
-    )
+    agent = start(harness.Agent, tmp_path / "agent", recorders, server=server.otlp_http)
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", RANK, os.path.dirname(__file__)],
@@ -91,7 +90,7 @@ def check_refusals(server):
     assert harness.request(server.http, "GET", "/api/jobs/nobody/profiles").status == 404
 
 
-def test_a_profile_is_ordered_followed_and_fetched_and_says_why_a_rank_has_none(job, server, tmp_path):
+def test_a_profile_is_ordered_followed_uploaded_and_analysed_and_says_why_a_rank_has_none(job, server):
     check_refusals(server)
     asked = harness.lockstep(
         "profile", JOB, "--ranks", "0-2", "--steps", 5, "--shapes", "--wait", "--server", "http://" + server.http
@@ -106,13 +105,22 @@ def test_a_profile_is_ordered_followed_and_fetched_and_says_why_a_rank_has_none(
     assert server.get(f"/api/jobs/{JOB}/profiles/{capture['capture']}") == capture
     for rank in capture["ranks"][:2]:
         assert rank["state"] == "done" and rank["first_step"] == capture["start_step"] and rank["steps"] == 5
-        path = tmp_path / "out" / JOB / capture["capture"] / rank["file"]
-        order = json.loads(gzip.decompress(path.read_bytes()))["order"]
+        path = f"/api/jobs/{JOB}/profiles/{capture['capture']}/files/{rank['file']}"
+        with urllib.request.urlopen("http://" + server.http + path, timeout=10) as answer:
+            order = json.loads(gzip.decompress(answer.read()))["order"]
         assert int(order["PROFILE_START_ITERATION"]) == capture["start_step"] - 1000, "in Kineto's own count"
         assert order["ACTIVITIES_ITERATIONS"] == "5" and order["PROFILE_REPORT_INPUT_SHAPES"] == "true"
     agent, recorders = job
     assert not list(recorders.glob("lockstep-p-*")), "nothing is left on the node"
     assert agent.counters().total("lockstep_agent_profiles_total", result="done") == 2
+    # What the files say, read from the server; and one that is not there.
+    name = f"{JOB}/{capture['capture']}"
+    assert f"lockstep analyze {name}" in asked.stdout
+    said = harness.lockstep("analyze", name, "--json", "--server", "http://" + server.http)
+    assert said.returncode == 0, said.stderr
+    assert [rank["rank"] for rank in json.loads(said.stdout)["ranks"]] == [0, 1], said.stdout
+    nothing = harness.lockstep("analyze", JOB + "/p-000000000000", "--server", "http://" + server.http)
+    assert nothing.returncode == 4 and "nothing of this profile is stored" in nothing.stderr, nothing.stderr
     # By the command line alone, too, and who asked is written down where there is anybody to be known.
     again = harness.lockstep("profile", JOB, "--server", "http://" + server.http)
     assert again.returncode == 0 and capture["capture"] in again.stdout, again.stderr
