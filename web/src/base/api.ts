@@ -53,6 +53,8 @@ export const paths = {
   detail: (job: string, step: number) => `${paths.step(job, step)}/detail`,
   traced: (job: string, limit: number) => `/api/jobs/${encodeURIComponent(job)}/traced?limit=${limit}`,
   profiles: (job: string) => `/api/jobs/${encodeURIComponent(job)}/profiles`,
+  profileFile: (job: string, capture: string, file: string) =>
+    `/api/jobs/${encodeURIComponent(job)}/profiles/${encodeURIComponent(capture)}/files/${encodeURIComponent(file)}`,
   feedback: (verdict: string) => `/api/verdicts/${encodeURIComponent(verdict)}/feedback`,
   warnings: () => '/api/warnings',
   cardinality: () => '/api/cardinality',

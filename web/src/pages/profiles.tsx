@@ -7,6 +7,7 @@ import { usePoll } from '../base/poll';
 import { isRankChoice, type Profile, type ProfileList, type ProfileRank } from '../base/profile';
 import { copy, curl, shellWord } from '../base/share';
 import { jobPlace, type ProfilesPlace } from '../base/url';
+import { CopyButton } from '../widgets/copy_button';
 import { Frame } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { Menu } from '../widgets/menu';
@@ -32,7 +33,7 @@ export function ProfilesPage({ place }: { place: ProfilesPlace }) {
         known.value = { automatic: known.value?.automatic ?? false, profiles: [profile, ...(known.value?.profiles ?? [])] };
       }} />}
       {!known.value && !refused.value && <Loading what={`profiles of ${name}`} />}
-      {known.value?.profiles.map((profile) => <ProfileCard key={profile.capture} profile={profile} />)}
+      {known.value?.profiles.map((profile) => <ProfileCard key={profile.capture} job={place.job} profile={profile} />)}
       {known.value && known.value.profiles.length === 0 && (
         <p class="muted">No profile of this job yet. Its processes can be profiled where they were started with <code>lockstep run</code>.</p>
       )}
@@ -83,8 +84,9 @@ function Order({ place, busy, ordered }: { place: ProfilesPlace; busy: boolean; 
   );
 }
 
-function ProfileCard({ profile }: { profile: Profile }) {
+function ProfileCard({ job, profile }: { job: string; profile: Profile }) {
   const done = profile.ranks.filter((rank) => rank.state === 'done').length;
+  const analyze = `lockstep analyze --server ${shellWord(location.origin)} ${shellWord(`${job}/${profile.capture}`)}`;
   const what = profile.start_step === null
     ? 'by time'
     : `steps ${count(profile.start_step)}–${count(profile.start_step + (profile.steps ?? 1) - 1)}`;
@@ -103,8 +105,12 @@ function ProfileCard({ profile }: { profile: Profile }) {
                { head: 'host', cell: (rank) => rank.host },
                { head: 'state', cell: (rank) => rank.state },
                { head: 'size', numeric: true, cell: (rank: ProfileRank) => (rank.bytes === null ? '' : bytes(rank.bytes)) },
+               { head: 'trace', cell: (rank: ProfileRank) => rank.file && <a href={paths.profileFile(job, profile.capture, rank.file)} download>{rank.file}</a> },
                { head: 'why', cell: (rank) => rank.reason },
              ]} />
+      {done > 0 && (
+        <p class="muted">What they say: <code>{analyze}</code> <CopyButton content={analyze} name={`Copy the command that analyses ${profile.capture}`} /></p>
+      )}
     </section>
   );
 }
