@@ -17,6 +17,13 @@ constexpr int hex_digit(char c) {
   return -1;
 }
 
+// Of digits in lower case alone, as sums and ids are written; also where it is empty.
+constexpr bool is_lower_hex(std::string_view text) {
+  for (char c : text)
+    if (hex_digit(c) < 0 || (c >= 'A' && c <= 'F')) return false;
+  return true;
+}
+
 // ASCII letters alone, whatever the locale: what header names, units and PCI addresses are compared by.
 constexpr char lower_case(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;

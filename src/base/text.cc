@@ -6,6 +6,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "base/characters.h"
+
 namespace lockstep {
 
 std::string format(const char* pattern, ...) {
@@ -187,6 +189,23 @@ std::string url_part(std::string_view text) {
     out += plain ? std::string(1, c) : format("%%%02X", static_cast<unsigned char>(c));
   }
   return out;
+}
+
+std::optional<std::string> from_url_part(std::string_view part) {
+  std::string text;
+  text.reserve(part.size());
+  for (size_t at = 0; at < part.size(); ++at) {
+    if (part[at] != '%') {
+      text += part[at];
+      continue;
+    }
+    const int high = at + 2 < part.size() ? hex_digit(part[at + 1]) : -1;
+    const int low = high >= 0 ? hex_digit(part[at + 2]) : -1;
+    if (low < 0) return std::nullopt;
+    text += static_cast<char>(high << 4 | low);
+    at += 2;
+  }
+  return text;
 }
 
 std::optional<std::string> did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {

@@ -42,6 +42,8 @@ size_t utf8_length(std::string_view text, size_t at);
 bool is_utf8(std::string_view text);
 // One part of a URL's path, percent-encoded: a job id may contain anything.
 std::string url_part(std::string_view text);
+// What it was; nothing where a % is followed by anything but two digits.
+std::optional<std::string> from_url_part(std::string_view part);
 
 // Nearest candidate by edit distance, if it is near enough to be a slip of the finger.
 std::optional<std::string> did_you_mean(std::string_view word, const std::vector<std::string>& candidates);

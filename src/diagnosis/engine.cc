@@ -27,6 +27,13 @@ constexpr int64_t kSignalsTimeNs = 6'000'000'000;
 constexpr int64_t kAheadEveryNs = 1'000'000'000;
 constexpr size_t kAheadRoundS = 30, kAheadHostsMax = 32;
 
+// The newest of each rank, of at most so many ranks.
+template <typename Evidence>
+void keep(std::map<Rank, Evidence>& by_rank, Rank rank, Evidence evidence, size_t ranks_max) {
+  if (by_rank.size() >= ranks_max && !by_rank.contains(rank)) by_rank.erase(by_rank.begin());
+  by_rank[rank] = std::move(evidence);
+}
+
 // Links of several ranks that are slow because of the fabric are one trouble. The costliest speaks for all.
 void join_in_the_fabric(std::vector<Finding>& findings) {
   auto in_the_fabric = [](const Finding& finding) {
@@ -146,15 +153,11 @@ void DiagnosisEngine::take(const std::string& job_id, Slot& slot, Record& record
     if (end->clean) job.status.erase(identity.rank);
     job.ended[identity.rank] = std::move(*end);
   } else if (RankStack* stack = std::get_if<RankStack>(&record.what)) {
-    if (job.stacks.size() >= kEvidenceMax && !job.stacks.contains(identity.rank)) job.stacks.erase(job.stacks.begin());
-    job.stacks[identity.rank] = std::move(*stack);
+    keep(job.stacks, identity.rank, std::move(*stack), kEvidenceMax);
   } else if (FlightDump* dump = std::get_if<FlightDump>(&record.what)) {
-    if (job.dumps.size() >= kEvidenceMax && !job.dumps.contains(identity.rank)) job.dumps.erase(job.dumps.begin());
-    job.dumps[identity.rank] = std::move(*dump);
+    keep(job.dumps, identity.rank, std::move(*dump), kEvidenceMax);
   } else if (RankSamples* samples = std::get_if<RankSamples>(&record.what)) {
-    if (job.samples.size() >= kSampledMax && !job.samples.contains(identity.rank))
-      job.samples.erase(job.samples.begin());
-    job.samples[identity.rank] = std::move(*samples);
+    keep(job.samples, identity.rank, std::move(*samples), kSampledMax);
   }
 }
 

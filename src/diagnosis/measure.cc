@@ -288,12 +288,12 @@ std::optional<Part> not_finite(const Measure& measure, const JobWindow&, const S
 }
 
 std::optional<Part> apart(const Measure&, const JobWindow& window, const StepFrame& frame) {
-  const Latest latest = latest_of(lateness(window, frame));
+  const Latest latest = lateness(window, frame).latest;
   return one(latest.ns - std::max(0.0, latest.next_ns));
 }
 
 std::optional<Part> latest_rank(const Measure&, const JobWindow& window, const StepFrame& frame) {
-  return one(window.rank_of(latest_of(lateness(window, frame)).slot).value());
+  return one(window.rank_of(lateness(window, frame).latest.slot).value());
 }
 
 template <typename Of>

@@ -203,6 +203,7 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
       result->late_ns[slot] = static_cast<float>(static_cast<double>(result->own_ns[slot]) -
                                                  static_cast<double>(result->work_ns[slot]) - reference);
   }
+  result->latest = largest_of(result->late_ns);
   return result;
 }
 

@@ -34,16 +34,7 @@ const StepLateness& lateness(const JobWindow& window, const StepFrame& frame);
 bool is_alone(const JobWindow& window, const StepFrame& frame, size_t slot);
 // What each of these steps took, of the median rank.
 std::vector<double> step_durations(const JobWindow& window, const std::vector<StepNumber>& steps);
-// The rank that was latest in a step, by slot, and how late; and how late the next one was. 0 where nobody was.
-struct Latest {
-  size_t slot = 0;
-  double ns = 0;
-  double next_ns = 0;
-};
 Latest largest_of(const std::vector<float>& ns_by_slot);  // NaN: not known
-inline Latest latest_of(const StepLateness& step) {
-  return largest_of(step.late_ns);
-}
 // The same for few ranks: by rank. Empty where the step says nothing.
 std::map<Rank, double> lateness(const JobWindow& window, const RankRows& rows);
 

@@ -92,16 +92,25 @@ class RankRows {
   size_t count_ = 0;
 };
 
+// The rank with most of something in a step, by slot, and how much; and how much the next one has. 0 where nobody has any.
+struct Latest {
+  size_t slot = 0;
+  double ns = 0;
+  double next_ns = 0;
+  double of_others(size_t one) const { return slot == one ? next_ns : ns; }  // the most of all but this one
+};
+
 // Own time of each rank minus that of its role-equivalent peers, in one step (roles.h). By slot of the window; NaN: the
 // rank's is not known.
 struct StepLateness {
   std::vector<float> late_ns;  // without what the rank's share of the work explains
+  Latest latest;               // of these
   std::vector<float> own_ns;   // RankStep::own_ns(), less what a rank waited where nobody sees the waiting
   std::vector<float> work_ns;  // what more (or fewer) tokens or routed bytes than its peers' explain of its own time
   bool by_bytes = false;       // work was told by routed bytes, not by tokens
   std::vector<uint32_t> role;  // by slot; ranks of one number are peers
   uint32_t roles = 0;
-  uint32_t alone = 0;  // ranks that are a stage of a pipeline each: nobody to compare them with
+  uint32_t alone = 0;      // ranks that are a stage of a pipeline each: nobody to compare them with
   double duration_ns = 0;  // median over ranks
 };
 

@@ -8,30 +8,8 @@
 #include "model/step.h"
 
 namespace lockstep {
-namespace {
-
-std::optional<std::string> decoded(std::string_view part) {
-  std::string text;
-  for (size_t at = 0; at < part.size(); ++at) {
-    if (part[at] != '%') {
-      text += part[at];
-      continue;
-    }
-    const int high = at + 1 < part.size() ? hex_digit(part[at + 1]) : -1;
-    const int low = at + 2 < part.size() ? hex_digit(part[at + 2]) : -1;
-    if (high < 0 || low < 0) return std::nullopt;
-    text += static_cast<char>(high * 16 + low);
-    at += 2;
-  }
-  return text;
-}
-
-}  // namespace
-
 bool is_capture_id(std::string_view text) {
-  return text.size() == 14 && text.starts_with("p-") && std::all_of(text.begin() + 2, text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
+  return text.size() == 14 && text.starts_with("p-") && is_lower_hex(text.substr(2));
 }
 
 bool is_blob_file(std::string_view text) {
@@ -66,7 +44,7 @@ Result<BlobKey> parse_blob_path(std::string_view path_untrusted) {
   if (path_untrusted.size() > 4 * kBlobPartBytesMax) return wrong;
   const std::vector<std::string_view> parts = split(path_untrusted, '/');
   if (parts.size() != 3) return wrong;
-  std::optional<std::string> job = decoded(parts[0]);
+  std::optional<std::string> job = from_url_part(parts[0]);
   if (!job) return wrong;
   BlobKey key{std::move(*job), std::string(parts[1]), std::string(parts[2])};
   LOCKSTEP_TRY(check_blob_key(key));

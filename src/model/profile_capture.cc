@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/characters.h"
 #include "base/text.h"
 #include "model/step.h"
 
@@ -11,10 +12,6 @@ namespace {
 
 constexpr int64_t kStepMost = int64_t{1} << 50;
 constexpr const char* kStates[] = {"armed", "waiting", "tracing", "uploading", "done", "failed"};
-
-bool is_lower_hex(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
 
 Result<std::string> capture_of(const LogRecord& record) {
   std::string capture(find_string(record.attributes, "capture"));

@@ -3,28 +3,16 @@
 
 #include <algorithm>
 
-#include "base/characters.h"
+#include "base/text.h"
 #include "net/http_server.h"
 
 namespace lockstep {
 std::optional<std::string> percent_decode(std::string_view text, bool plus_is_space) {
-  std::string decoded;
-  decoded.reserve(text.size());
-  for (size_t i = 0; i < text.size(); ++i) {
-    char c = text[i];
-    if (c == '+' && plus_is_space) {
-      c = ' ';
-    } else if (c == '%') {
-      int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
-      int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
-      if (low < 0) return std::nullopt;
-      c = static_cast<char>(high * 16 + low);
-      i += 2;
-    }
-    // No path or parameter of ours has a NUL in it; what takes one as the end of a string must not be fooled.
-    if (c == '\0') return std::nullopt;
-    decoded += c;
-  }
+  std::string part(text);
+  if (plus_is_space) std::replace(part.begin(), part.end(), '+', ' ');
+  std::optional<std::string> decoded = from_url_part(part);
+  // No path or parameter of ours has a NUL in it; what takes one as the end of a string must not be fooled.
+  if (decoded && decoded->find('\0') != std::string::npos) return std::nullopt;
   return decoded;
 }
 

@@ -4,7 +4,6 @@
 #include <iterator>
 #include <optional>
 
-#include "base/characters.h"
 #include "base/text.h"
 #include "model/events.h"
 #include "model/rank_text.h"
@@ -15,24 +14,8 @@ namespace {
 
 constexpr std::string_view kFirstLine = "lockstep-commands 1";
 
-std::optional<std::string> decode_word(std::string_view word) {
-  std::string text;
-  for (size_t at = 0; at < word.size(); ++at) {
-    if (word[at] != '%') {
-      text += word[at];
-      continue;
-    }
-    const int high = at + 2 < word.size() ? hex_digit(word[at + 1]) : -1;
-    const int low = high >= 0 ? hex_digit(word[at + 2]) : -1;
-    if (low < 0) return std::nullopt;
-    text += static_cast<char>(high << 4 | low);
-    at += 2;
-  }
-  return text;
-}
-
 Result<std::string> parse_job(std::string_view word) {
-  std::optional<std::string> job = decode_word(word);
+  std::optional<std::string> job = from_url_part(word);
   if (!job || job->empty() || job->size() > kIdentityTextMax) return Error{"names no usable job"};
   return std::move(*job);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/characters.h"
 #include "base/json_reader.h"
 #include "base/json_writer.h"
 #include "base/text.h"
@@ -84,8 +85,7 @@ Result<JsonDocument> document_of(std::string_view json) {
 }  // namespace
 
 bool is_sha256_text(std::string_view text) {
-  return text.size() == 64 &&
-         std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  return text.size() == 64 && is_lower_hex(text);
 }
 
 std::string encode(const UploadBegin& begin) {

@@ -24,8 +24,8 @@
 // Slow waves (load that is routed now here, now there) hide below the noise of single steps, but not in sums over many:
 // by as much as these vary more than the model has it, all evidence is worth less.
 //
-// Assumptions: streams are compared inside a step before they come here (what all share is gone). Trouble that comes in bursts on one stream is told as a shift if a
-// burst lasts.
+// Assumptions: streams are compared inside a step before they come here (what all share is gone). Trouble that comes in
+// bursts on one stream is told as a shift if a burst lasts.
 // How well the promise holds, on data of many kinds: bench/results/sequential.md. Why so: docs/decisions/0015.
 //
 // Hot path: add_step, some 0.1 us a value; allocates only when there are more streams than ever before.

@@ -115,7 +115,7 @@ double rate_over(const JobWindow& window, const std::vector<StepNumber>& steps) 
 
 double latest_of_the_heard(const JobWindow& window, const std::vector<StepNumber>& steps) {
   std::vector<double> late;
-  for (StepNumber number : steps) late.push_back(latest_of(lateness(window, *window.frame(number))).ns);
+  for (StepNumber number : steps) late.push_back(lateness(window, *window.frame(number)).latest.ns);
   return median(std::move(late));
 }
 

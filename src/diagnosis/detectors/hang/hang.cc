@@ -104,6 +104,21 @@ Operations most_operations(const HangInput& input) {
   return most;
 }
 
+// Of the ranks' steps. Made once for a step: a job that stands is looked at several times a second.
+int64_t longest_ns(const StepFrame& frame) {
+  struct Longest {
+    int64_t ns = 0;
+  };
+  return frame
+      .derived<Longest>([&] {
+        Longest longest;
+        for (size_t slot = 0; slot < frame.rows.size(); ++slot)
+          if (frame.state[slot] != 0) longest.ns = std::max(longest.ns, frame.rows[slot].summary.duration_ns);
+        return longest;
+      })
+      .ns;
+}
+
 // How long a rank may be away before it is named for sure, by what this job has shown.
 int64_t away_at_most_ns(const JobWindow& window, const HangInput& input) {
   const StepNumber newest = window.newest_step();
@@ -115,10 +130,7 @@ int64_t away_at_most_ns(const JobWindow& window, const HangInput& input) {
        number <= newest; ++number) {
     const StepFrame* frame = window.frame(number);
     if (frame == nullptr) continue;
-    int64_t longest = 0;
-    for (size_t slot = 0; slot < frame->rows.size(); ++slot)
-      if (frame->state[slot] != 0) longest = std::max(longest, frame->rows[slot].summary.duration_ns);
-    most = std::max(most, longest * kSettleSteps / (kSettleSteps + newest.value() - number.value()));
+    most = std::max(most, longest_ns(*frame) * kSettleSteps / (kSettleSteps + newest.value() - number.value()));
   }
   return most;
 }

@@ -105,7 +105,7 @@ PauseFacts facts_of(const JobWindow& window, const StepFrame& frame) {
   std::sort(facts.longest_ns.begin(), facts.longest_ns.end());
   facts.duration_ns = median(std::move(durations));
   facts.quietest = quietest_of(window, frame);
-  facts.latest = latest_of(lateness(window, frame));
+  facts.latest = lateness(window, frame).latest;
   facts.before = window.frame(frame.number - 1);
   if (facts.before == nullptr) return facts;
   facts.before_rows = facts.before->known.size() + facts.before->unknown.size();
@@ -182,11 +182,6 @@ void drop_stretches(std::vector<StepNumber>& steps) {
     begin = end;
   }
   steps = std::move(kept);
-}
-
-// The largest of all but this one.
-double of_others(const Latest& latest, int32_t slot) {
-  return latest.ns > 0 && static_cast<int32_t>(latest.slot) == slot ? std::max(0.0, latest.next_ns) : latest.ns;
 }
 
 }  // namespace
@@ -321,9 +316,9 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
                   .size = part.lost_ns / static_cast<double>(most_events),
                   .others_hits = eventful.size() - most_events,
                   .others_steps = (window.slots() - 1) * steps.size()};
+  const auto slot = static_cast<size_t>(window.slot_of(culprit));
   for (const PauseFacts* one : facts)
-    seen.others_largest = std::max({seen.others_largest, of_others(one->latest, window.slot_of(culprit)),
-                                    of_others(one->quietest, window.slot_of(culprit))});
+    seen.others_largest = std::max({seen.others_largest, one->latest.of_others(slot), one->quietest.of_others(slot)});
   // Transfers have no size that could be compared with that.
   if (!part.stood.empty()) seen.size = 0;
   const double nats = nats_of(seen) + nats_of_windows(steps.size());

@@ -73,7 +73,7 @@ std::vector<Finding> find_rotating_stall(const JobWindow& window, const std::vec
   for (StepNumber number : steps) {
     const StepLateness& step = lateness(window, *window.frame(number));
     durations.push_back(step.duration_ns);
-    latest.push_back(latest_of(step));
+    latest.push_back(step.latest);
     for (size_t slot = 0; slot < step.late_ns.size(); ++slot)
       if (slot != latest.back().slot && !std::isnan(step.late_ns[slot]))
         noise.push_back(static_cast<double>(step.late_ns[slot]));

@@ -646,7 +646,7 @@ struct LateInStep {
 LateInStep late_in_step(const JobWindow& window, const StepLateness& step,
                         const std::map<std::string, size_t>& ranks_of_host) {
   constexpr double kAlone = 0.6;  // of the latest: who is later than this is late with it
-  const Latest latest = latest_of(step);
+  const Latest latest = step.latest;
   if (latest.ns <= 0) return {};
   if (latest.next_ns <= kAlone * latest.ns) return {"", {latest.slot}, latest.ns, latest.next_ns};
   auto host_of = [&](size_t slot) -> const std::string& { return window.ranks().at(window.rank_of(slot)).host; };
@@ -723,7 +723,8 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
                   .others_hits = all - best,
                   .others_steps = (window.slots() - 1) * last.late.size()};
   for (const StepLateness* step : last.late)
-    seen.others_largest = std::max(seen.others_largest, largest_but(*step, culprit.slots));
+    seen.others_largest = std::max(seen.others_largest, host.empty() ? step->latest.of_others(culprit.slots.front())
+                                                                     : largest_but(*step, culprit.slots));
   const double nats = nats_of(seen) + nats_of_windows(last.late.size());
   const bool often = nats >= window.suspect_nats() && runs >= kRecurringRuns && share >= kRecurringLostMin;
   if (!often && nats < window.suspect_nats() - witness_nats()) return {};
