@@ -4,9 +4,10 @@ instantiated once for a batch instead of once for each file.
 
     batch_sources.py --out FOLDER [--lines N] FILE.cc ...
 
-Writes FOLDER/batch_1.cc, ... and prints their paths, one a line. Two files share a batch only where no name that one of them
-keeps to itself (unnamed namespace, static, macro) occurs in the other, so that no file's meaning depends on its neighbours and nobody
-has to invent names that are unique in a folder. All headers of a batch come before its files for the same reason.
+Writes FOLDER/batch_1.cc, ... and prints their paths, one a line. Nobody has to invent names that are unique in a folder, and no file's
+meaning depends on its neighbours: a name that a file keeps to itself (unnamed namespace, static) and that occurs in another of its batch
+gets the file's name appended while that file is read (`#define hex hex_of_framing_test`). Where that could touch something else of the
+same name (a member, a macro, a fixture of a test, anything in our headers), the two files do not share a batch. All headers of a batch come before its files.
 Files that did not change are not written again.
 """
 import argparse
@@ -24,6 +25,29 @@ NOT_NAMES = frozenset(
     'virtual void volatile __attribute__ static_assert TEST TEST_F TEST_P'.split())
 
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+words_of_header = {}
+
+
+def header_words(include, folder):
+    """Every identifier of a header of ours and of those that it reads, but for names of parameters."""
+    name = re.match(r'#\s*include\s*"([^"]+)"', include)
+    if not name:
+        return set()
+    path = next((base / name.group(1) for base in (folder, ROOT / 'src', ROOT) if (base / name.group(1)).exists()), None)
+    if not path:
+        return set()
+    path = path.resolve()
+    if path not in words_of_header:
+        words_of_header[path] = set()  # while it is read: a header may reach itself
+        text = path.read_text()
+        words = set(re.findall(r'\b[A-Za-z_]\w*\b(?!\s*[,)])', re.sub(r'//[^\n]*|"(?:\\.|[^"\\\n])*"', '', text)))
+        for line in re.findall(r'^\s*(#\s*include\s*"[^"]+")', text, re.M):
+            words |= header_words(line, path.parent)
+        words_of_header[path] = words
+    return words_of_header[path]
+
+
 class Source:
     """One file: its identifiers, the names that it keeps to itself, its headers and its length."""
 
@@ -33,7 +57,9 @@ class Source:
         self.lines = text.count('\n') + 1
         self.words = set()   # every identifier
         self.own = set()     # what no other file may see
-        self.opens = False   # `using namespace`: nothing may come after it in a batch
+        self.fixed = {'PrintTo', 'main'}  # names that mean something else too, or that others look for: never replaced
+        self.opens = set()   # `using namespace`: only files with the same may come after it in a batch
+        self.uses = set()    # `using a::b`: may be said twice
         self.includes = []
         self._read(text)
 
@@ -56,10 +82,21 @@ class Source:
                     self.includes.append(line)
                 elif word == 'define':
                     self.own.add(re.match(r'#\s*define\s+(\w+)', line).group(1))
+                    self.fixed.update(re.findall(r'[A-Za-z_]\w*', line))
                 self.words.update(re.findall(r'[A-Za-z_]\w*', line) if word != 'include' else ())
                 continue
             tokens.append(match.group())
         self.words.update(token for token in tokens if token[0].isalpha() or token[0] == '_')
+        for index, token in enumerate(tokens[1:], 1):
+            if tokens[index - 1] in ('.', '::', '~', 'namespace') or tokens[index - 2:index] == ['-', '>']:
+                self.fixed.add(token)
+        for include in self.includes:
+            self.fixed |= header_words(include, self.path.parent)
+        for index, token in enumerate(tokens):
+            if token == '__attribute__':
+                self.fixed.update(tokens[index + 1:tokens.index(')', index)])
+            if re.match(r'(TYPED_)?TEST(_[FP])?$|INSTANTIATE_', token):
+                self.fixed.update(tokens[index + 1:tokens.index(')', index)])
         self._walk(tokens)
 
     def _walk(self, tokens):
@@ -91,13 +128,13 @@ class Source:
         private = bool(scopes) and scopes[-1] == 'own'
         words = strip_templates(statement)
         private = private or any(word in words[:3] for word in ('static', 'constexpr', 'const', 'using', 'namespace'))
-        if not private or not words or words[0] in ('TEST', 'TEST_F', 'TEST_P', 'static_assert'):
+        if not private or not words or words[0] == 'static_assert' or re.match('TEST|TYPED_TEST|INSTANTIATE_', words[0]):
             return
         if words[0] == 'using' and len(words) > 1 and words[1] == 'namespace':
-            self.opens = True
+            self.opens.add(''.join(words[2:]))
             return
         if words[0] == 'using' and '=' not in words:  # using a::b;
-            self.own.add(words[-1])
+            self.uses.add((words[-1], ''.join(words[1:])))
             return
         name = declared_name(words)
         if name:
@@ -141,9 +178,21 @@ def declared_name(words):
 
 
 def fits(source, batch):
-    if source.opens and any(other.opens for other in batch):
+    return all(may_share(source, other) and may_share(other, source) for other in batch)
+
+
+def may_share(source, other):
+    """Whether `other` means the same beside `source`."""
+    if source.opens and other.opens and source.opens != other.opens:
         return False
-    return all(not (source.own & other.words) and not (other.own & source.words) for other in batch)
+    if any(name in other.words for name, _ in source.uses - other.uses):
+        return False
+    return not source.own & source.fixed & other.words
+
+
+def clashes(source, batch):
+    """The names of a file's own that occur in another of its batch."""
+    return sorted(name for name in source.own if any(name in other.words for other in batch if other is not source))
 
 
 def batches(sources, lines_max):
@@ -163,8 +212,14 @@ def text_of(batch):
     if len(batch) == 1:
         return f'#include "{batch[0].path}"\n'
     headers = dict.fromkeys(include for source in batch for include in local_includes(source))
-    batch = sorted(batch, key=lambda source: source.opens)
-    lines = ['// Made by tools/batch_sources.py.', *headers, *(f'#include "{source.path}"' for source in batch)]
+    batch = sorted(batch, key=lambda source: bool(source.opens))
+    lines = ['// Made by tools/batch_sources.py.', *headers]
+    for source in batch:
+        names = clashes(source, batch)
+        suffix = re.sub(r'\W', '_', source.path.stem)
+        lines += [f'#define {name} {name}_of_{suffix}' for name in names]
+        lines.append(f'#include "{source.path}"')
+        lines += [f'#undef {name}' for name in names]
     return '\n'.join(lines) + '\n'
 
 
