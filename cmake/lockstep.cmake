@@ -129,6 +129,11 @@ function(lockstep_library name)
   endif()
 endfunction()
 
+# Suites of ten seconds and more: ctest starts them first, so that none of them runs alone at the end.
+set(LOCKSTEP_LONG_SUITES
+    sim_test.NodeTelemetry inferred_steps_test.InferredSteps step_analysis_test.Recorded time_split_test.TimeSplitTruth diagnosis_test.Explain
+    diagnosis_test.EarlyWarnings store_test.MetricEngineTest ingest_test.RemoteWriteReal crash_faults_test.CrashFaults)
+
 # lockstep_test(NAME source... DEPENDS lib...): a GoogleTest program. ctest sees each of its suites as one test, NAME.SUITE: a process
 # for each case costs more than most cases do. NAME.others runs what the search below does not find, so that nothing is left out.
 function(lockstep_test name)
@@ -154,6 +159,9 @@ function(lockstep_test name)
     set(filter ${suite}.*:*/${suite}.*:${suite}/*:*/${suite}/*)  # also with parameters or types
     add_test(NAME ${name}.${suite} COMMAND ${name} --gtest_filter=${filter})
     set_tests_properties(${name}.${suite} PROPERTIES TIMEOUT 300)
+    if(${name}.${suite} IN_LIST LOCKSTEP_LONG_SUITES)
+      set_tests_properties(${name}.${suite} PROPERTIES COST 10)
+    endif()
     list(APPEND found ${filter})
   endforeach()
   list(JOIN found ":" found)
