@@ -32,6 +32,13 @@ void write_verdict(JsonWriter& json, const ProfileVerdict& verdict) {
   if (!verdict.instead_of.empty()) json.field("instead_of", verdict.instead_of);
   if (!verdict.op.empty()) json.field("op", verdict.op);
   json.field("cost_us_per_step", us(verdict.cost_ns)).field("share", verdict.share);
+  if (verdict.hidden) {
+    const HiddenRank& hidden = *verdict.hidden;
+    json.key("hidden").begin_object().field("rank", static_cast<int64_t>(hidden.rank.value()));
+    json.field("reason", to_text(hidden.reason)).field("kernel", hidden.kernel);
+    if (!hidden.instead_of.empty()) json.field("instead_of", hidden.instead_of);
+    json.field("op", hidden.op).field("extra_us_per_step", us(hidden.extra_ns)).end_object();
+  }
   json.key("evidence").begin_array();
   for (const std::string& line : verdict.evidence) json.string(line);
   json.end_array().key("differences").begin_array();

@@ -8,6 +8,8 @@ PyTorch and a C++ compiler; nothing is installed. Everything a run leaves is in 
     run.py OUT full-node                      the same on a node whose cores are all taken: DDP, FSDP2 and pipeline, 8 ranks
     run.py OUT live ddp                       faults injected while a server watches: what it names, after how long.
                                               Needs build/carry, made by bundle.sh where the server can be built
+    run.py OUT kernels [CASE ...]             faults inside a rank's kernels or Python, profiled while it trains: kernel, reason, line named,
+                                              and what a profile costs. Needs build/carry
     run.py OUT outside [CASE ...]             recordings of faults from outside: a slow wire from the first step, busy cores, stops
     run.py OUT ras                            what NCCL's RAS service says of a healthy, a stuck and a broken job
     run.py OUT masks [--seconds N]            what asking NCCL costs, by message size, beside no plugin
@@ -25,6 +27,7 @@ import time
 import flight
 import full_node
 import hook
+import kernels
 import live
 import masks
 import node
@@ -98,7 +101,7 @@ def record(out, names):
     run_all(names, CASES, lambda name: run_case(name, out))
 
 
-COMMANDS = {"flight": flight.main, "full-node": full_node.main, "hook": hook.main, "node": node.run, "outside": outside.main, "overhead": overhead.main, "live": live.main, "ras": ras.main, "masks": masks.main, "chain": plugins.chain, "graph": plugins.graph}
+COMMANDS = {"flight": flight.main, "full-node": full_node.main, "hook": hook.main, "kernels": kernels.main, "node": node.run, "outside": outside.main, "overhead": overhead.main, "live": live.main, "ras": ras.main, "masks": masks.main, "chain": plugins.chain, "graph": plugins.graph}
 
 
 def main():

@@ -20,6 +20,7 @@ struct JobOptions {
   int skipped_on_rank = -1;    // which begins one collective later
   double extra_us = 0;         // of rank 2
   std::string extra = "gemm";  // gemm: in the same kernel; fp32, copy, host
+  double hidden_us = 0;        // copies of rank 2 while all ranks communicate for longer than that
   double offset_us = 0;        // of rank r: r times so much
   double drift_ppm = 0;
 };
@@ -48,7 +49,13 @@ std::vector<std::string> job(const JobOptions& options) {
         }
       }
       const double all_there = begin + 1020 + options.extra_us;
-      const double end = (options.extra_us > 0 ? all_there : begin + 1020) + 200;
+      const double end = (options.extra_us > 0 ? all_there : begin + 1020) + 200 + 2 * options.hidden_us;
+      if (rank == 2) {
+        for (int i = 0; i < 5 && options.hidden_us > 0; ++i) {
+          trace.launched("Memcpy DtoD (Device -> Device)", 7, clock(there + 1 + i),
+                         clock(there + 20 + i * options.hidden_us / 5), options.hidden_us / 5, "\"bytes\": 1000");
+        }
+      }
       if (rank != options.skipped_on_rank || step > 0) {
         trace.launched(
             "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 20, clock(there - 100), clock(there), clock(end) - clock(there),
@@ -139,6 +146,29 @@ TEST(ProfileRanks, NamesTheSlowRankItsKernelAndWhy) {
     EXPECT_NE(json.find("\"peers_us_per_step\":"), std::string::npos);
     EXPECT_NEAR(static_cast<double>(analysis->verdict.cost_ns), 300e3, 60e3) << analysis->verdict.sentence;
   }
+}
+
+TEST(ProfileRanks, NamesARankThatComputesMoreBehindCommunicationWithoutBlamingIt) {
+  JobOptions options;
+  options.hidden_us = 400;
+  const std::vector<std::string> texts = job(options);
+  const Result<ProfileAnalysis> analysis = analyze_texts(texts);
+  ASSERT_TRUE(analysis.ok()) << analysis.error();
+  const ProfileVerdict& verdict = analysis->verdict;
+  EXPECT_TRUE(verdict.ranks.empty()) << verdict.sentence;
+  EXPECT_EQ(verdict.reason, Reason::kCommunication) << verdict.sentence;
+  ASSERT_TRUE(verdict.hidden.has_value()) << verdict.sentence;
+  EXPECT_EQ(verdict.hidden->rank, 2_rank);
+  EXPECT_EQ(verdict.hidden->reason, Reason::kExtraCopies);
+  EXPECT_NEAR(static_cast<double>(verdict.hidden->extra_ns), 400e3, 40e3);
+  EXPECT_NE(verdict.sentence.find(
+                "Hidden behind that: rank 2 computes 400 us a step more than the others, mostly in Memcpy DtoD"),
+            std::string::npos)
+      << verdict.sentence;
+  EXPECT_NE(analysis_json(*analysis).find("\"hidden\":{\"rank\":2,\"reason\":\"extra_copies\""), std::string::npos);
+  options.hidden_us = 100;  // within what ranks differ by
+  const std::vector<std::string> less = job(options);
+  EXPECT_FALSE(analyze_texts(less)->verdict.hidden.has_value());
 }
 
 TEST(ProfileRanks, FollowsTheCriticalPathToTheSlowRank) {

@@ -19,6 +19,8 @@ constexpr double kStepsLeast = 0.7;     // of the steps, in which a slow rank wa
 constexpr double kSlowerLeast = 1.05;
 constexpr double kCountLeast = 1.2;  // calls per step over the peers'
 constexpr double kMainShare = 0.2;   // of all time: where no rank stands out, what is worth a name
+constexpr double kHiddenLeast =
+    1.2;  // of the others' computing: a rank that computes so much more while nobody waits for it
 
 // What a rank does with its time, per step.
 struct RankTimes {
@@ -110,6 +112,8 @@ class Judge {
     step_ns_ = steps.empty() ? 0 : median(steps);
     if (!find_slow()) {
       say_where_time_goes();
+      if (find_hidden()) say_hidden();
+      verdict_.differences = std::move(differences_);
       return std::move(verdict_);
     }
     explain();
@@ -155,7 +159,43 @@ class Judge {
     for (const RankProfile* one : slow_) verdict_.ranks.push_back(one->rank);
     verdict_.cost_ns = static_cast<int64_t>(cost);
     verdict_.share = cost / step_ns_;
+    lead_ = format("%s hold%s the others up by %s", rank_names(verdict_.ranks).c_str(), slow_.size() == 1 ? "s" : "",
+                   cost_text(cost, verdict_.share).c_str());
     return true;
+  }
+
+  // One rank that computes clearly longer than all the others, which are alike.
+  bool find_hidden() {
+    if (ranks_.size() < 3) return false;
+    std::vector<double> busy;
+    for (const RankTimes& one : times_) busy.push_back(one.busy_ns);
+    const size_t longest = static_cast<size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
+    const double own = busy[longest];
+    busy.erase(busy.begin() + static_cast<ptrdiff_t>(longest));
+    const double others = median(busy), most = *std::max_element(busy.begin(), busy.end());
+    if (others <= 0 || own < kHiddenLeast * others || most - others > 0.3 * (own - others)) return false;
+    for (size_t i = 0; i < ranks_.size(); ++i) (i == longest ? slow_ : peers_).push_back(&ranks_[i]);
+    verdict_.hidden = HiddenRank{.rank = ranks_[longest].rank, .extra_ns = static_cast<int64_t>(own - others)};
+    return true;
+  }
+
+  // The same words as for a slow rank, behind what is said already.
+  void say_hidden() {
+    ProfileVerdict whole = std::move(verdict_);
+    HiddenRank& hidden = *whole.hidden;
+    verdict_ = {};
+    verdict_.ranks = {hidden.rank};
+    lead_ = format("Hidden behind that: rank %d computes %s a step more than the others", hidden.rank.value(),
+                   human_duration(static_cast<double>(hidden.extra_ns)).c_str());
+    differences_ = kernel_differences(slow_, peers_);
+    explain_kernels();
+    hidden.reason = verdict_.reason;
+    hidden.kernel = std::move(verdict_.kernel);
+    hidden.instead_of = std::move(verdict_.instead_of);
+    hidden.op = std::move(verdict_.op);
+    whole.sentence += " " + verdict_.sentence;
+    whole.evidence = std::move(verdict_.evidence);
+    verdict_ = std::move(whole);
   }
 
   // Chance makes some rank wait least; who is slow waits less than the others step after step.
@@ -203,10 +243,8 @@ class Judge {
       explain_host();
     } else {
       verdict_.reason = Reason::kUnknown;
-      verdict_.sentence = format(
-          "%s hold%s the others up by %s, but neither %s kernels nor gaps between them differ enough to say why.",
-          rank_names(verdict_.ranks).c_str(), slow_.size() == 1 ? "s" : "", cost_text(cost, verdict_.share).c_str(),
-          slow_.size() == 1 ? "its" : "their");
+      verdict_.sentence = format("%s, but neither %s kernels nor gaps between them differ enough to say why.",
+                                 lead_.c_str(), slow_.size() == 1 ? "its" : "their");
     }
   }
 
@@ -216,7 +254,7 @@ class Judge {
     });
     if (worst == differences_.end() || worst->extra_ns() <= 0) {
       verdict_.reason = Reason::kUnknown;
-      verdict_.sentence = rank_names(verdict_.ranks) + " computes longer, in no single kernel.";
+      verdict_.sentence = lead_ + ", in no single kernel.";
       return;
     }
     KernelDifference kernel = *worst;
@@ -282,10 +320,8 @@ class Judge {
   void say(Reason reason, const std::string& what) {
     verdict_.reason = reason;
     const std::string where = verdict_.op.empty() || verdict_.op == verdict_.kernel ? "" : " (" + verdict_.op + ")";
-    verdict_.sentence =
-        format("%s hold%s the others up by %s, mostly in %s%s: it %s.", rank_names(verdict_.ranks).c_str(),
-               slow_.size() == 1 ? "s" : "", cost_text(static_cast<double>(verdict_.cost_ns), verdict_.share).c_str(),
-               short_kernel_name(verdict_.kernel).c_str(), where.c_str(), what.c_str());
+    verdict_.sentence = format("%s, mostly in %s%s: it %s.", lead_.c_str(), short_kernel_name(verdict_.kernel).c_str(),
+                               where.c_str(), what.c_str());
   }
 
   static bool is_less_exact(const KernelTraits& peers, const KernelTraits& own) {
@@ -387,7 +423,6 @@ class Judge {
         what = name;
       }
     }
-    const double cost = static_cast<double>(verdict_.cost_ns);
     verdict_.op = what;
     verdict_.reason = is_data_loading(what) ? Reason::kDataLoading : Reason::kHost;
     const LaunchStats& launches = slow_.front()->breakdown.launches;
@@ -398,8 +433,7 @@ class Judge {
     const bool has_gpu = slow_.front()->index.has_gpu;
     const std::string waits = has_gpu ? "its GPU waits for the host" : "it is outside operators";
     verdict_.sentence = format(
-        "%s hold%s the others up by %s: %s%s.", rank_names(verdict_.ranks).c_str(), slow_.size() == 1 ? "s" : "",
-        cost_text(cost, verdict_.share).c_str(), waits.c_str(),
+        "%s: %s%s.", lead_.c_str(), waits.c_str(),
         what.empty()
             ? ""
             : (verdict_.reason == Reason::kDataLoading ? ", which loads data (" + what + ")" : ", mostly in " + what)
@@ -503,6 +537,7 @@ class Judge {
   double step_ns_ = 0;
   std::vector<const RankProfile*> slow_, peers_;
   std::vector<KernelDifference> differences_;
+  std::string lead_;  // who, and what it does to the others: how sentences about a rank begin
   ProfileVerdict verdict_;
 };
 

@@ -6,11 +6,14 @@
 // behind computation still moves the collective, and what comes after it, to where nothing hides it.
 // Why: what the rank does per step more than the median of the others, kernel by kernel; then what its kernels' names,
 // precisions, alignments, counts and shapes say of the difference. Time that is in no kernel is the host's.
+// Where nobody waits for anybody, a rank that computes longer than all the others is named as hidden: it costs nothing
+// until communication becomes quicker.
 //
 // Thread rule: Thread-safe (no state).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,7 +41,7 @@ enum class Reason : uint8_t {
   kComputeBound,
   kUnknown,
 };
-const char* to_text(Reason reason);  // "fp32_instead_of_bf16"
+const char* to_text(Reason reason);  // "higher_precision"
 
 // How a rank's kernels differ from the median of others, per step.
 struct KernelDifference {
@@ -51,6 +54,13 @@ struct KernelDifference {
   double peers_count = 0;
   double extra_ns() const { return own_ns - peers_ns; }
 };
+// A rank that computes longer than the others while nobody waits for it: communication hides it, as yet.
+struct HiddenRank {
+  Rank rank = kNoRank;
+  Reason reason = Reason::kNone;
+  std::string kernel, instead_of, op;
+  int64_t extra_ns = 0;  // per step
+};
 struct ProfileVerdict {
   Reason reason = Reason::kNone;
   std::vector<Rank> ranks;  // the slow ones; empty: none stands out
@@ -61,7 +71,8 @@ struct ProfileVerdict {
   double share = 0;     // of a step
   std::string sentence;
   std::vector<std::string> evidence;
-  std::vector<KernelDifference> differences;  // of the slow ranks against the others, most time more first
+  std::optional<HiddenRank> hidden;           // only where no rank is slow; the sentence says it too
+  std::vector<KernelDifference> differences;  // of the slow (or hidden) ranks against the others, most time more first
 };
 
 // Most time more first. Of the first against the others.
