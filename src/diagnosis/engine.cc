@@ -91,11 +91,18 @@ std::string compared_with(const JobWindow& window, const std::vector<StepNumber>
 }  // namespace
 
 void DiagnosisEngine::put_down(Record record) {
+  const std::string job_id = record.identity.job_id;
+  const std::shared_ptr<Slot> full = put_down(job_id, std::move(record));
+  if (full == nullptr) return;
+  MutexLock lock(full->mutex);
+  take_records(job_id, *full);
+}
+
+std::shared_ptr<DiagnosisEngine::Slot> DiagnosisEngine::put_down(const std::string& job_id, Record record) {
   MutexLock lock(mutex_);
-  const std::string& job_id = record.identity.job_id;
   auto found = jobs_.find(job_id);
   if (found == jobs_.end()) {
-    if (std::holds_alternative<AttemptBack>(record.what)) return;
+    if (std::holds_alternative<AttemptBack>(record.what)) return nullptr;
     if (jobs_.size() >= kJobsMax) {
       auto oldest = std::min_element(jobs_.begin(), jobs_.end(),
                                      [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; });
@@ -109,6 +116,13 @@ void DiagnosisEngine::put_down(Record record) {
   known.heard = ++records_;
   known.dirty = true;
   known.inbox.push_back(std::move(record));
+  return known.inbox.size() >= kWaitingMax ? known.slot : nullptr;
+}
+
+size_t DiagnosisEngine::waiting(std::string_view job_id) const {
+  MutexLock lock(mutex_);
+  const auto found = jobs_.find(job_id);
+  return found == jobs_.end() ? 0 : found->second.inbox.size();
 }
 
 void DiagnosisEngine::take_records(const std::string& job_id, Slot& slot) const {

@@ -68,6 +68,10 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   std::vector<EarlyWarning> warnings() const override;
   int64_t warnings_raised() const;
   uint64_t warnings_left_out() const;  // early_warning.h
+  // Records of a job that were put down and not looked at yet: fewer than kWaitingMax, whoever puts down the last of them
+  // has the job take them all.
+  static constexpr size_t kWaitingMax = 1 << 17;
+  size_t waiting(std::string_view job_id) const;
   // Verdicts that changed since the last call, for the state store.
   std::vector<Verdict> take_changed();
 
@@ -108,6 +112,8 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   };
 
   void put_down(Record record);
+  // The job's slot where too much waits, else nothing.
+  std::shared_ptr<Slot> put_down(const std::string& job_id, Record record);
   // Has the job of a slot take what was put down for it; whoever asks about it first does.
   void take_records(const std::string& job_id, Slot& slot) const LOCKSTEP_REQUIRES(slot.mutex);
   void take(const std::string& job_id, Slot& slot, Record& record) const LOCKSTEP_REQUIRES(slot.mutex);

@@ -585,5 +585,21 @@ TEST(DiagnosisEngine, LooksAheadOnceASecondAndKeepsItsWarningsIdWhileItLasts) {
   EXPECT_EQ(ids.size(), 1u);
 }
 
+TEST(DiagnosisEngine, WhatNobodyLooksAtIsBoundedAndNotLost) {
+  DiagnosisEngine engine;
+  Identity identity;
+  identity.job_id = "flood";
+  identity.world_size = 2;
+  for (size_t i = 0; i < DiagnosisEngine::kWaitingMax + 10; ++i) {
+    identity.rank = Rank{static_cast<int32_t>(i % 2)};
+    engine.on_rank_started(identity, 1);
+    ASSERT_LT(engine.waiting("flood"), DiagnosisEngine::kWaitingMax);
+  }
+  EXPECT_EQ(engine.waiting("flood"), 10u);
+  engine.tick(2);
+  EXPECT_EQ(engine.waiting("flood"), 0u);
+  EXPECT_EQ(engine.waiting("nobody"), 0u);
+}
+
 }  // namespace
 }  // namespace lockstep
