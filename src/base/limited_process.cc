@@ -101,10 +101,12 @@ std::vector<sock_filter> allow_list() {
 
 }  // namespace
 
+const bool kLimitsMemoryAndCalls = LOCKSTEP_SANITIZED == 0;
+
 Result<void> limit_process(const ProcessLimits& limits) {
   // Told of the failed write, rather than ended by it.
   ::signal(SIGXFSZ, SIG_IGN);
-  if (LOCKSTEP_SANITIZED == 0) LOCKSTEP_TRY(limit(RLIMIT_AS, "limit memory", limits.memory_bytes, limits.memory_bytes));
+  if (kLimitsMemoryAndCalls) LOCKSTEP_TRY(limit(RLIMIT_AS, "limit memory", limits.memory_bytes, limits.memory_bytes));
   LOCKSTEP_TRY(limit(RLIMIT_CPU, "limit CPU time", limits.cpu_s, limits.cpu_s + 1));
   LOCKSTEP_TRY(limit(RLIMIT_FSIZE, "limit files", 0, 0));
   LOCKSTEP_TRY(limit(RLIMIT_CORE, "limit the core file", 0, 0));
@@ -117,7 +119,7 @@ Result<void> limit_process(const ProcessLimits& limits) {
 }
 
 Result<void> confine_process() {
-  if (LOCKSTEP_SANITIZED != 0) return {};
+  if (!kLimitsMemoryAndCalls) return {};
   if (kArchitecture == 0) return Error{"cannot limit system calls on this kind of processor"};
   std::vector<sock_filter> filter = allow_list();
   const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};

@@ -24,4 +24,6 @@ Result<void> limit_process(const ProcessLimits& limits);
 
 Result<void> confine_process();
 
+extern const bool kLimitsMemoryAndCalls;  // false: built with a sanitizer
+
 }  // namespace lockstep
