@@ -29,7 +29,7 @@ MAY_USE = {
     "ingest": ["wire", "net", "bus", "store", "control"],
     "egress": ["wire", "net", "store"],
     "diagnosis": ["analysis"],
-    "api": ["diagnosis", "query", "control", "ingest", "net"],
+    "api": ["diagnosis", "query", "control", "ingest", "net", "profile"],
     "server": ["api", "diagnosis", "ingest", "egress", "control", "apply", "bus", "s3"],
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "testing": ["base"],  # for tests alone: see FOR_TESTS

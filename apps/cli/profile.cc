@@ -1,5 +1,5 @@
 // `lockstep profile JOB [--ranks worst,median,0,17] [--steps 5]`: kernel profiles of some ranks, all from the same step
-// on, and where each rank stands meanwhile. JOB alone lists them.
+// on, and where each rank stands meanwhile. JOB alone lists them, --show CAPTURE says what one of them shows.
 #include <unistd.h>
 
 #include <cstdio>
@@ -17,6 +17,7 @@ namespace {
 
 constexpr const char* kCommand = "lockstep profile";
 constexpr int kLookMs = 500;
+constexpr int kSummaryMs = 10'000;  // that --wait waits for what the server finds in the traces
 
 std::string rank_line(const Json& rank) {
   const std::string reason = text_of(rank, "reason"), file = text_of(rank, "file");
@@ -61,9 +62,47 @@ int list(const std::string& server, const std::string& path, bool json) {
   return kExitOk;
 }
 
+std::string path_of(const std::string& job, const std::string& capture) {
+  return "/api/jobs/" + url_part(job) + "/profiles/" + url_part(capture);
+}
+
+// The sentence of the server's analysis, or why there is none. waits_ms: for one that is under way.
+int show_summary(const std::string& server, const std::string& job, const std::string& id, int waits_ms, bool json) {
+  while (true) {
+    const Answer answer = ask(server, path_of(job, id) + "/summary", kCommand);
+    if (answer.exit_code != kExitOk) return print_failure(answer);
+    simdjson::dom::parser parser;
+    Json document;
+    if (parser.parse(answer.body).get(document)) return not_understood(kCommand);
+    const std::string state = text_of(document, "state");
+    if (waits_ms > 0 && (state == "waiting" || state == "analysing")) {
+      ::usleep(kLookMs * 1'000);
+      waits_ms -= kLookMs;
+      continue;
+    }
+    if (json) {
+      std::printf("%s\n", answer.body.c_str());
+    } else if (state == "ready") {
+      Json summary, verdict;
+      if (document["summary"].get(summary) || summary["verdict"].get(verdict)) return not_understood(kCommand);
+      std::printf("%s\n", text_of(verdict, "sentence").c_str());
+      for (const Json note : list_of(summary, "notes")) {
+        std::string_view line;
+        if (!note.get_string().get(line)) std::printf("  %s\n", std::string(line).c_str());
+      }
+    } else if (state == "failed") {
+      std::printf("not analysed: %s\n", text_of(document, "error").c_str());
+    } else {
+      std::printf("not analysed %s: lockstep analyze %s/%s does it here\n", state == "none" ? "by the server" : "yet",
+                  job.c_str(), id.c_str());
+    }
+    return state == "ready" ? kExitOk : kExitFailed;
+  }
+}
+
 // Prints each rank's line when it has changed. The exit code: whether any rank's file is there.
 int follow(const std::string& server, const std::string& job, const std::string& id) {
-  const std::string path = "/api/jobs/" + url_part(job) + "/profiles/" + url_part(id);
+  const std::string path = path_of(job, id);
   std::map<double, std::string> before;
   while (true) {
     const Answer answer = ask(server, path, kCommand);
@@ -84,7 +123,11 @@ int follow(const std::string& server, const std::string& job, const std::string&
     std::fflush(stdout);
     if (is_over(capture)) {
       std::printf("%zu of %zu ranks profiled\n", done, all);
-      if (done > 0) std::printf("what they say: lockstep analyze %s/%s\n", job.c_str(), id.c_str());
+      if (done > 0) {
+        std::fflush(stdout);
+        (void)show_summary(server, job, id, kSummaryMs, false);
+        std::printf("more: lockstep analyze %s/%s\n", job.c_str(), id.c_str());
+      }
       return done > 0 ? kExitOk : kExitFailed;
     }
     ::usleep(kLookMs * 1'000);
@@ -94,7 +137,7 @@ int follow(const std::string& server, const std::string& job, const std::string&
 }  // namespace
 
 int run_profile(const Arguments& arguments) {
-  std::string server = default_server(), ranks;
+  std::string server = default_server(), ranks, shown;
   int64_t steps = 0, limit_s = 0, megabytes = 0;
   bool wait = false, shapes = false, stacks = false, json = false;
   Flags flags("lockstep profile", "kernel profiles of some ranks of a running job, all from the same step on", "JOB");
@@ -102,6 +145,7 @@ int run_profile(const Arguments& arguments) {
   flags.text(&ranks, "--ranks", "LIST", "which: numbers, worst, median, all, joined by commas, e.g. worst,median,0,17")
       .number(&steps, "--steps", "N", "how many steps (default 5)", 1, 100)
       .toggle(&wait, "--wait", "show where each rank stands until all have ended")
+      .text(&shown, "--show", "CAPTURE", "what the server has found in this one")
       .toggle(&shapes, "--shapes", "with the shapes of inputs")
       .toggle(&stacks, "--stacks", "with Python's stacks; slower")
       .number(&limit_s, "--limit", "SECONDS", "give up what has not been traced by then", 1, 3'600)
@@ -113,6 +157,7 @@ int run_profile(const Arguments& arguments) {
                    "exit codes: 0 ordered (with --wait: some rank's profile is there), 2 wrong usage, 4 no such job, 5 "
                    "refused\n"))
     return *code;
+  if (!shown.empty()) return show_summary(server, flags.positional()[0], shown, wait ? kSummaryMs : 0, json);
   const std::string path = "/api/jobs/" + url_part(flags.positional()[0]) + "/profiles";
   if (ranks.empty() && steps == 0 && !wait && !shapes && !stacks) return list(server, path, json);
   std::string query = "?ranks=" + url_part(ranks.empty() ? "worst,median" : ranks);

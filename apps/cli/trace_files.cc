@@ -18,6 +18,7 @@
 #include "base/mutex.h"
 #include "base/text.h"
 #include "model/blob_key.h"
+#include "model/capture_results.h"
 
 namespace lockstep::cli {
 namespace {
@@ -132,6 +133,7 @@ Result<std::vector<StoredFile>> stored_files(const char* program, const std::str
   std::vector<StoredFile> files;
   for (const Json file : list_of(document, "files")) {
     const std::string name = text_of(file, "file");
+    if (name.starts_with(kResultPrefix)) continue;  // what the server made of the others
     files.push_back({path + "/" + url_part(name), name, static_cast<uint64_t>(number_of(file, "bytes"))});
   }
   if (files.empty()) return Error{job + "/" + capture + ": nothing of this profile is stored", ErrorCode::kNotFound};

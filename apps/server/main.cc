@@ -1,7 +1,9 @@
 // lockstepd: receivers, durable log, stores, diagnosis, API and web UI in one process.
 #include <csignal>
 #include <cstdio>
+#include <string>
 
+#include "server/captures/analyzer_child.h"
 #include "server/options.h"
 #include "server/server.h"
 
@@ -14,6 +16,8 @@ constexpr int kExitUsage = 2;
 
 int main(int argc, char** argv) {
   using namespace lockstep;
+  // This program again, as the process that reads what jobs have sent (decision 0018).
+  if (argc > 1 && argv[1] == kAnalyzerArgument) return run_analyzer_child({argv + 2, argv + argc});
   Result<ServerOptions> options = read_server_options({argv + 1, argv + argc});
   if (!options.ok()) {
     std::fprintf(stderr, "%s\n", options.error().c_str());
@@ -23,6 +27,7 @@ int main(int argc, char** argv) {
     std::fputs(options->help_text.c_str(), stdout);
     return 0;
   }
+  options->analyzer = {"/proc/self/exe", std::string(kAnalyzerArgument)};
   // Blocked before the first thread is made, so that only the main loop takes them.
   sigset_t signals;
   sigemptyset(&signals);

@@ -51,7 +51,8 @@ struct ApiContext {
   // Asks the agents for a step after the fact; empty: nobody can be asked. Thread-safe.
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail = {};
   std::function<DetailAsked(const JobInfo&, const StackRequest&)> ask_stacks = {};  // likewise, for stacks
-  Captures* captures = nullptr;  // kernel profiles; nullptr: none are taken here
+  Captures* captures = nullptr;    // kernel profiles; nullptr: none are taken here
+  bool analyses_captures = false;  // once they have ended
   // Likewise, for samples of stacks; nullopt: too many were asked for.
   std::function<std::optional<DetailAsked>(const JobInfo&, const SampleRequest&)> ask_samples = {};
   ReadGpu read_gpu = {};                                          // clocks for MFU; empty: not known. Thread-safe

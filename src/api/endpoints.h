@@ -25,6 +25,9 @@ HttpResponse post_capture_remove(const ApiContext&, const ApiRequest&);         
 HttpResponse get_profiles(const ApiContext&, const ApiRequest&);                   // jobs/profiles.cc
 HttpResponse post_profiles(const ApiContext&, const ApiRequest&);                  // jobs/profiles.cc
 HttpResponse get_profile(const ApiContext&, const ApiRequest&);                    // jobs/profiles.cc
+HttpResponse get_profile_summary(const ApiContext&, const ApiRequest&);            // jobs/profile_results.cc
+HttpResponse get_profile_timeline(const ApiContext&, const ApiRequest&);           // jobs/profile_results.cc
+HttpResponse get_profile_perfetto(const ApiContext&, const ApiRequest&);           // jobs/profile_results.cc
 HttpResponse post_auto_profile(const ApiContext&, const ApiRequest&);              // jobs/profiles.cc
 HttpResponse get_samples(const ApiContext&, const ApiRequest&);                    // jobs/samples.cc
 HttpResponse post_samples(const ApiContext&, const ApiRequest&);                   // jobs/samples.cc

@@ -37,9 +37,10 @@ void mark_inherited_closed() {
 #endif
 }
 
-std::vector<std::string> merged_environment(const std::vector<std::pair<std::string, std::string>>& added) {
+std::vector<std::string> merged_environment(const std::vector<std::pair<std::string, std::string>>& added,
+                                            bool with_ours) {
   std::vector<std::string> lines;
-  for (char** entry = environ; entry && *entry; ++entry) {
+  for (char** entry = environ; with_ours && entry && *entry; ++entry) {
     const std::string_view line = *entry;
     const std::string_view name = line.substr(0, line.find('='));
     const auto same_name = [name](const auto& pair) { return pair.first == name; };
@@ -63,7 +64,7 @@ Result<ChildProcess> ChildProcess::start(Options options) {
   const std::string program = options.arguments[0];
 
   // Everything that allocates happens before the fork: the parent may have other threads.
-  std::vector<std::string> environment = merged_environment(options.environment);
+  std::vector<std::string> environment = merged_environment(options.environment, options.inherits_environment);
   const std::vector<char*> argv = pointers(options.arguments);
   const std::vector<char*> envp = pointers(environment);
 

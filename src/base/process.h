@@ -22,6 +22,7 @@ class ChildProcess {
   struct Options {
     std::vector<std::string> arguments;                            // [0] is the program's path
     std::vector<std::pair<std::string, std::string>> environment;  // added to ours
+    bool inherits_environment = true;                              // false: `environment` is all it has
     std::string stderr_path;                                       // empty: inherited; else appended to this file
     bool capture_stdout = true;                                    // read_line() reads it; else inherited
     bool connect_stdin = false;                                    // take_input() writes to it; else inherited

@@ -45,6 +45,16 @@ std::optional<ProfileState> state_of(std::string_view text) {
 
 }  // namespace
 
+const char* to_text(SummaryState state) {
+  constexpr const char* kNames[] = {"none", "analysing", "ready", "failed"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+size_t Capture::traces() const {
+  return static_cast<size_t>(
+      std::count_if(ranks.begin(), ranks.end(), [](const CaptureRank& rank) { return !rank.key.empty(); }));
+}
+
 bool Capture::ended() const {
   return std::all_of(ranks.begin(), ranks.end(), [](const CaptureRank& rank) { return is_end(rank.state); });
 }
@@ -66,6 +76,9 @@ void write_capture(JsonWriter& json, const Capture& capture) {
       .field("shapes", order.shapes)
       .field("stacks", order.stacks)
       .field("ended", capture.ended())
+      .field("analysis", to_text(capture.summary.state))
+      .field("analysis_error", capture.summary.error)
+      .field("analysed_traces", capture.summary.traces)
       .key("ranks")
       .begin_array();
   for (const CaptureRank& rank : capture.ranks) {
@@ -109,6 +122,11 @@ Result<Capture> capture_from_json(std::string_view text) {
   order.bytes_max = number(root["bytes_max"]);
   order.shapes = root["shapes"].boolean().value_or(false);
   order.stacks = root["stacks"].boolean().value_or(false);
+  // One that was under way is done anew.
+  for (const SummaryState state : {SummaryState::kReady, SummaryState::kFailed}) {
+    if (words(root["analysis"]) == to_text(state))
+      capture.summary = {state, words(root["analysis_error"]), number(root["analysed_traces"])};
+  }
   for (const JsonValue& one : root["ranks"]) {
     CaptureRank rank;
     rank.rank = Rank{static_cast<int32_t>(number(one["rank"], -1))};
@@ -149,6 +167,45 @@ Captures::Captures(CaptureLimits limits, bool is_automatic, const StepStore& ste
     }
     by_id_[stored.id] = {std::move(*capture), true};
   }
+  std::vector<Entry*> waiting;
+  for (auto& [id, entry] : by_id_) {
+    if (wants_analysis(entry)) waiting.push_back(&entry);
+  }
+  std::sort(waiting.begin(), waiting.end(),
+            [](const Entry* a, const Entry* b) { return a->capture.begun_unix_ns > b->capture.begun_unix_ns; });
+  for (size_t i = kAnalyzedAtStart; i < waiting.size(); ++i) waiting[i]->is_left_out = true;
+}
+
+bool Captures::wants_analysis(const Entry& entry) {
+  const Capture& capture = entry.capture;
+  const auto traces = static_cast<int64_t>(capture.traces());
+  return !entry.is_left_out && capture.summary.state != SummaryState::kAnalysing && traces > 0 &&
+         traces != capture.summary.traces && capture.ended();
+}
+
+bool Captures::has_for_analysis() const {
+  MutexLock lock(mutex_);
+  return std::any_of(by_id_.begin(), by_id_.end(), [](const auto& one) { return wants_analysis(one.second); });
+}
+
+std::optional<Capture> Captures::take_for_analysis() {
+  MutexLock lock(mutex_);
+  Entry* newest = nullptr;
+  for (auto& [id, entry] : by_id_) {
+    if (!wants_analysis(entry)) continue;
+    if (newest == nullptr || entry.capture.begun_unix_ns > newest->capture.begun_unix_ns) newest = &entry;
+  }
+  if (newest == nullptr) return std::nullopt;
+  newest->capture.summary.state = SummaryState::kAnalysing;
+  return newest->capture;
+}
+
+void Captures::set_summary(const std::string& id, CaptureSummary summary) {
+  MutexLock lock(mutex_);
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return;
+  found->second.capture.summary = std::move(summary);
+  found->second.is_saved = false;
 }
 
 std::string Captures::refused_by_limits(const JobInfo& job, const CaptureOrder& order) const {

@@ -7,6 +7,9 @@
 //
 // Captures outlive a restart: each is kept in the state store, a moment after it changed.
 //
+// Once a capture has ended somebody may take it for analysis, newest first, and say what became of it; again where a
+// trace comes late. Of those from before a start the newest kAnalyzedAtStart are given out.
+//
 // By itself: on a verdict that is confirmed, of the culprits and one who waits for them; off unless is_automatic, or
 // switched on for that job, and kAutomaticPerJob times an hour and job, kAutomaticPerHour in all.
 // Limits: CaptureLimits. What is over is refused with one line and counted.
@@ -16,6 +19,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -63,12 +67,25 @@ struct CaptureRank {
   bool operator==(const CaptureRank&) const = default;
 };
 
+// What the server has found in its traces (server/captures/capture_analyzer.h).
+enum class SummaryState : uint8_t { kNone, kAnalysing, kReady, kFailed };
+const char* to_text(SummaryState state);  // "none", "analysing", "ready", "failed"
+
+struct CaptureSummary {
+  SummaryState state = SummaryState::kNone;
+  std::string error = {};  // why it failed: one line
+  int64_t traces = 0;      // that it was made from
+  bool operator==(const CaptureSummary&) const = default;
+};
+
 struct Capture {
   ProfileRequest order;  // its ranks: all of them
   int64_t begun_unix_ns = 0;
   std::string by;                  // "person", or "verdict v-..."
   std::vector<CaptureRank> ranks;  // by rank
+  CaptureSummary summary = {};
   bool ended() const;
+  size_t traces() const;  // that are stored
   bool operator==(const Capture&) const = default;
 };
 void write_capture(JsonWriter& json, const Capture& capture);
@@ -94,6 +111,7 @@ class Captures final : public StoreSubscriber {
   static constexpr size_t kAutomaticPerJob = 2;
   static constexpr size_t kAutomaticPerHour = 10;
   static constexpr size_t kAutomaticRanksMax = 4;
+  static constexpr size_t kAnalyzedAtStart = 100;
 
   Captures(CaptureLimits limits, bool is_automatic, const StepStore& steps, StateStore& state,
            ProfileRequestSender& agents, const Clock& clock, Counters& counters);
@@ -102,6 +120,11 @@ class Captures final : public StoreSubscriber {
   Result<Capture> begin(const JobInfo& job, const CaptureOrder& order);
   std::vector<Capture> of_job(std::string_view job_id) const;  // newest first
   std::optional<Capture> find(std::string_view job_id, std::string_view id) const;
+
+  bool has_for_analysis() const;
+  // From then on it is being analysed, until set_summary().
+  std::optional<Capture> take_for_analysis();
+  void set_summary(const std::string& id, CaptureSummary summary);
 
   // Until the server is started again.
   void set_automatic(const std::string& job_id, bool on);
@@ -118,7 +141,9 @@ class Captures final : public StoreSubscriber {
   struct Entry {
     Capture capture;
     bool is_saved = false;
+    bool is_left_out = false;  // of analysis: from before the start, and too many are
   };
+  static bool wants_analysis(const Entry& entry);
   ProfileRequest plan(const JobInfo& job, const CaptureOrder& order) const;
   std::string refused_by_limits(const JobInfo& job, const CaptureOrder& order) const LOCKSTEP_REQUIRES(mutex_);
   void ask_agents(Capture& capture);

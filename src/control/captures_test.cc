@@ -155,5 +155,32 @@ TEST_F(CapturesTest, AreTakenByThemselvesOnlyWhereSwitchedOnAndWithinABudget) {
   EXPECT_EQ(captures_->of_job("job").size(), Captures::kAutomaticPerJob);
 }
 
+TEST_F(CapturesTest, AreGivenOutForAnalysisOnceTheyHaveEndedAndAgainWhenATraceComesLate) {
+  const std::string id = captures_->begin(job(), {.ranks = {1_rank, 9_rank}})->order.capture;
+  const auto ready = [&](Rank rank) {
+    captures_->on_profile_ready(identity(rank), {clock_.unix_ns(), id, "default/job/f", 5, std::string(64, '0')},
+                                clock_.unix_ns());
+  };
+  ready(1_rank);
+  EXPECT_FALSE(captures_->has_for_analysis()) << "rank 9 has not ended";
+  clock_.advance(Captures::kSilentNs);
+  captures_->tick();
+  ASSERT_TRUE(captures_->has_for_analysis());
+  EXPECT_EQ(captures_->take_for_analysis()->order.capture, id);
+  EXPECT_FALSE(captures_->take_for_analysis()) << "it is being analysed";
+  clock_.advance(2 * kSecondNs);
+  captures_->tick();
+  open();
+  ASSERT_TRUE(captures_->take_for_analysis()) << "which a restart has ended";
+  captures_->set_summary(id, {SummaryState::kFailed, "its trace is damaged", 1});
+  clock_.advance(2 * kSecondNs);
+  captures_->tick();
+  open();
+  EXPECT_FALSE(captures_->has_for_analysis());
+  EXPECT_EQ(captures_->find("job", id)->summary, (CaptureSummary{SummaryState::kFailed, "its trace is damaged", 1}));
+  ready(9_rank);
+  EXPECT_TRUE(captures_->has_for_analysis());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -17,6 +17,20 @@ Result<void> check(const ServerOptions& options) {
   return {};
 }
 
+// Kernel profiles.
+void add_profile_flags(Flags& flags, ServerOptions& options) {
+  flags
+      .toggle(&options.auto_profile, "--auto-profile",
+              "on a confirmed verdict take a kernel profile of its culprits and one other rank, within a budget")
+      .number(
+          &options.analysis_memory, "--analysis-memory", "N",
+          "memory of the process that analyses a kernel profile, in bytes; of larger ones less is read (default: an "
+          "eighth of what the machine has, 1 to 16 GiB)",
+          16 << 20, 1ll << 50)
+      .number(&options.analysis_cpu_s, "--analysis-cpu-s", "N",
+              "and its CPU time in seconds; 0: profiles are not analysed here (default 600)", 0, 86'400);
+}
+
 }  // namespace
 
 Result<ServerOptions> read_server_options(const std::vector<std::string>& arguments) {
@@ -105,10 +119,9 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
           "and of peers for 5 s, to name the line (default: only when somebody asks)")
       .decimal(&options.gpu_hour_price, "--gpu-hour-price", "X",
                "what an hour of one GPU costs, in your currency (default: no money is shown)", 0, 1e6)
-      .toggle(&options.auto_profile, "--auto-profile",
-              "on a confirmed verdict take a kernel profile of its culprits and one other rank, within a budget")
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
                "peak of one GPU in TFLOP/s, for jobs that tell none (default: by the GPU's name, bf16)", 0, 1e6);
+  add_profile_flags(flags, options);
   LOCKSTEP_TRY(flags.parse(arguments));
   options.help = flags.help_wanted();
   options.help_text = flags.help();

@@ -55,7 +55,10 @@ struct ServerOptions {
   bool sample_culprits = false;
   double gpu_hour_price = 0;
   double peak_tflops = 0;
-  bool auto_profile = false;  // kernel profiles by themselves, on confirmed verdicts
+  bool auto_profile = false;    // kernel profiles by themselves, on confirmed verdicts
+  int64_t analysis_memory = 0;  // of the process that reads traces of captures; 0: by what the machine has
+  int64_t analysis_cpu_s = 600;
+  std::vector<std::string> analyzer;  // that process, and what leads it there; empty: nobody analyses
   bool help = false;
   std::string help_text;
 };

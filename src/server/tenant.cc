@@ -89,6 +89,11 @@ Result<Stores> open_stores(const std::string& tenant, const ServerOptions& optio
   return stores;
 }
 
+uint64_t analysis_memory(const ServerOptions& options) {
+  if (options.analysis_memory > 0) return static_cast<uint64_t>(options.analysis_memory);
+  return std::clamp<uint64_t>(memory_limit_bytes() / 8, 1ull << 30, 16ull << 30);
+}
+
 // Diagnosis hears of all that is applied, and knows the verdicts it had before the start.
 struct Diagnosis {
   Diagnosis(Stores& stores, AgentRegistry& agents, Counters& counters)
@@ -164,6 +169,7 @@ class OpenTenant final : public Tenant {
   int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
   StackRequester stack_asks_{steps_, commands_, counters_};
   Captures captures_{{}, options_.auto_profile, steps_, state_, commands_, clock_, counters_};
+  std::unique_ptr<CaptureAnalyzer> analyzer_;  // from start() on; nullptr: nobody analyses
   SampleRequester sample_asks_{steps_, commands_, counters_, options_.sample_culprits};
   Readiness readiness_{counters_};  // what makes the server not ready, one row each; asked once ready_ is set
   StepTraceCache traces_{steps_, spans_, clock_};
@@ -252,6 +258,7 @@ ApiContext OpenTenant::make_context() {
     return asked;
   };
   context.captures = &captures_;
+  context.analyses_captures = !options_.analyzer.empty() && options_.analysis_cpu_s > 0;
   context.ask_samples = [this](const JobInfo& job, const SampleRequest& request) {
     return sample_asks_.ask(job, request, clock_.unix_ns());
   };
@@ -321,6 +328,11 @@ void OpenTenant::start() {
   otlp_.emplace(*sink_, clock_, counters_, OtlpReceiversOptions{}.body_bytes_max, &witness_, &memory_, owners_);
   readiness_.add({"apply", [this] { return sink_->stuck(clock_.monotonic_ns()); }});
   scrape(std::move(settings_.scrape));
+  if (!options_.analyzer.empty() && options_.analysis_cpu_s > 0) {
+    analyzer_ = std::make_unique<CaptureAnalyzer>(
+        AnalyzerSettings{options_.analyzer, analysis_memory(options_), options_.analysis_cpu_s}, captures_,
+        *stores_.blobs, common_.analysis, counters_);
+  }
   ready_ = true;
 }
 
@@ -340,6 +352,7 @@ void OpenTenant::scrape(ScrapeConfig config) {
 void OpenTenant::stop() {
   ready_ = false;
   if (scraper_) scraper_->stop();
+  analyzer_.reset();
   sink_->close();
   look();
 }

@@ -26,6 +26,7 @@
 #include "ingest/uploads/upload_receiver.h"
 #include "net/http_server.h"
 #include "server/backup_holder.h"
+#include "server/captures/capture_analyzer.h"
 #include "server/options.h"
 #include "store/state_store.h"
 
@@ -42,6 +43,7 @@ struct TenantCommon {
   QuerySlots& queries;
   std::string web_folder;
   UploadSlots uploads{3};         // of 8 threads of the receiver
+  AnalysisTurn analysis = {};     // of captures
   AccessParts* access = nullptr;  // there before a tenant's parts are made; nullptr: everybody may do everything
 };
 

@@ -111,6 +111,9 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
      "Kernel profiles that were not ordered, by reason: limit, budget (of those by itself), ranks, unknown_rank, "
      "ended, "
      "malformed."},
+    {"lockstep_captures_analysed_total", "counter", Severity::kNotice,
+     "Kernel profiles whose traces the server has analysed, by result: ready, failed (its summary says why), again "
+     "(they could not be read or the result not be kept; tried again)."},
     {"lockstep_captures_running", "gauge", Severity::kInfo, "Kernel profiles under way."},
     {"lockstep_stack_asks_total", "counter", Severity::kInfo,
      "Ranks whose stacks were asked of agents, by reason: verdict (a hang), person."},

@@ -5,6 +5,7 @@
 #include "base/base64.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "model/capture_results.h"
 #include "wire/uploads.h"
 
 namespace lockstep {
@@ -87,7 +88,7 @@ HttpResponse UploadReceiver::answer(const ServerRequest& request, const Asked& a
   const std::optional<std::string> path =
       asked.id.size() <= kUploadIdBytesMax ? decode_base64url(asked.id) : std::nullopt;
   const Result<BlobKey> key = parse_blob_path(path.value_or(""));
-  if (!key.ok()) return line_answer(404, "that is no upload of ours");
+  if (!key.ok() || key->file.starts_with(kResultPrefix)) return line_answer(404, "that is no upload of ours");
   if (owners_ != nullptr) {
     if (const Result<void> may = owners_->check(request.caller, OwnedKind::kJob, key->job); !may.ok())
       return line_answer(403, may.error());
@@ -109,6 +110,8 @@ HttpResponse UploadReceiver::begin(const ServerRequest& request) {
   if (!wanted.ok()) return line_answer(400, wanted.error());
   const BlobKey key{wanted->job, wanted->capture, wanted->file};
   if (const Result<void> checked = check_blob_key(key); !checked.ok()) return line_answer(400, checked.error());
+  if (key.file.starts_with(kResultPrefix))
+    return line_answer(400, format("a file whose name begins with %s is the server's own", kResultPrefix.data()));
   if (owners_ != nullptr) {
     if (const Result<void> may = owners_->check(request.caller, OwnedKind::kJob, key.job); !may.ok())
       return line_answer(403, may.error());

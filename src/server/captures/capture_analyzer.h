@@ -1,0 +1,68 @@
+// Analyses the captures of a tenant once they have ended, one at a time in all tenants, in a process of its own
+// (analyzer_run.h), and keeps what was found beside their traces, as blobs of the capture: a summary, a timeline and a
+// Perfetto file. They go with the capture's other files.
+//
+// Of a trace that comes late the capture is analysed again. What a bucket or a disk refuses is tried kTriesMax times.
+// Counts: lockstep_captures_analysed_total by result. Thread rule: Confined; a thread of its own until it goes.
+#pragma once
+
+#include <map>
+#include <string>
+#include <thread>
+
+#include "base/counters.h"
+#include "base/mutex.h"
+#include "control/captures.h"
+#include "server/captures/analyzer_run.h"
+#include "store/blobs/blob_store.h"
+
+namespace lockstep {
+
+// One analysis of all tenants at a time. Thread rule: Thread-safe.
+class AnalysisTurn {
+ public:
+  // False: told to stop meanwhile.
+  bool take(const std::stop_token& stop) {
+    MutexLock lock(mutex_);
+    const bool is_ours = freed_.wait(mutex_, stop, [this]() LOCKSTEP_REQUIRES(mutex_) { return !is_taken_; });
+    if (is_ours) is_taken_ = true;
+    return is_ours;
+  }
+  void give_back() {
+    MutexLock lock(mutex_);
+    is_taken_ = false;
+    freed_.notify_one();
+  }
+
+ private:
+  Mutex mutex_;
+  StoppableConditionVariable freed_;
+  bool is_taken_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+};
+
+class CaptureAnalyzer {
+ public:
+  static constexpr int kTriesMax = 5;
+
+  CaptureAnalyzer(AnalyzerSettings settings, Captures& captures, BlobStore& blobs, AnalysisTurn& turn,
+                  Counters& counters);
+
+ private:
+  void run(const std::stop_token& stop);
+  // False: nothing more is to be done for a while.
+  bool look(const std::stop_token& stop);
+  AnalyzerOutcome analyze(const Capture& capture, const std::stop_token& stop);
+  void remove_results(const Capture& capture);
+
+  const AnalyzerSettings settings_;
+  Captures& captures_;
+  BlobStore& blobs_;
+  AnalysisTurn& turn_;
+  Counters& counters_;
+  std::map<std::string, int> tries_;  // of captures that wait for another
+  Mutex mutex_;
+  StoppableConditionVariable ends_;
+  std::jthread thread_;
+};
+
+}  // namespace lockstep
