@@ -3,6 +3,8 @@ import { decodeJobs, decodeRank, decodeRanks, decodeVerdict, decodeWarnings, dec
 import type { JobList, RankDetail, RankList, Verdict, WarningList, Why } from './decode';
 import { decodeCardinality, type Cardinality } from './cardinality';
 import { decodeCost, decodeMfu, type Cost, type Mfu } from './cost';
+import { decodeSummary, type SummaryAnswer } from './kernel_profile';
+import { decodeKernelTimeline, type KernelTimeline } from './kernel_timeline';
 import { decodeMatrix, type StepMatrix } from './matrix';
 import { decodeProfile, decodeProfiles, type Profile, type ProfileList } from './profile';
 import { noteUnknown } from './session';
@@ -30,6 +32,13 @@ export interface Tile {
   spans?: number;
 }
 
+export interface KernelTile {
+  from: number | null;  // both null: the whole capture
+  to: number | null;
+  width: number;        // pixels
+  ranks: string;        // empty: all
+}
+
 export const paths = {
   jobs: () => '/api/jobs',
   why: (job: string) => `/api/jobs/${encodeURIComponent(job)}/why`,
@@ -53,6 +62,15 @@ export const paths = {
   detail: (job: string, step: number) => `${paths.step(job, step)}/detail`,
   traced: (job: string, limit: number) => `/api/jobs/${encodeURIComponent(job)}/traced?limit=${limit}`,
   profiles: (job: string) => `/api/jobs/${encodeURIComponent(job)}/profiles`,
+  profile: (job: string, capture: string) => `${paths.profiles(job)}/${encodeURIComponent(capture)}`,
+  profileSummary: (job: string, capture: string) => `${paths.profile(job, capture)}/summary`,
+  profileTimeline: (job: string, capture: string, tile: KernelTile) => {
+    const query = [`width=${tile.width}`];
+    if (tile.from !== null && tile.to !== null) query.unshift(`from_ns=${tile.from}`, `to_ns=${tile.to}`);
+    if (tile.ranks) query.push(`ranks=${tile.ranks}`);
+    return `${paths.profile(job, capture)}/timeline?${query.join('&')}`;
+  },
+  profilePerfetto: (job: string, capture: string) => `${paths.profile(job, capture)}/perfetto`,
   profileFile: (job: string, capture: string, file: string) =>
     `/api/jobs/${encodeURIComponent(job)}/profiles/${encodeURIComponent(capture)}/files/${encodeURIComponent(file)}`,
   feedback: (verdict: string) => `/api/verdicts/${encodeURIComponent(verdict)}/feedback`,
@@ -82,6 +100,11 @@ export const api = {
   cost: async (job: string, signal: AbortSignal): Promise<Cost> => decodeCost(await get(paths.cost(job), signal)),
   mfu: async (job: string, signal: AbortSignal): Promise<Mfu> => decodeMfu(await get(paths.mfu(job), signal)),
   profiles: async (job: string, signal: AbortSignal): Promise<ProfileList> => decodeProfiles(await get(paths.profiles(job), signal)),
+  profile: async (job: string, capture: string, signal: AbortSignal): Promise<Profile> => decodeProfile(await get(paths.profile(job, capture), signal)),
+  profileSummary: async (job: string, capture: string, signal: AbortSignal): Promise<SummaryAnswer> =>
+    decodeSummary(await get(paths.profileSummary(job, capture), signal)),
+  profileTimeline: async (job: string, capture: string, tile: KernelTile, signal: AbortSignal): Promise<KernelTimeline> =>
+    decodeKernelTimeline(await get(paths.profileTimeline(job, capture, tile), signal)),
   orderProfile: async (job: string, ranks: string, steps: number, shapes: boolean, stacks: boolean, signal: AbortSignal): Promise<Profile> =>
     decodeProfile(await get(`${paths.profiles(job)}?ranks=${encodeURIComponent(ranks)}&steps=${steps}&shapes=${Number(shapes)}&stacks=${Number(stacks)}`, signal, 'POST')),
   // null takes back what was said.

@@ -1,5 +1,6 @@
 // Kernel profiles of a job: what was ordered, and where each rank stands.
 import { list, num, object, text } from './decode';
+import { count } from './format';
 
 export interface ProfileRank {
   rank: number;
@@ -53,4 +54,27 @@ export function decodeProfiles(value: unknown): ProfileList {
 // "worst,median,0-7,17": what the API takes.
 export function isRankChoice(choice: string): boolean {
   return choice.length <= 1_000 && /^(worst|median|all|\d{1,7}(-\d{1,7})?)(,(worst|median|all|\d{1,7}(-\d{1,7})?))*$/.test(choice);
+}
+
+// The capture that was taken for a verdict: the newest that was ordered by it, else the newest of one of its ranks since it began.
+export function captureOf(verdict: { id: string; since_step: number | null; culprit: { ranks: number[] } }, profiles: readonly Profile[]): Profile | null {
+  const useful = (profile: Profile): boolean => !profile.ended || profile.ranks.some((rank) => rank.state === 'done');
+  const ordered = profiles.find((profile) => profile.by === `verdict ${verdict.id}` && useful(profile));
+  if (ordered) return ordered;
+  return profiles.find((profile) => useful(profile)
+    && (profile.start_step === null || verdict.since_step === null || profile.start_step + (profile.steps ?? 1) > verdict.since_step)
+    && profile.ranks.some((rank) => verdict.culprit.ranks.includes(rank.rank) && (!profile.ended || rank.state === 'done'))) ?? null;
+}
+
+// The newest capture that has this step.
+export function captureOfStep(step: number, profiles: readonly Profile[]): Profile | null {
+  return profiles.find((profile) => profile.start_step !== null && step >= profile.start_step && step < profile.start_step + (profile.steps ?? 1)
+    && profile.ranks.some((rank) => rank.state === 'done')) ?? null;
+}
+
+// "steps 1,241–1,245"
+export function stepsText(profile: Profile): string {
+  if (profile.start_step === null) return 'by time';
+  const last = profile.start_step + (profile.steps ?? 1) - 1;
+  return last > profile.start_step ? `steps ${count(profile.start_step)}–${count(last)}` : `step ${count(last)}`;
 }

@@ -4,10 +4,12 @@ import { useState } from 'preact/hooks';
 import type { Verdict } from '../base/decode';
 import { clock, count, gpuTime, percent, utc } from '../base/format';
 import { verdictMark } from '../base/health';
-import { go, place, profilesPlace } from '../base/url';
+import { captureOf, stepsText, type Profile } from '../base/profile';
+import { go, place, profilePlace, profilesPlace } from '../base/url';
 import { ClaimList } from './claim';
 import { CopyButton } from './copy_button';
 import { FeedbackButtons } from './feedback';
+import { PlaceLink } from './frame';
 import { MarkView } from './mark';
 
 const kRankButtonsMax = 6;
@@ -15,6 +17,7 @@ const kRankButtonsMax = 6;
 interface Props {
   verdict: Verdict;
   startOpen: boolean;
+  profiles?: readonly Profile[];  // kernel profiles of the job
   onRank: (rank: number, verdict: Verdict) => void;
 }
 
@@ -24,7 +27,7 @@ function pattern(verdict: Verdict): string {
   return verdict.period_steps ? `${verdict.pattern}, every ${count(verdict.period_steps)} steps` : verdict.pattern;
 }
 
-export function VerdictCard({ verdict, startOpen, onRank }: Props) {
+export function VerdictCard({ verdict, startOpen, profiles = [], onRank }: Props) {
   const [open, setOpen] = useState(startOpen);
   const mark = verdictMark(verdict);
   const because = verdict.chain.filter((claim) => claim.kind !== 'exclusion' && claim.kind !== 'counterfactual');
@@ -56,7 +59,7 @@ export function VerdictCard({ verdict, startOpen, onRank }: Props) {
             </div>
             <div>
               <ClaimList title="Not" claims={not} />
-              <NextActions verdict={verdict} onRank={onRank} />
+              <NextActions verdict={verdict} profile={captureOf(verdict, profiles)} onRank={onRank} />
             </div>
           </div>
         </>
@@ -86,7 +89,7 @@ function Cost({ verdict }: { verdict: Verdict }) {
   return <p class="cost">{parts.map((part, index) => <span key={index}>{part}</span>)}</p>;
 }
 
-function NextActions({ verdict, onRank }: { verdict: Verdict; onRank: Props['onRank'] }) {
+function NextActions({ verdict, profile, onRank }: { verdict: Verdict; profile: Profile | null; onRank: Props['onRank'] }) {
   const { ranks } = verdict.culprit;
   const at = place.value;
   const shown = ranks.slice(0, kRankButtonsMax);
@@ -104,8 +107,13 @@ function NextActions({ verdict, onRank }: { verdict: Verdict; onRank: Props['onR
         )}
         {at.page === 'job' && verdict.kind !== 'hang' && verdict.kind !== 'fail' && verdict.state !== 'cleared' && (
           <li>
+            {profile && (
+              <PlaceLink class="button" to={{ ...profilePlace(at.job, profile.capture), rank: ranks[0] ?? null }}>
+                {profile.ended ? `Kernels of ${stepsText(profile)}` : 'Kernel profile under way'}
+              </PlaceLink>
+            )}
             <button type="button" class="small" title="Which kernels its ranks run, beside a usual one"
-                    onClick={() => go(profilesPlace(at.job, profileRanks(ranks)))}>Profile kernels</button>
+                    onClick={() => go(profilesPlace(at.job, profileRanks(ranks)))}>{profile ? 'Profile again' : 'Profile kernels'}</button>
           </li>
         )}
         {verdict.next.map((next, index) => (

@@ -1,0 +1,102 @@
+// What the page of a kernel profile knows: where its ranks and its analysis stand, asked again until there is an answer; then the picture
+// of what is in view, asked for whenever the view comes to rest; and the job's verdict that it belongs to.
+import { useSignal, type ReadonlySignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { api, Refused, type KernelTile } from '../base/api';
+import type { Why } from '../base/decode';
+import type { SummaryAnswer } from '../base/kernel_profile';
+import type { KernelTimeline } from '../base/kernel_timeline';
+import { noteAnswer, noteSilence, unlessRefused, usePoll } from '../base/poll';
+import type { Profile } from '../base/profile';
+import type { ProfilePlace } from '../base/url';
+
+export interface ProfileData {
+  profile: ReadonlySignal<Profile | null>;
+  answer: ReadonlySignal<SummaryAnswer | null>;    // null: not asked yet
+  unanalysed: ReadonlySignal<string | null>;       // this server analyses nothing; what it said
+  why: ReadonlySignal<Why | null>;
+  overview: ReadonlySignal<KernelTimeline | null>; // the whole capture
+  tile: ReadonlySignal<KernelTimeline | null>;     // the newest answer, of what was in view then
+  noPicture: ReadonlySignal<string | null>;        // why there is none
+  refused: ReadonlySignal<string | null>;
+}
+
+const kRestMs = 120;
+const kSoonMs = 1_000;
+const kSettledMs = 30_000;
+// Beyond both ends of the view, so that a small move needs no answer.
+const kMargin = 0.5;
+
+export function useProfileData(place: ProfilePlace, view: { from: number; to: number } | null, columns: number): ProfileData {
+  const profile = useSignal<Profile | null>(null);
+  const answer = useSignal<SummaryAnswer | null>(null);
+  const unanalysed = useSignal<string | null>(null);
+  const why = useSignal<Why | null>(null);
+  const overview = useSignal<KernelTimeline | null>(null);
+  const tile = useSignal<KernelTimeline | null>(null);
+  const noPicture = useSignal<string | null>(null);
+  const refused = useSignal<string | null>(null);
+  const { job, capture, ranks } = place;
+  const isSettled = (): boolean => answer.value?.state === 'ready' || answer.value?.state === 'failed' || unanalysed.value !== null;
+
+  usePoll([job, capture], async (signal) => {
+    const isReady = answer.value?.state === 'ready';
+    const [known, verdicts] = await Promise.all([api.profile(job, capture, signal), unlessRefused(api.why(job, signal))]);
+    profile.value = known;
+    why.value = verdicts;
+    // What was analysed once stays as it is.
+    if (isReady) return;
+    try {
+      answer.value = await api.profileSummary(job, capture, signal);
+      unanalysed.value = null;
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      unanalysed.value = error.message;
+    }
+  }, (message) => { refused.value = message; }, () => (isSettled() ? kSettledMs : kSoonMs));
+
+  const ready = answer.value?.state === 'ready';
+  useEffect(() => {
+    if (!ready || columns === 0) return undefined;
+    return fetchTile({ from: null, to: null, width: columns, ranks }, (whole) => {
+      overview.value = whole;
+      tile.value = whole;
+    });
+  }, [job, capture, ranks, ready, columns]);
+
+  const whole = overview.value;
+  const [from, to] = [view?.from ?? 0, view?.to ?? 0];
+  useEffect(() => {
+    if (whole === null || columns === 0 || to <= from) return undefined;
+    if (from <= 0 && to >= whole.length) {
+      tile.value = whole;
+      return undefined;
+    }
+    const margin = (to - from) * kMargin;
+    const wanted = { from: Math.max(0, Math.floor(from - margin)), to: Math.min(whole.length, Math.ceil(to + margin)) };
+    const width = Math.min(8_192, Math.round((columns * (wanted.to - wanted.from)) / (to - from)));
+    let stop = (): void => {};
+    const timer = window.setTimeout(() => {
+      stop = fetchTile({ from: wanted.from + whole.origin, to: wanted.to + whole.origin, width, ranks }, (near) => { tile.value = near; });
+    }, kRestMs);
+    return () => {
+      clearTimeout(timer);
+      stop();
+    };
+  }, [whole, from, to, columns]);
+
+  function fetchTile(wanted: KernelTile, done: (timeline: KernelTimeline) => void): () => void {
+    const over = new AbortController();
+    api.profileTimeline(job, capture, wanted, over.signal).then((timeline) => {
+      noteAnswer();
+      noPicture.value = null;
+      done(timeline);
+    }, (error: unknown) => {
+      if (over.signal.aborted) return;
+      if (error instanceof Refused) noPicture.value = error.message;
+      else noteSilence();
+    });
+    return () => over.abort();
+  }
+  return { profile, answer, unanalysed, why, overview, tile, noPicture, refused };
+}
