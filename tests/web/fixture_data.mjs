@@ -185,7 +185,7 @@ export class Fixture {
     if (path === `/api/services/${encodeURIComponent(kService)}`) return [200, service(kService, ns(kNow))];
     const inStep = /^\/api\/jobs\/([^/]+)\/(traced|steps\/(\d+)(?:\/(timeline|detail|perfetto))?)$/.exec(path);
     if (inStep && kJobs[decodeURIComponent(inStep[1])]) return this.#step(decodeURIComponent(inStep[1]), inStep[3], inStep[4] ?? '', query);
-    const profiled = /^\/api\/jobs\/([^/]+)\/(profiles|samples)(?:\/([^/]+))?(?:\/(summary|timeline))?$/.exec(path);
+    const profiled = /^\/api\/jobs\/([^/]+)\/(profiles|samples)(?:\/([^/]+))?(?:\/(summary|timeline|files))?$/.exec(path);
     if (profiled && kJobs[decodeURIComponent(profiled[1])]) return this.#profile(decodeURIComponent(profiled[1]), profiled[2], profiled[3], profiled[4], query);
     const match = /^\/api\/jobs\/([^/]+)(?:\/(why|cost|mfu|steps|ranks)(?:\/(\d+))?)?$/.exec(path);
     if (!match) return [404, { error: `no such path: ${path}` }];
@@ -212,6 +212,7 @@ export class Fixture {
     if (name === undefined) return [200, { job_id: job, automatic: false, profiles: known.map(one), total: known.length, shown: known.length }];
     if (!known.includes(name) && name !== kLargeCapture) return [404, { error: `job ${job} has no profile ${name}` }];
     if (part === undefined) return [200, one(name)];
+    if (part === 'files') return [200, { files: name === 'p-ready' ? [{ file: 'analysis-perfetto.pftrace.gz', bytes: 1 }] : [], total: 1, shown: 1 }];
     if (part === 'summary') return [200, this.analysed.has(name) ? summary('p-ready') : summary(name)];
     return [200, kernelTimeline(this.analysed.has(name) ? 'p-ready' : name, query)];
   }

@@ -153,7 +153,7 @@ export function samples(job, format, time) {
         `${main};load_batch (train.py:142);open (Image.py:2912) ${at(load * 0.95)}`, `${main};load_batch (train.py:143) ${at(load * 0.05)}`,
         `${main};step (train.py:160);backward (_tensor.py:581);_engine_run_backward (graph.py:825) ${at(step * 0.7)}`,
         `${main};step (train.py:161);adam (adam.py:432) ${at(step * 0.3)}`, `${main};log (train.py:99) ${at(rest)}`,
-        `rank ${rank};thread pin_memory;run (threading.py:982);_pin_memory_loop (pin_memory.py:54) ${looks}`, '',
+        `rank ${rank};another thread pin_memory;run (threading.py:982);_pin_memory_loop (pin_memory.py:54) ${looks}`, '',
       ].join('\n');
     }).join('');
   }
@@ -162,7 +162,7 @@ export function samples(job, format, time) {
   const rank = (number) => ({ rank: number, host: `node-${30 + (number >> 2)}`, pid: 4700 + number, time_unix_ns: time, duration_ms: 5000, looks, hz: 100, python: '3.12.3', note: '',
     stacks_whole: 980, stacks_cut: 18, stacks_dropped: 2, stacks_left_out: 0,
     threads: [{ thread: 'main thread', pid: 4700 + number, tid: 4700 + number, name: 'python', state: 'R', wchan: '', looks, running: 320, with_gil: 280, cpu_ms: 3100 },
-      { thread: 'thread', pid: 4700 + number, tid: 4900, name: 'pin_memory', state: 'S', wchan: 'futex_wait', looks, running: 0, with_gil: 0, cpu_ms: 3 }] });
+      { thread: 'another thread', pid: 4700 + number, tid: 4900, name: 'pin_memory', state: 'S', wchan: 'futex_wait', looks, running: 0, with_gil: 0, cpu_ms: 3 }] });
   const named = line('load_batch', '/job/train.py', 142, 0.58, 0.024);
   return {
     job_id: job, attempt: 0, ranks: [5, 6, 7].map(rank),

@@ -74,7 +74,11 @@ export const workHeight = (height: number): number => Math.max(4, Math.round(hei
 export function ownLanes(timeline: KernelTimeline, rank: number): Lane[] {
   const all = timeline.lanes.filter((lane) => lane.rank === rank);
   const gpu = all.filter((lane) => lane.isGpu);
-  return gpu.length > 0 ? gpu : all;
+  if (gpu.length > 0) return gpu;
+  // A lane of steps alone says nothing of what runs.
+  const steps = timeline.classes.indexOf('step');
+  const working = all.filter((lane) => lane.rows[0]?.kind.some((kind) => kind !== steps));
+  return working.length > 0 ? working : all;
 }
 
 export const isCommunication = (timeline: KernelTimeline, row: SliceRow, index: number): boolean => timeline.classes[row.kind[index]!] === 'communication';

@@ -62,6 +62,7 @@ export const kClassTokens: Record<string, string> = {
   step: 'kind-optimizer',
   'cpu op': 'part-host',
   runtime: 'part-idle',
+  annotation: 'kind-forward',
 };
 export const classToken = (word: string): string => kClassTokens[word] ?? 'part-other';
 

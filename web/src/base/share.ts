@@ -14,6 +14,7 @@ function command(name: string, job: string): string {
   return `lockstep ${name} ${job.startsWith('-') ? '-- ' : ''}${shellWord(job)} --server ${shellWord(location.origin)}`;
 }
 export const whyCommand = (job: string): string => command('why', job);
+export const linesCommand = (job: string): string => `${command('lines', job)} --last`;
 export const mfuCommand = (job: string): string => command('mfu', job);
 
 export type CsvCell = string | number | null;

@@ -19,12 +19,14 @@ import { JobCharts } from './job_charts';
 import { CostCard, MfuCard } from './job_cost';
 import { useJobData, type Told } from './job_data';
 import { useJobKeys } from './job_keys';
+import { LinesCard, useSamples, type Sampling } from './job_lines';
 import { JobTables } from './job_tables';
 import { RankPanel } from './rank_panel';
 import { StepPanel } from './step_panel';
 
 export function JobPage({ place }: { place: JobPlace }) {
   const data = useJobData(place);
+  const sampling = useSamples(place.job);
   const why = data.why.value;
   const matrix = data.matrix.value;
   const open = why?.verdicts.filter((verdict) => verdict.state !== 'cleared') ?? [];
@@ -68,13 +70,14 @@ export function JobPage({ place }: { place: JobPlace }) {
     <Frame crumbs={crumbs} state={why && <JobState why={why} told={data.told.value} mfu={data.mfu.value} />}>
       <div class={panelOpen ? 'with-panel' : undefined}>
         <div class="column">
-          {why ? <Answers why={why} open={open} profiles={data.profiles.value} onRank={showRank} /> : <Loading what={name} />}
+          {why ? <Answers why={why} open={open} profiles={data.profiles.value} sampling={sampling} onRank={showRank} /> : <Loading what={name} />}
           {why && <Warnings warnings={why.warnings} total={why.warnings.length} />}
           {why && matrix && (place.view === 'table'
             ? <JobTables {...{ place, why, matrix, ranks: data.ranks.value, culprits }} />
             : <JobCharts {...{ place, why, matrix, rows, max, culprits, since, hover, selected, pick }} traced={data.traced.value}
                          pinned={data.pinned.value}
                          onFollow={() => { pick(null, null); data.follow(); }} />)}
+          {why && sampling.sampled.value && <LinesCard job={place.job} sampled={sampling.sampled.value} />}
           {why && data.cost.value && <CostCard job={place.job} cost={data.cost.value} />}
           {why && data.mfu.value && <MfuCard job={place.job} mfu={data.mfu.value} />}
           {why && <Cleared why={why} onRank={showRank} />}
@@ -138,14 +141,16 @@ interface AnswersProps {
   why: Why;
   open: Verdict[];
   profiles: readonly Profile[];
+  sampling: Sampling;
   onRank: (rank: number, verdict: Verdict) => void;
 }
 
 // The first open verdict in full, further ones by their sentence. No verdict is an answer too.
-function Answers({ why, open, profiles, onRank }: AnswersProps) {
+function Answers({ why, open, profiles, sampling, onRank }: AnswersProps) {
   return (
     <>
-      {open.map((verdict, index) => <VerdictCard key={verdict.id} verdict={verdict} startOpen={index === 0} profiles={profiles} onRank={onRank} />)}
+      {open.map((verdict, index) => <VerdictCard key={verdict.id} verdict={verdict} startOpen={index === 0} profiles={profiles} onRank={onRank}
+                                                   sampling={index === 0 ? { said: sampling.said.value, order: () => void sampling.order('') } : undefined} />)}
       {open.length === 0 && (
         <section class="card verdict tone-quiet" aria-label="No open verdict">
           <p class="verdict-head"><MarkView mark={healthMark(why.health)} upper /></p>

@@ -44,10 +44,11 @@ export function ProfileAnswer({ place, data, profile, summary, steps, rank, onKe
         {summary?.kernel && place.kernel !== summary.kernel && (
           <button type="button" class="primary" title={`${summary.kernel} (k)`} onClick={() => onKernel(summary.kernel)}>Show kernel {clip(shortKernel(summary.kernel))}</button>
         )}
-        {summary && <a class="button" href={paths.profilePerfetto(place.job, place.capture)} download title="Opens at ui.perfetto.dev">Perfetto file</a>}
+        {summary && data.hasPerfetto.value && <a class="button" href={paths.profilePerfetto(place.job, place.capture)} download title="Opens at ui.perfetto.dev">Perfetto file</a>}
         <CopyButton content={analyzeCommand(place)} label="Copy as CLI" name="Copy as CLI: lockstep analyze" />
         <Steps {...{ place, profile, steps, rank }} />
       </div>
+      {summary && <Traces {...{ place, profile }} />}
       <VerdictLine {...{ place, data, profile, summary }} />
     </section>
   );
@@ -102,7 +103,7 @@ function standing(state: string, error: string, unanalysed: string | null, profi
   if (state === 'analysing') return `Analysing ${done === 1 ? 'the trace' : `the traces of ${count(done)} ranks`} … The answer comes by itself.`;
   if (state === 'waiting') return `All traces are here and wait for their turn to be analysed. The answer comes by itself.`;
   if (done === 0) return `Nothing to analyse: none of ${all} ranks could be profiled.`;
-  return 'No trace of this profile is stored any more: it was removed, or is too old.';
+  return 'Not analysed: this server analyses no profiles (--analysis-cpu-s 0), or the traces were removed.';
 }
 
 function RankStates({ place, profile }: { place: ProfilePlace; profile: Profile }) {
@@ -115,6 +116,18 @@ function RankStates({ place, profile }: { place: ProfilePlace; profile: Profile 
       { head: 'trace', cell: (rank) => rank.file && <a href={paths.profileFile(place.job, profile.capture, rank.file)} download>{rank.file}</a> },
       { head: 'why', cell: (rank) => rank.reason },
     ]} />
+  );
+}
+
+// As the ranks wrote them, for one's own tools.
+function Traces({ place, profile }: { place: ProfilePlace; profile: Profile }) {
+  const files = profile.ranks.filter((rank) => rank.file);
+  if (files.length === 0) return null;
+  return (
+    <details class="alternatives">
+      <summary>{files.length === 1 ? 'The trace' : `Traces of ${count(files.length)} ranks`}</summary>
+      <p class="traces">{files.map((rank) => <a key={rank.rank} href={paths.profileFile(place.job, profile.capture, rank.file)} download>{rank.file}</a>)}</p>
+    </details>
   );
 }
 

@@ -15,6 +15,7 @@ export interface ProfileData {
   answer: ReadonlySignal<SummaryAnswer | null>;    // null: not asked yet
   unanalysed: ReadonlySignal<string | null>;       // this server analyses nothing; what it said
   why: ReadonlySignal<Why | null>;
+  hasPerfetto: ReadonlySignal<boolean>;            // it may be too large to be kept
   overview: ReadonlySignal<KernelTimeline | null>; // the whole capture
   tile: ReadonlySignal<KernelTimeline | null>;     // the newest answer, of what was in view then
   noPicture: ReadonlySignal<string | null>;        // why there is none
@@ -32,6 +33,7 @@ export function useProfileData(place: ProfilePlace, view: { from: number; to: nu
   const answer = useSignal<SummaryAnswer | null>(null);
   const unanalysed = useSignal<string | null>(null);
   const why = useSignal<Why | null>(null);
+  const hasPerfetto = useSignal(false);
   const overview = useSignal<KernelTimeline | null>(null);
   const tile = useSignal<KernelTimeline | null>(null);
   const noPicture = useSignal<string | null>(null);
@@ -49,6 +51,7 @@ export function useProfileData(place: ProfilePlace, view: { from: number; to: nu
     try {
       answer.value = await api.profileSummary(job, capture, signal);
       unanalysed.value = null;
+      if (answer.value.state === 'ready') hasPerfetto.value = ((await unlessRefused(api.profileFiles(job, capture, signal))) ?? []).some((file) => file.includes('.pftrace'));
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       unanalysed.value = error.message;
@@ -74,7 +77,7 @@ export function useProfileData(place: ProfilePlace, view: { from: number; to: nu
     }
     const margin = (to - from) * kMargin;
     const wanted = { from: Math.max(0, Math.floor(from - margin)), to: Math.min(whole.length, Math.ceil(to + margin)) };
-    const width = Math.min(8_192, Math.round((columns * (wanted.to - wanted.from)) / (to - from)));
+    const width = Math.min(8_000, Math.round((columns * (wanted.to - wanted.from)) / (to - from)));
     let stop = (): void => {};
     const timer = window.setTimeout(() => {
       stop = fetchTile({ from: wanted.from + whole.origin, to: wanted.to + whole.origin, width, ranks }, (near) => { tile.value = near; });
@@ -98,5 +101,5 @@ export function useProfileData(place: ProfilePlace, view: { from: number; to: nu
     });
     return () => over.abort();
   }
-  return { profile, answer, unanalysed, why, overview, tile, noPicture, refused };
+  return { profile, answer, unanalysed, why, hasPerfetto, overview, tile, noPicture, refused };
 }
