@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { accessible, launch, noErrors, openPage, shot } from './browser.mjs';
-import { kHealthy, kSlow, kSuspected } from './fixture_data.mjs';
+import { kSlow, kSuspected } from './fixture_data.mjs';
 import { start } from './fixture_server.mjs';
 
 const profilePath = (name) => `/jobs/${kSlow}/profiles/${name}`;
@@ -73,7 +73,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     await page.getByRole('link', { name: kSlow }).waitFor();
   }));
 
-  it('says first what is wrong, then shows every rank, then the numbers', () => visit(profilePath('p-ready'), async (page) => {
+  it('says first what is wrong, then shows every rank, then the numbers; its steps lead to their page and back', () => visit(profilePath('p-ready'), async (page) => {
     const { colours } = await drawn(page);
     assert.ok(colours >= 4, `${colours} colours`);
     const card = await page.getByRole('region', { name: 'What the profile shows' }).innerText();
@@ -87,6 +87,10 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
       [1300, 1301, 1302, 1303].map((step) => `/jobs/${kSlow}/steps/${step}?rank=43`));
     await accessible(page);
     await shot(page, 'profile');
+    await page.getByRole('link', { name: '1,301', exact: true }).click();
+    await page.getByRole('link', { name: 'Kernels of this step' }).click();
+    await page.getByText(/13\.\d+ ms from 1\d(\.\d+)? ms on/).waitFor();
+    assert.equal(query(page).get('step'), '1301');
   }));
 
   it('zooms by wheel, tells on hover which kernel runs, and selects it by a click', () => visit(profilePath('p-ready'), async (page) => {
@@ -100,7 +104,6 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     assert.ok(wide > 0 && wide < 30e6, `${wide}`);
     await plot.hover({ position: { x: 161, y: 9 } });
     assert.match(await page.locator('.tip').innerText(), /nvjet_tst_128x256\S+\n198 µs · compute\nrank 41, node-17, stream 7\n.* into step 1,300/);
-    await shot(page, 'profile-hover');
     await plot.click({ position: { x: 161, y: 9 } });
     await page.locator('tr.chosen', { hasText: 'nvjet_tst' }).waitFor();
     assert.equal(query(page).get('rank'), '41');
@@ -151,37 +154,15 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     await shot(page, 'profile-kernel-dark');
   }, { colorScheme: 'dark' }));
 
-  it('leads from a step to its kernels and back', () => visit(`/jobs/${kSlow}/steps/1301`, async (page) => {
-    await page.getByRole('link', { name: 'Kernels of this step' }).click();
-    await drawn(page);
-    await page.getByText(/13\.\d+ ms from 1\d(\.\d+)? ms on/).waitFor();
-    assert.equal(query(page).get('step'), '1301');
-    await page.locator('.steps-of a').first().click();
-    assert.match(page.url(), /steps\/1300/);
-  }));
-
-  it('says where a profile stands, and shows it by itself once it is analysed', () => visit(profilePath('p-analysing'), async (page) => {
+  it('says where a profile stands, and shows it by itself once it is analysed', () => visit(profilePath('p-failed'), async (page) => {
+    await page.getByRole('heading', { name: 'The analysis failed: rank-43.json.gz: not a JSON trace (at byte 0)' }).waitFor();
+    assert.equal(await page.locator('a[download]').count(), 2, 'the traces can be fetched');
+    await page.goto(world.url + profilePath('p-analysing'));
     await page.getByRole('heading', { name: /^Analysing the traces of 4 ranks/ }).waitFor();
-    await accessible(page);
     await shot(page, 'profile-analysing');
     world.fixture.analysed.add('p-analysing');
     await drawn(page);
     world.fixture.analysed.clear();
-  }));
-
-  it('is honest about what failed, what is under way and what is not there', () => visit(profilePath('p-failed'), async (page) => {
-    await page.getByRole('heading', { name: 'The analysis failed: rank-43.json.gz: not a JSON trace (at byte 0)' }).waitFor();
-    assert.equal(await page.locator('a[download]').count(), 2, 'the traces can be fetched');
-    await shot(page, 'profile-failed');
-    await page.goto(world.url + profilePath('p-underway'));
-    await page.getByRole('heading', { name: /^Under way: 1 of 4 ranks have sent their trace, 3 are still to come/ }).waitFor();
-    await page.goto(world.url + profilePath('p-none'));
-    await page.getByRole('heading', { name: 'Nothing to analyse: none of 2 ranks could be profiled.' }).waitFor();
-    await page.getByText('no Kineto').first().waitFor();
-    await page.goto(world.url + profilePath('p-unknown'));
-    await page.getByText(`job ${kSlow} has no profile p-unknown`).waitFor();
-    await page.goto(`${world.url}/jobs/${kHealthy}/profiles`);
-    await page.getByText('No profile of this job yet').waitFor();
   }));
 
   it('shows which line makes a rank slow, frame by frame and as a table', () => visit(`/jobs/${kSuspected}`, async (page) => {
@@ -213,7 +194,6 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     await page.locator('#kernels').scrollIntoViewIfNeeded();
     await drawn(page);
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 400, 'no sideways scroll');
-    await accessible(page);
     await shot(page, 'narrow-profile');
   }, { viewport: { width: 400, height: 800 } }));
 });

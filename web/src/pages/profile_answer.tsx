@@ -6,7 +6,7 @@ import { verdictMark } from '../base/health';
 import { shortKernel, type ProfileSummary } from '../base/kernel_profile';
 import type { StepMark } from '../base/kernel_timeline';
 import type { Profile, ProfileRank } from '../base/profile';
-import { stepsText } from '../base/profile';
+import { standing, stepsText } from '../base/profile';
 import { shellWord } from '../base/share';
 import { jobPlace, stepPlace, type ProfilePlace } from '../base/url';
 import { fineDuration } from '../base/view';
@@ -46,9 +46,9 @@ export function ProfileAnswer({ place, data, profile, summary, steps, rank, onKe
         )}
         {summary && data.hasPerfetto.value && <a class="button" href={paths.profilePerfetto(place.job, place.capture)} download title="Opens at ui.perfetto.dev">Perfetto file</a>}
         <CopyButton content={analyzeCommand(place)} label="Copy as CLI" name="Copy as CLI: lockstep analyze" />
+        {summary && <Traces {...{ place, profile }} />}
         <Steps {...{ place, profile, steps, rank }} />
       </div>
-      {summary && <Traces {...{ place, profile }} />}
       <VerdictLine {...{ place, data, profile, summary }} />
     </section>
   );
@@ -83,27 +83,15 @@ function Facts({ profile, summary }: { profile: Profile; summary: ProfileSummary
 function Standing({ place, data, profile }: { place: ProfilePlace; data: ProfileData; profile: Profile }) {
   const answer = data.answer.value;
   const done = profile.ranks.filter((rank) => rank.state === 'done');
-  const pending = profile.ranks.filter((rank) => rank.state !== 'done' && rank.state !== 'failed');
   return (
     <>
-      <div role="status"><h2 class="sentence">{standing(answer?.state ?? 'none', answer?.error ?? '', data.unanalysed.value, profile, done.length, pending.length)}</h2></div>
+      <div role="status"><h2 class="sentence">{standing(profile, answer?.state ?? 'none', answer?.error ?? '', data.unanalysed.value)}</h2></div>
       {done.length > 0 && answer?.state !== 'analysing' && answer?.state !== 'waiting' && (
         <p class="muted">The {done.length === 1 ? 'trace is' : 'traces are'} kept. On your own machine: <code>{analyzeCommand(place)}</code></p>
       )}
       <RankStates {...{ place, profile }} />
     </>
   );
-}
-
-function standing(state: string, error: string, unanalysed: string | null, profile: Profile, done: number, pending: number): string {
-  const all = count(profile.ranks.length);
-  if (!profile.ended || pending > 0) return `Under way: ${count(done)} of ${all} ranks have sent their trace, ${count(pending)} are still to come. The answer comes by itself.`;
-  if (unanalysed !== null) return `This server does not analyse profiles: ${unanalysed}`;
-  if (state === 'failed') return `The analysis failed: ${error || 'the server does not say why.'}`;
-  if (state === 'analysing') return `Analysing ${done === 1 ? 'the trace' : `the traces of ${count(done)} ranks`} … The answer comes by itself.`;
-  if (state === 'waiting') return `All traces are here and wait for their turn to be analysed. The answer comes by itself.`;
-  if (done === 0) return `Nothing to analyse: none of ${all} ranks could be profiled.`;
-  return 'Not analysed: this server analyses no profiles (--analysis-cpu-s 0), or the traces were removed.';
 }
 
 function RankStates({ place, profile }: { place: ProfilePlace; profile: Profile }) {
@@ -124,7 +112,7 @@ function Traces({ place, profile }: { place: ProfilePlace; profile: Profile }) {
   const files = profile.ranks.filter((rank) => rank.file);
   if (files.length === 0) return null;
   return (
-    <details class="alternatives">
+    <details>
       <summary>{files.length === 1 ? 'The trace' : `Traces of ${count(files.length)} ranks`}</summary>
       <p class="traces">{files.map((rank) => <a key={rank.rank} href={paths.profileFile(place.job, profile.capture, rank.file)} download>{rank.file}</a>)}</p>
     </details>

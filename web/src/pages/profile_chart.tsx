@@ -32,8 +32,11 @@ interface Props {
 }
 
 const clipped = (name: string): string => (name.length > 32 ? `${name.slice(0, 31)}…` : name);
+// An answer for a few pixels more or less is as good.
+const isOther = (a: number, b: number): boolean => Math.abs(a - b) > 0.15 * b;
 // The frame, the answer, the chart's head and hint.
 const kAroundChart = 440;
+const kBesideChart = 194;
 const kTwinRows = 200;
 
 export function ProfileChart(props: Props) {
@@ -44,7 +47,7 @@ export function ProfileChart(props: Props) {
   const strong = useMemo(() => new Set([...culprits, ...(rank === null ? [] : [rank])]), [culprits, rank]);
   const asTable = place.view === 'table';
   const address = paths.profileTimeline(place.job, place.capture, { from: place.from, to: place.to, ranks: place.ranks, width: columns.value || 1_200 });
-  if (columns.value === 0) columns.value = Math.max(64, Math.min(2_048, document.documentElement.clientWidth - 152));
+  if (columns.value === 0) columns.value = Math.max(64, Math.min(2_048, document.documentElement.clientWidth - kBesideChart));
   if (!overview || !tile || !view) {
     return (
       <section class="card charts" style={{ minHeight: `${room / 2}px` }} aria-label="Timeline">
@@ -88,7 +91,7 @@ export function ProfileChart(props: Props) {
         : (
           <>
             <KernelTimelineView {...{ overview, tile, view, length, room, open, strong, hostOf }} kernel={place.kernel} onView={move} onOpen={toggle}
-                                onKernel={(name, of) => pickKernel(name, of)} onColumns={(wanted) => { if (wanted !== columns.value) columns.value = wanted; }} />
+                                onKernel={(name, of) => pickKernel(name, of)} onColumns={(wanted) => { if (isOther(wanted, columns.value)) columns.value = wanted; }} />
             <p class="hint muted">
               <span class="keys">
                 <kbd>wheel</kbd> <kbd>w</kbd> <kbd>s</kbd> zoom <kbd>drag</kbd> zoom into <kbd>Shift drag</kbd> <kbd>a</kbd> <kbd>d</kbd> pan

@@ -72,7 +72,7 @@ function Kernels({ place, summary, rank, pickKernel, find }: Props) {
     ...(summary.ranks.length > 1 ? [{ head: 'others’', numeric: true, cell: (row: ComparedKernel) => number(row.peersCalls) }] : []),
     { head: 'longest', numeric: true, cell: (row) => fineDuration(row.row.most) },
     { head: 'bound by', cell: (row) => boundWords(row) },
-    { head: 'operator', cell: (row) => row.row.op },
+    { head: 'operator', cell: (row) => <span class="cut" title={row.row.op}>{row.row.op}</span> },
   ];
   const chosen = kernels.find((row) => row.name === place.kernel);
   return (

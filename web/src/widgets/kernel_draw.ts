@@ -205,7 +205,7 @@ export function drawBandLabels(context: CanvasRenderingContext2D, left: number, 
   let free = -Infinity;
   for (const band of bands) {
     if (band.top + band.height < window.top || band.top > window.top + window.height) continue;
-    const y = band.top + Math.min(band.height, 20) / 2;
+    const y = Math.max(7, band.top + Math.min(band.height, 20) / 2);
     if (y < free) continue;
     free = y + (band.lane === null && !band.isOpen ? Math.min(14, Math.max(band.height, 11)) : 11);
     if (band.lane === null) {
@@ -270,5 +270,5 @@ export function drawKernelAxis(context: CanvasRenderingContext2D, plot: Plot, vi
     context.fillText(tickText(ns, every), Math.max(plot.left + 8, Math.min(x, plot.left + plot.width - 12)), kKernelAxis - 12);
   }
   context.textAlign = 'right';
-  context.fillText('ms', plot.left - 8, kKernelAxis - 12);
+  context.fillText('ms', plot.left - 32, kKernelAxis - 12);
 }
