@@ -66,7 +66,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     await page.getByRole('button', { name: /^Show kernel cutlass_80_tensorop/ }).click();
     await drawn(page);
     assert.match(query(page).get('kernel'), /align1>/);
-    assert.match(await page.getByRole('group', { name: 'Selected kernel' }).innerText(), /rank 43\s+11\.9 ms a step in 24 calls[\s\S]*median of the others\s+0 µs in 0/);
+    assert.match(await page.getByRole('group', { name: 'Selected kernel' }).innerText(), /rank 43\s+11\.9 ms a step in 24 calls[\s\S]*median of 3 others\s+0 µs in 0/);
     await page.getByRole('link', { name: 'To the verdict' }).click();
     await page.getByRole('region', { name: 'Verdict: slow, confirmed' }).waitFor();
     for (let back = 0; back < 4; back += 1) await page.goBack();
@@ -79,7 +79,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     const card = await page.getByRole('region', { name: 'What the profile shows' }).innerText();
     assert.match(card, /4 of 4 ranks profiled, the job has 64[\s\S]*clocks agree to[\s\S]*Rank 43 holds the others up by 5\.6 ms a step[\s\S]*slow Rank 43 \(node-17, GPU 3\)/);
     assert.match(await page.getByRole('region', { name: 'Timeline' }).innerText(), /compute[\s\S]*communication[\s\S]*4 ranks/);
-    assert.match(await kernels(page).locator('tbody tr').first().innerText(), /align1\s+matrix multiplication, bf16\s+\+11\.9 ms\s+11\.9 ms\s+0 µs/);
+    assert.match(await kernels(page).locator('tbody tr').first().innerText(), /align1\s+\+11\.9 ms\s+11\.9 ms\s+0 µs\s+24\s+0\s+506 µs\s+matrix multiplication, bf16/);
     assert.match(await page.locator('section[aria-label=Gaps]').innerText(), /DataLoader.*data loading/);
     assert.match(await page.getByRole('region', { name: 'Rank against its peers' }).innerText(), /median of 3 others[\s\S]*waiting for others in collectives\s+0 µs\s+3\.\d+ ms/);
     assert.match(await page.locator('section[aria-label=Ranks] tbody tr').first().innerText(), /43\s+node-17[\s\S]*16 of 16/);
@@ -150,6 +150,9 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     await drawn(page);
     await page.getByText(/6\.\d+ ms from .* on · 2 ranks · marked: cutlass_80/).waitFor();
     await kernels(page).getByRole('heading', { name: 'Which kernels take the time of a step?' }).waitFor();
+    await page.getByRole('combobox', { name: /^against/ }).selectOption('p-before');
+    await page.getByRole('heading', { name: 'Rank 43 against itself in steps 1,100–1,103' }).waitFor();
+    assert.equal(query(page).get('against'), 'p-before');
     await accessible(page);
     await shot(page, 'profile-kernel-dark');
   }, { colorScheme: 'dark' }));

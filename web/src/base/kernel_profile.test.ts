@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { byDifference, compareGaps, compareKernels, compareParts, decodeSummary, defaultRank, difference, shortKernel } from './kernel_profile';
+import { byDifference, compareGaps, compareKernels, compareParts, decodeSummary, defaultRank, difference, incomparable, peersOf, shortKernel } from './kernel_profile';
 import kRecorded from '../../../tests/web/profile_summary.json';
 
 // What `lockstep analyze --json` said of four ranks, of which rank 43 runs kernels for operands aligned to 1.
@@ -21,6 +21,16 @@ describe('the summary of a kernel profile', () => {
     expect(Math.round(difference(rows[0]!)! / 1e5)).toBe(119);
     expect(rows[0]!.peersCalls).toBe(0);
     expect(rows.slice(-2).map((row) => row.family).sort()).toEqual(['collective', 'matrix multiplication']);
+  });
+  it('sets a rank beside itself in another capture, and says where that means little', () => {
+    const before = structuredClone(recorded);
+    before.ranks = before.ranks.filter((rank) => rank.rank === 42).map((rank) => ({ ...rank, rank: 43 }));
+    const peers = peersOf(recorded, 43, before);
+    expect(peers.map((rank) => rank.rank)).toEqual([43]);
+    expect(peersOf(recorded, 41, before)).toEqual(before.ranks);
+    expect(byDifference(compareKernels(recorded, 43, peers))[0]!.name).toBe(recorded.kernel);
+    expect(incomparable(recorded, before)).toBe('');
+    expect(incomparable(recorded, { ...before, worldSize: 8 })).toBe('another number of ranks: 64 here, 8 there');
   });
   it('does not take a kernel that was not sent for one that did not run', () => {
     const cut = structuredClone(recorded);

@@ -46,8 +46,7 @@ export interface RankSummary {
   kernels: KernelRow[];
   kernelNames: number;  // of which `kernels` may be a part
   gaps: GapRow[];
-  hostWait: number;
-  kernelWait: number;
+  busiest: { stream: number; hostWait: number; kernelWait: number } | null;  // why the stream that is idle least stands still
 }
 
 export interface ProfileSummary {
@@ -109,7 +108,6 @@ function decodeRank(value: unknown): RankSummary[] {
   if (rank === null) return [];
   const [steps, time, waits] = [object(json['steps']), object(json['time']), object(json['waits'])];
   const kernels = list(json['kernels']).flatMap(decodeKernel);
-  const idle = list(json['idle']).map(object);
   const count = num(steps['count']) ?? 0;
   return [{
     rank,
@@ -133,9 +131,14 @@ function decodeRank(value: unknown): RankSummary[] {
       const gap = object(item);
       return { what: text(gap['what']), count: num(gap['count']) ?? 0, sum: ns(gap['sum_us']), most: ns(gap['max_us']), dataLoading: gap['data_loading'] === true };
     }),
-    hostWait: idle.reduce((sum, row) => sum + ns(row['host_wait_us']), 0),
-    kernelWait: idle.reduce((sum, row) => sum + ns(row['kernel_wait_us']), 0),
+    busiest: busiestOf(list(json['idle']).map(object)),
   }];
+}
+
+function busiestOf(rows: Record<string, unknown>[]): RankSummary['busiest'] {
+  const all = rows.map((row) => ({ stream: num(row['stream']) ?? 0, hostWait: ns(row['host_wait_us']), kernelWait: ns(row['kernel_wait_us']), other: ns(row['other_us']) }));
+  const first = all.sort((a, b) => a.hostWait + a.kernelWait + a.other - b.hostWait - b.kernelWait - b.other)[0];
+  return first ? { stream: first.stream, hostWait: first.hostWait, kernelWait: first.kernelWait } : null;
 }
 
 function decodeKernel(value: unknown): KernelRow[] {
@@ -230,18 +233,27 @@ export interface ComparedKernel {
   all: number;             // ns a step, mean over all ranks that were profiled
 }
 
+// Whom a rank is compared with: the others of its capture, or itself in another one (all of that one where it is not there).
+export function peersOf(summary: ProfileSummary, rank: number | null, before: ProfileSummary | null): RankSummary[] {
+  if (before === null) return summary.ranks.filter((one) => one.rank !== rank);
+  const same = before.ranks.filter((one) => one.rank === rank);
+  return same.length > 0 ? same : before.ranks;
+}
+
 // Every kernel that was sent of any rank. A rank that does not list a kernel has none of it, unless its list was cut: then nobody knows.
-export function compareKernels(summary: ProfileSummary, rank: number | null): ComparedKernel[] {
-  const tables = summary.ranks.map((one) => ({ one, rows: new Map(one.kernels.map((row) => [row.name, row])), cut: one.kernelNames > one.kernels.length }));
+export function compareKernels(summary: ProfileSummary, rank: number | null, others = peersOf(summary, rank, null)): ComparedKernel[] {
+  const tableOf = (one: RankSummary) => ({ one, rows: new Map(one.kernels.map((row) => [row.name, row])), cut: one.kernelNames > one.kernels.length });
+  const tables = summary.ranks.map(tableOf);
+  const peers = others.map(tableOf);
   const names = new Map<string, KernelRow>();
-  for (const { one, rows } of tables) for (const [name, row] of rows) if (!names.has(name) || one.rank === rank) names.set(name, row);
+  for (const { rows } of [...peers, ...tables]) for (const [name, row] of rows) if (!names.has(name)) names.set(name, row);
+  for (const { one, rows } of tables) if (one.rank === rank) for (const [name, row] of rows) names.set(name, row);
   const per = (table: (typeof tables)[number], name: string, of: (row: KernelRow) => number): number | null => {
     const row = table.rows.get(name);
     return row ? of(row) / stepsOf(table.one) : table.cut ? null : 0;
   };
   const known = (value: number | null): value is number => value !== null;
   const own = tables.find(({ one }) => one.rank === rank);
-  const peers = tables.filter(({ one }) => one.rank !== rank);
   return [...names].map(([name, row]) => {
     const sums = tables.map((table) => per(table, name, (kernel) => kernel.sum)).filter(known);
     return {
@@ -277,10 +289,9 @@ const kParts: [string, (rank: RankSummary) => number][] = [
   ['GPU idle', (rank) => rank.idle],
 ];
 
-export function compareParts(summary: ProfileSummary, rank: number): ComparedPart[] {
+export function compareParts(summary: ProfileSummary, rank: number, peers = peersOf(summary, rank, null)): ComparedPart[] {
   const own = summary.ranks.find((one) => one.rank === rank);
   if (!own) return [];
-  const peers = summary.ranks.filter((one) => one.rank !== rank);
   return [
     { what: 'step', own: own.step, peers: median(peers.map((one) => one.step)) },
     ...kParts.map(([what, of]) => ({ what, own: of(own) / stepsOf(own), peers: median(peers.map((one) => of(one) / stepsOf(one))) })),
@@ -296,10 +307,9 @@ export interface ComparedGap {
   most: number;
 }
 
-export function compareGaps(summary: ProfileSummary, rank: number): ComparedGap[] {
+export function compareGaps(summary: ProfileSummary, rank: number, peers = peersOf(summary, rank, null)): ComparedGap[] {
   const own = summary.ranks.find((one) => one.rank === rank);
   if (!own) return [];
-  const peers = summary.ranks.filter((one) => one.rank !== rank);
   const names = new Map<string, GapRow>();
   for (const one of [...peers, own]) for (const gap of one.gaps) names.set(gap.what, gap);
   const of = (one: RankSummary, what: string): number => (one.gaps.find((gap) => gap.what === what)?.sum ?? 0) / stepsOf(one);
@@ -318,4 +328,12 @@ export function defaultRank(summary: ProfileSummary): number | null {
   if (culprit !== undefined) return culprit;
   const first = [...summary.ranks].sort((a, b) => a.waits / stepsOf(a) - b.waits / stepsOf(b))[0];
   return first?.rank ?? null;
+}
+
+// Why two captures say little about each other; empty where they can be compared.
+export function incomparable(one: ProfileSummary, other: ProfileSummary): string {
+  const devices = (summary: ProfileSummary): string => [...new Set(summary.ranks.map((rank) => rank.device).filter(Boolean))].sort().join(', ');
+  if (devices(one) !== devices(other)) return `other GPUs: ${devices(one) || 'unknown'} here, ${devices(other) || 'unknown'} there`;
+  if (one.worldSize !== other.worldSize) return `another number of ranks: ${one.worldSize ?? 'unknown'} here, ${other.worldSize ?? 'unknown'} there`;
+  return '';
 }

@@ -72,7 +72,7 @@ describe('the timeline of a kernel profile', () => {
     expect(firstAfter(row, 500_000)).toBe(50_000);
   });
   it('has an address that holds what is seen', () => {
-    const place = { ...profilePlace('llama-3.1', 'p-1.2'), from: 5, to: 70, ranks: '0-3,9', open: '', rank: 3, kernel: 'void f<a, b>(c&)', sort: 'total' as const, view: 'table' as const };
+    const place = { ...profilePlace('llama-3.1', 'p-1.2'), from: 5, to: 70, ranks: '0-3,9', open: '', rank: 3, against: 'p-0', kernel: 'void f<a, b>(c&)', sort: 'total' as const, view: 'table' as const };
     const url = new URL(writePlace(place), 'http://x');
     expect(parsePlace(url.pathname, url.search)).toEqual(place);
     expect(parsePlace('/jobs/x/profiles/p', '?open=1,2&step=9&from=7&ranks=a')).toEqual({ ...profilePlace('x', 'p'), open: '1,2', step: 9 });

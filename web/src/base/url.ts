@@ -4,9 +4,10 @@
 //   /jobs/JOB?step=&rank=&sort=&view=&last=        a job; step and rank open the side panel
 //   /jobs/JOB/steps/N?from=&to=&ranks=&rank=&view= a step: from and to (ns since it began) are what is looked at, rank opens the panel
 //   /jobs/JOB/profiles?ranks=                      kernel profiles of a job; ranks are those that the form begins with
-//   /jobs/JOB/profiles/CAPTURE?from=&to=&step=&ranks=&open=&rank=&kernel=&sort=&view=
+//   /jobs/JOB/profiles/CAPTURE?from=&to=&step=&ranks=&open=&rank=&against=&kernel=&sort=&view=
 //                                                  one of them: from and to (ns since it began), else the step, are what is looked at;
-//                                                  open are the ranks with their streams, rank is compared with the others, kernel is marked
+//                                                  open are the ranks with their streams, rank is compared with the others or with
+//                                                  itself in the capture `against`, kernel is marked
 //   /services/NAME?last=                           an inference service over the last seconds
 //   /cardinality                                   series of the metrics store, and who made them
 import { signal } from '@preact/signals';
@@ -48,6 +49,7 @@ export interface ProfilePlace {
   ranks: string;         // "0-7,64"; empty: all
   open: string | null;   // ranks whose streams are shown, "0,17"; null: whom the verdict names
   rank: number | null;   // compared with the others; null: whom the verdict names
+  against: string;       // another capture to compare with; empty: the other ranks of this one
   kernel: string;        // empty: none
   sort: 'difference' | 'total';
   view: 'chart' | 'table';
@@ -128,6 +130,7 @@ function parseProfile(job: string, capture: string, query: URLSearchParams): Pro
     ranks: isRanks(ranks) ? ranks : '',
     open: open === 'none' ? '' : open !== null && isRanks(open) ? open : null,
     rank: whole(query.get('rank')),
+    against: query.get('against') ?? '',
     kernel: clean(query.get('kernel') ?? ''),
     sort: query.get('sort') === 'total' ? 'total' : 'difference',
     view: query.get('view') === 'table' ? 'table' : 'chart',
@@ -163,6 +166,7 @@ export function writePlace(place: Place): string {
     if (place.ranks) query.set('ranks', place.ranks);
     if (place.open !== null) query.set('open', place.open || 'none');
     if (place.rank !== null) query.set('rank', String(place.rank));
+    if (place.against) query.set('against', place.against);
     if (place.kernel) query.set('kernel', place.kernel);
     if (place.sort !== 'difference') query.set('sort', place.sort);
     if (place.view !== 'chart') query.set('view', place.view);
@@ -209,7 +213,7 @@ export function profilesPlace(job: string, ranks = kProfileRanks): ProfilesPlace
 }
 
 export function profilePlace(job: string, capture: string): ProfilePlace {
-  return { page: 'profile', job, capture, from: null, to: null, step: null, ranks: '', open: null, rank: null, kernel: '', sort: 'difference', view: 'chart' };
+  return { page: 'profile', job, capture, from: null, to: null, step: null, ranks: '', open: null, rank: null, against: '', kernel: '', sort: 'difference', view: 'chart' };
 }
 
 export function servicePlace(service: string): ServicePlace {

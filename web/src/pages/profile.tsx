@@ -95,7 +95,7 @@ export function ProfilePage({ place }: { place: ProfilePlace }) {
         ? <ProfileAnswer {...{ place, data, profile: data.profile.value, summary, steps: overview?.steps ?? [], rank }} onKernel={(kernel) => go({ ...place, kernel })} />
         : <Loading what={`profile ${what}`} />}
       {summary && <ProfileChart {...{ place, data, view, length, open, rank, hostOf, columns, move, toggle, pickKernel }} culprits={summary.culprits} />}
-      {summary && <ProfileTables {...{ place, summary, rank, pickKernel, find }} />}
+      {summary && <ProfileTables {...{ place, data, summary, rank, pickKernel, find }} />}
     </Frame>
   );
 }

@@ -4,7 +4,7 @@ import { useSignal, type ReadonlySignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { api, Refused, type KernelTile } from '../base/api';
 import type { Why } from '../base/decode';
-import type { SummaryAnswer } from '../base/kernel_profile';
+import type { ProfileSummary, SummaryAnswer } from '../base/kernel_profile';
 import type { KernelTimeline } from '../base/kernel_timeline';
 import { noteAnswer, noteSilence, unlessRefused, usePoll } from '../base/poll';
 import type { Profile } from '../base/profile';
@@ -15,6 +15,9 @@ export interface ProfileData {
   answer: ReadonlySignal<SummaryAnswer | null>;    // null: not asked yet
   unanalysed: ReadonlySignal<string | null>;       // this server analyses nothing; what it said
   why: ReadonlySignal<Why | null>;
+  others: ReadonlySignal<Profile[]>;               // captures of the job that this can be compared with
+  before: ReadonlySignal<ProfileSummary | null>;   // what was found in the one that it is compared with
+  notBefore: ReadonlySignal<string>;               // why there is none
   hasPerfetto: ReadonlySignal<boolean>;            // it may be too large to be kept
   overview: ReadonlySignal<KernelTimeline | null>; // the whole capture
   tile: ReadonlySignal<KernelTimeline | null>;     // the newest answer, of what was in view then
@@ -33,6 +36,9 @@ export function useProfileData(place: ProfilePlace, view: { from: number; to: nu
   const answer = useSignal<SummaryAnswer | null>(null);
   const unanalysed = useSignal<string | null>(null);
   const why = useSignal<Why | null>(null);
+  const others = useSignal<Profile[]>([]);
+  const before = useSignal<ProfileSummary | null>(null);
+  const notBefore = useSignal('');
   const hasPerfetto = useSignal(false);
   const overview = useSignal<KernelTimeline | null>(null);
   const tile = useSignal<KernelTimeline | null>(null);
@@ -43,9 +49,12 @@ export function useProfileData(place: ProfilePlace, view: { from: number; to: nu
 
   usePoll([job, capture], async (signal) => {
     const isReady = answer.value?.state === 'ready';
-    const [known, verdicts] = await Promise.all([api.profile(job, capture, signal), unlessRefused(api.why(job, signal))]);
+    const [known, verdicts, all] = await Promise.all([
+      api.profile(job, capture, signal), unlessRefused(api.why(job, signal)), unlessRefused(api.profiles(job, signal)),
+    ]);
     profile.value = known;
     why.value = verdicts;
+    others.value = (all?.profiles ?? []).filter((one) => one.capture !== capture && one.ended && one.ranks.some((rank) => rank.state === 'done'));
     // What was analysed once stays as it is.
     if (isReady) return;
     try {
@@ -57,6 +66,20 @@ export function useProfileData(place: ProfilePlace, view: { from: number; to: nu
       unanalysed.value = error.message;
     }
   }, (message) => { refused.value = message; }, () => (isSettled() ? kSettledMs : kSoonMs));
+
+  useEffect(() => {
+    before.value = null;
+    notBefore.value = '';
+    if (!place.against) return undefined;
+    const over = new AbortController();
+    api.profileSummary(job, place.against, over.signal).then(({ state, error, summary }) => {
+      before.value = summary;
+      if (!summary) notBefore.value = error || `its analysis is ${state}`;
+    }, (error: unknown) => {
+      if (!over.signal.aborted) notBefore.value = error instanceof Refused ? error.message : 'the server does not answer';
+    });
+    return () => over.abort();
+  }, [job, place.against]);
 
   const ready = answer.value?.state === 'ready';
   useEffect(() => {
@@ -101,5 +124,5 @@ export function useProfileData(place: ProfilePlace, view: { from: number; to: nu
     });
     return () => over.abort();
   }
-  return { profile, answer, unanalysed, why, hasPerfetto, overview, tile, noPicture, refused };
+  return { profile, answer, unanalysed, why, others, before, notBefore, hasPerfetto, overview, tile, noPicture, refused };
 }
