@@ -26,6 +26,7 @@ describe('the timeline of a kernel profile', () => {
     expect(timeline.steps).toEqual([{ step: 7, from: 0, to: 500 }]);
     expect(stepAt(timeline, 100)!.step).toBe(7);
     expect(timeline.classes[lane(1, 'stream 7').rows[0]!.kind[0]!]).toBe('compute');
+    expect(timeline.used).toEqual(['compute', 'communication', 'cpu op', 'weird']);
     expect(timeline.truncated).toBe(true);
     expect(decodeKernelTimeline(null).lanes).toEqual([]);
   });

@@ -35,6 +35,7 @@ export interface KernelTimeline {
   steps: StepMark[];
   names: string[];
   classes: string[];
+  used: string[];  // of them, those that occur
   ranks: number[];
   lanes: Lane[];
   slices: number;
@@ -77,13 +78,19 @@ export function decodeKernelTimeline(value: unknown): KernelTimeline {
   const names = list(json['names']).map((name) => (typeof name === 'string' ? clean(name) : ''));
   const classes: string[] = Object.keys(kClassTokens);
   const classIds = new Map(classes.map((word, index) => [word, index]));
-  const classOf = (word: unknown): number => {
+  const used = new Set<number>();
+  const idOf = (word: unknown): number => {
     const known = classWord(text(word));
     const id = classIds.get(known);
     if (id !== undefined) return id;
     if (classes.length >= kClassesMost) return classes.length - 1;
     classIds.set(known, classes.length);
     return classes.push(known) - 1;
+  };
+  const classOf = (word: unknown): number => {
+    const id = idOf(word);
+    used.add(id);
+    return id;
   };
   const lanes = list(json['lanes']).flatMap((item): Lane[] => {
     const lane = object(item);
@@ -103,6 +110,7 @@ export function decodeKernelTimeline(value: unknown): KernelTimeline {
     }),
     names,
     classes,
+    used: [...used].sort((a, b) => a - b).map((id) => classes[id]!),
     ranks: [...new Set(lanes.map((lane) => lane.rank))].sort((a, b) => a - b),
     lanes,
     slices: lanes.reduce((sum, lane) => sum + lane.rows.reduce((all, row) => all + row.length, 0), 0),

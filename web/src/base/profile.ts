@@ -18,6 +18,7 @@ export interface Profile {
   start_step: number | null;  // null: by time
   steps: number | null;
   ended: boolean;
+  analysis: string;  // none, waiting, analysing, ready, failed; empty: the server does not say
   ranks: ProfileRank[];
 }
 
@@ -36,6 +37,7 @@ export function decodeProfile(value: unknown): Profile {
     start_step: start !== null && start >= 0 ? start : null,
     steps: num(json['steps']),
     ended: json['ended'] === true,
+    analysis: text(json['analysis']),
     ranks: list(json['ranks']).map((item) => {
       const rank = object(item);
       return {

@@ -63,3 +63,13 @@ export function apiPath(query: string): string | null {
   const path = query.startsWith('GET ') ? query.slice(4) : query;
   return /^\/(api|prometheus)\/[^\s\\]*$/.test(path) ? path : null;
 }
+
+// The kernel profile that such an address is about: it has a page of its own.
+export function profileOf(path: string): { job: string; capture: string } | null {
+  const match = /^\/api\/jobs\/([^/?]+)\/profiles\/([^/?]+)/.exec(path);
+  try {
+    return match && { job: decodeURIComponent(match[1]!), capture: decodeURIComponent(match[2]!) };
+  } catch {
+    return null;
+  }
+}

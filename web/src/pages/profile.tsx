@@ -59,7 +59,11 @@ export function ProfilePage({ place }: { place: ProfilePlace }) {
     if (!next.delete(which)) next.add(which);
     go({ ...place, open: [...next].sort((a, b) => a - b).join(',') }, true);
   };
-  const pickKernel = (kernel: string, of: number | null = null): void => go({ ...place, kernel: kernel === place.kernel ? '' : kernel, ...(of === null ? {} : { rank: of }) });
+  // What is selected already is cleared, unless it is meant of another rank.
+  const pickKernel = (kernel: string, of: number | null = null): void => {
+    const isSame = kernel === place.kernel && (of === null || of === rank);
+    go({ ...place, kernel: isSame ? '' : kernel, ...(of === null ? {} : { rank: of }) });
+  };
   // Leads to the longest of a kernel, on the rank that is compared where it has one.
   const find = (kernel: string): void => {
     const found = (data.tile.value && longestOf(data.tile.value, kernel, rank)) ?? (overview && longestOf(overview, kernel, rank));

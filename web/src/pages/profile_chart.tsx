@@ -106,13 +106,8 @@ export function ProfileChart(props: Props) {
 
 // Only what occurs; words beside every colour.
 function ClassLegend({ overview, tile }: { overview: KernelTimeline; tile: KernelTimeline }) {
-  const words = useMemo(() => {
-    const seen = new Set<string>();
-    for (const timeline of new Set([overview, tile])) {
-      for (const lane of timeline.lanes) for (const row of lane.rows) for (const kind of new Set(row.kind)) seen.add(timeline.classes[kind] ?? 'other');
-    }
-    return [...new Set([...overview.classes, ...tile.classes])].filter((word) => seen.has(word));
-  }, [overview, tile]);
+  const seen = new Set([...overview.used, ...tile.used]);
+  const words = [...new Set([...overview.classes, ...tile.classes])].filter((word) => seen.has(word));
   return (
     <ul class="legend">
       {words.map((word) => <li key={word}><span class="swatch" aria-hidden="true" style={{ backgroundColor: `var(--${classToken(word)})` }} />{word}</li>)}

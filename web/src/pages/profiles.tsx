@@ -17,6 +17,8 @@ const kRunningMs = 1_000;
 const kQuietMs = 5_000;
 const kStepsChoices = [1, 2, 5, 10, 20] as const;
 
+const kAnalysis: Partial<Record<string, string>> = { waiting: 'waits to be analysed', analysing: 'is being analysed', ready: 'analysed', failed: 'its analysis failed' };
+
 export function ProfilesPage({ place }: { place: ProfilesPlace }) {
   const known = useSignal<ProfileList | null>(null);
   const refused = useSignal<string | null>(null);
@@ -107,6 +109,7 @@ function ProfileCard({ job, profile }: { job: string; profile: Profile }) {
         <p class="muted" aria-live="polite">
           <code>{profile.capture}</code> <span title={utc(profile.begun_unix_ns)}>{clock(profile.begun_unix_ns, true)}</span>
           {profile.by && profile.by !== 'person' && ` by ${profile.by}`}
+          {kAnalysis[profile.analysis] && ` · ${kAnalysis[profile.analysis]}`}
         </p>
       </div>
       <Table caption={`Ranks of profile ${profile.capture}`} what="ranks" sorted="by rank" rows={profile.ranks} total={profile.ranks.length}
