@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { decodeSamples, flameOf, kindsOf, layFrames, points } from './stacks';
+import { decodeSamples, depthOf, flameOf, forkOf, kindsOf, layFrames, points } from './stacks';
 
 const samples = decodeSamples({
   ranks: [6, 5, 7].map((rank) => ({ rank, looks: 100, threads: [{ thread: 'main thread' }, { thread: 'worker process' }, { thread: 'worker process' }] })),
@@ -27,8 +27,10 @@ describe('a differential flame graph', () => {
     const boxes = layFrames(root);
     expect(boxes.filter((box) => box.depth === 2).map((box) => [box.left, Math.round(100 * box.width)])).toEqual([[0, 30], [0.3, 5], [0.35, 65]]);
     const load = root.children[0]!.children[0]!;
-    expect(layFrames(load).map((box) => [box.depth, box.width])).toEqual([[0, 1], [1, 1], [2, 1]]);
+    expect(layFrames(load, root).map((box) => [box.depth, box.width])).toEqual([[0, 1], [1, 1], [2, 1]]);
     expect(layFrames(flameOf('', samples, 'main thread'))).toEqual([]);
+    expect([forkOf(root).name, depthOf(forkOf(root))]).toEqual(['train (train.py:95)', 1]);
+    expect(forkOf(flameOf('', samples, 'main thread')).name).toBe('main thread');
   });
   it('is read whatever is missing', () => {
     expect(decodeSamples(null)).toMatchObject({ ranks: [], rank: null, lines: [], named: null });

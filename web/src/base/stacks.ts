@@ -130,6 +130,20 @@ function sort(frame: Frame): void {
   frame.children.forEach(sort);
 }
 
+// Below here stacks differ: what is above, the interpreter's start and the like, tells nothing.
+export function forkOf(root: Frame): Frame {
+  let at = root;
+  while (at.children.length === 1 && weight(at.children[0]!) >= kShared * weight(at)) at = at.children[0]!;
+  return at.children.length === 0 && at.parent ? at.parent : at;
+}
+const kShared = 0.98;
+
+export function depthOf(frame: Frame): number {
+  let depth = 0;
+  for (let at = frame.parent; at; at = at.parent) depth += 1;
+  return depth;
+}
+
 export interface Box {
   frame: Frame;
   depth: number;
@@ -137,11 +151,11 @@ export interface Box {
   width: number;
 }
 
-// Frames from `top` down, those that are wide enough to be seen; its ancestors above it over the whole width.
-export function layFrames(top: Frame, least = 0.003): Box[] {
+// Frames from `top` down, those that are wide enough to be seen; what is between it and `root` above it, over the whole width.
+export function layFrames(top: Frame, root = top, least = 0.003): Box[] {
   const boxes: Box[] = [];
   const above: Frame[] = [];
-  for (let frame = top.parent; frame; frame = frame.parent) above.unshift(frame);
+  for (let frame: Frame | null = top; frame && frame !== root; frame = frame.parent) if (frame.parent) above.unshift(frame.parent);
   above.forEach((frame, depth) => boxes.push({ frame, depth, left: 0, width: 1 }));
   const whole = weight(top);
   if (!(whole > 0)) return boxes;

@@ -6,7 +6,7 @@ import { api, paths, Refused } from '../base/api';
 import { clock, count, duration, percent, utc } from '../base/format';
 import { unlessRefused, usePoll } from '../base/poll';
 import { copy, curl, linesCommand } from '../base/share';
-import { flameOf, kindsOf, points, type SampledLine, type Samples } from '../base/stacks';
+import { depthOf, flameOf, forkOf, kindsOf, points, type SampledLine, type Samples } from '../base/stacks';
 import { FlameGraph } from '../widgets/flame';
 import { Menu } from '../widgets/menu';
 import { Table } from '../widgets/table';
@@ -37,7 +37,7 @@ export function useSamples(job: string): Sampling {
     if (!samples || samples.rank === null) return;
     if (sampled.value && version(sampled.value.samples) === version(samples)) return;
     const stacks = await unlessRefused(api.stacks(job, signal));
-    if (sampled.value) said.value = '';
+    said.value = '';
     sampled.value = { samples, stacks: stacks ?? '' };
   }, () => {}, () => (Date.now() < soonUntil.value ? kSoonMs : kRarelyMs));
   const order = async (ranks: string): Promise<void> => {
@@ -58,7 +58,10 @@ export function LinesCard({ job, sampled }: { job: string; sampled: Sampled }) {
   const [asked, setKind] = useState('');
   const [asTable, setTable] = useState(false);
   const kind = kinds.includes(asked) ? asked : kinds[0] ?? 'main thread';
-  const root = useMemo(() => flameOf(stacks, samples, kind), [stacks, samples, kind]);
+  const whole = useMemo(() => flameOf(stacks, samples, kind), [stacks, samples, kind]);
+  const fork = useMemo(() => forkOf(whole), [whole]);
+  const [all, setAll] = useState(false);
+  const shared = depthOf(fork);
   const rank = samples.rank ?? 0;
   const own = samples.ranks.find((one) => one.rank === rank);
   const lines = useMemo(() => [...samples.lines].sort((a, b) => b.share - b.peers - (a.share - a.peers)), [samples]);
@@ -93,11 +96,12 @@ export function LinesCard({ job, sampled }: { job: string; sampled: Sampled }) {
         ? <LineTable lines={lines} rank={rank} />
         : (
           <>
-            <FlameGraph root={root} rank={rank} label={`Stacks of rank ${rank} beside its peers, ${kind}. Arrows go from frame to frame, Enter goes into one, Escape out.`} />
+            <FlameGraph root={all ? whole : fork} rank={rank} label={`Stacks of rank ${rank} beside its peers, ${kind}. Arrows go from frame to frame, Enter goes into one, Escape out.`} />
             <p class="muted">
               Width: share of time, points beside a name: how much more of it than its peers.
               {own && <> Looked {count(own.looks)} times in {duration(own.duration_ms)}, <span title={utc(own.time_unix_ns)}>{clock(own.time_unix_ns, true)}</span>; peers: {samples.peers.map((one) => count(one)).join(', ') || 'none'}.</>}
               {' '}<button type="button" class="plain" onClick={() => setTable(true)}>as a table</button>
+              {shared > 1 && <button type="button" class="plain" aria-pressed={all} onClick={() => setAll(!all)}>{all ? 'without' : 'with'} the {count(shared)} callers that all have in common</button>}
             </p>
           </>
         )}

@@ -66,7 +66,7 @@ function Difference({ of, step }: { of: { own: number | null; peers: number | nu
   if (value === null) return <>–</>;
   if (Math.abs(value) < kSameNs) return <>0</>;
   const isMore = value > 0;
-  const name = Math.abs(value) < kWorthShare * step ? undefined : isMore ? 'more' : 'less';
+  const name = Math.abs(value) < kWorthShare * step ? undefined : isMore ? 'diff-more' : 'diff-less';
   return <span class={name}>{isMore ? '+' : '−'}{fineDuration(Math.abs(value))}</span>;
 }
 

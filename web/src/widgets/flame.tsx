@@ -4,7 +4,7 @@
 import { useMemo, useRef, useState } from 'preact/hooks';
 import { percent } from '../base/format';
 import { useWidth } from '../base/hooks';
-import { layFrames, points, type Box, type Frame } from '../base/stacks';
+import { depthOf, layFrames, points, type Box, type Frame } from '../base/stacks';
 
 interface Props {
   root: Frame;
@@ -23,7 +23,7 @@ export function FlameGraph({ root, rank, label }: Props) {
   const [focused, setFocused] = useState<Frame | null>(null);
   const buttons = useRef(new Map<Frame, HTMLButtonElement>());
   const top = inside && belongs(inside, root) ? inside : root;
-  const boxes = useMemo(() => layFrames(top), [top]);
+  const boxes = useMemo(() => layFrames(top, root), [top, root]);
   const depth = Math.max(0, ...boxes.map((one) => one.depth)) + 1;
   const current = boxes.some((one) => one.frame === focused) ? focused : boxes[0]?.frame ?? null;
   const enter = (frame: Frame): void => {
@@ -50,7 +50,7 @@ export function FlameGraph({ root, rank, label }: Props) {
           type="button"
           ref={(element) => { if (element) buttons.current.set(frame, element); else buttons.current.delete(frame); }}
           tabIndex={frame === current ? 0 : -1}
-          class={`frame${row < depthOf(top) ? ' above' : ''}`}
+          class={`frame${row < depthOf(top) - depthOf(root) ? ' above' : ''}`}
           style={{ left: `${100 * left}%`, width: `calc(${100 * share}% - 1px)`, top: `${row * kRow}px`, backgroundColor: colour(frame) }}
           title={words(frame, rank)}
           aria-label={words(frame, rank)}
@@ -68,7 +68,7 @@ export function FlameGraph({ root, rank, label }: Props) {
 function step(boxes: readonly Box[], from: Frame, key: string): Frame | null {
   const at = boxes.find((one) => one.frame === from);
   if (!at) return null;
-  if (key === 'ArrowUp') return from.parent;
+  if (key === 'ArrowUp') return boxes.find((one) => one.frame === from.parent)?.frame ?? null;
   if (key === 'ArrowDown') return boxes.filter((one) => one.frame.parent === from).sort((a, b) => b.width - a.width)[0]?.frame ?? null;
   if (key !== 'ArrowLeft' && key !== 'ArrowRight') return null;
   const level = boxes.filter((one) => one.depth === at.depth).sort((a, b) => a.left - b.left);
@@ -83,12 +83,6 @@ function colour(frame: Frame): string {
 
 const signed = (frame: Frame): string => `${points(frame) > 0 ? '+' : '−'}${Math.abs(points(frame))}`;
 const words = (frame: Frame, rank: number): string => `${frame.name}${points(frame) === 0 ? '' : ` ${signed(frame)}`}: ${percent(frame.own)} of rank ${rank}'s time, ${percent(frame.peers)} of its peers'`;
-
-function depthOf(frame: Frame): number {
-  let depth = 0;
-  for (let at = frame.parent; at; at = at.parent) depth += 1;
-  return depth;
-}
 
 function pathOf(frame: Frame): string {
   return frame.parent ? `${pathOf(frame.parent)};${frame.name}` : frame.name;
