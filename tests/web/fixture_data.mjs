@@ -1,5 +1,6 @@
 // Canned answers of the API, shaped as in docs/formats/api.md. Numbers come from a hash, so that every run sees the same ones.
 
+import { capture, kCaptures, kLargeCapture, samples, summary, timeline as kernelTimeline } from './fixture_profile.mjs';
 import { analysis, isTraced, service, timeline } from './fixture_step.mjs';
 
 const kNow = Date.UTC(2026, 0, 15, 3, 14, 5);
@@ -159,6 +160,7 @@ export class Fixture {
   asked = new Set();
   empty = false;
 
+  analysed = new Set();  // captures whose analysis has come meanwhile
   said = new Map();  // what was said of verdicts, by id
   storeFails = false;
 
@@ -183,6 +185,8 @@ export class Fixture {
     if (path === `/api/services/${encodeURIComponent(kService)}`) return [200, service(kService, ns(kNow))];
     const inStep = /^\/api\/jobs\/([^/]+)\/(traced|steps\/(\d+)(?:\/(timeline|detail|perfetto))?)$/.exec(path);
     if (inStep && kJobs[decodeURIComponent(inStep[1])]) return this.#step(decodeURIComponent(inStep[1]), inStep[3], inStep[4] ?? '', query);
+    const profiled = /^\/api\/jobs\/([^/]+)\/(profiles|samples)(?:\/([^/]+))?(?:\/(summary|timeline|files))?$/.exec(path);
+    if (profiled && kJobs[decodeURIComponent(profiled[1])]) return this.#profile(decodeURIComponent(profiled[1]), profiled[2], profiled[3], profiled[4], query);
     const match = /^\/api\/jobs\/([^/]+)(?:\/(why|cost|mfu|steps|ranks)(?:\/(\d+))?)?$/.exec(path);
     if (!match) return [404, { error: `no such path: ${path}` }];
     const name = decodeURIComponent(match[1]);
@@ -195,6 +199,22 @@ export class Fixture {
     if (match[3] !== undefined) return [200, this.#rank(name, Number(match[3]), this.#window(name, query, 50))];
     if (match[2] === 'ranks') return [200, this.#ranks(name, this.#window(name, query, 50))];
     return [200, this.#job(name)];
+  }
+
+  // The slow job has profiles, the suspected one samples of stacks.
+  #profile(job, what, name, part, query) {
+    if (what === 'samples') {
+      const answer = samples(job, query.get('format') ?? 'json', ns(kNow));
+      return [200, job === kSuspected ? answer : { job_id: job, attempt: 0, ranks: [], difference: null }];
+    }
+    const known = job === kSlow ? Object.keys(kCaptures).reverse() : [];
+    const one = (capture_) => ({ ...capture(capture_, ns(kNow - 60e3)), job_id: job });
+    if (name === undefined) return [200, { job_id: job, automatic: false, profiles: known.map(one), total: known.length, shown: known.length }];
+    if (!known.includes(name) && name !== kLargeCapture) return [404, { error: `job ${job} has no profile ${name}` }];
+    if (part === undefined) return [200, one(name)];
+    if (part === 'files') return [200, { files: name === 'p-ready' ? [{ file: 'analysis-perfetto.pftrace.gz', bytes: 1 }] : [], total: 1, shown: 1 }];
+    if (part === 'summary') return [200, this.analysed.has(name) ? summary('p-ready') : summary(name)];
+    return [200, kernelTimeline(this.analysed.has(name) ? 'p-ready' : name, query)];
   }
 
   // One step in eight is there in detail, and those that were asked for.

@@ -55,7 +55,7 @@ export async function start(port = 0) {
         ? [200, sessionOf(world, request)]
         : fixture.answer(url.pathname, url.searchParams, body);
       response.writeHead(status, { 'content-type': 'application/json' });
-      return response.end(JSON.stringify(answer));
+      return response.end(typeof answer === 'string' ? answer : JSON.stringify(answer));
     }
     const wanted = decodeURIComponent(url.pathname);
     const path = wanted.slice(wanted.lastIndexOf('/')).includes('.') ? normalize(wanted) : '/index.html';

@@ -6,6 +6,7 @@ import { CardinalityPage } from './pages/cardinality';
 import { Fleet } from './pages/fleet';
 import { JobPage } from './pages/job';
 import { Missing } from './pages/missing';
+import { ProfilePage } from './pages/profile';
 import { ProfilesPage } from './pages/profiles';
 import { ServicePage } from './pages/service';
 import { SignIn } from './pages/sign_in';
@@ -14,6 +15,7 @@ import './style/tokens.css';
 import './style/base.css';
 import './style/job.css';
 import './style/step.css';
+import './style/profile.css';
 
 function App() {
   if (session.value.wanted) return <SignIn />;
@@ -23,6 +25,7 @@ function App() {
   if (at.page === 'job') return <JobPage key={at.job} place={at} />;
   if (at.page === 'step') return <StepPage key={`${at.job}/${at.step}`} place={at} />;
   if (at.page === 'profiles') return <ProfilesPage key={at.job} place={at} />;
+  if (at.page === 'profile') return <ProfilePage key={`${at.job}/${at.capture}`} place={at} />;
   if (at.page === 'service') return <ServicePage key={at.service} place={at} />;
   return <Missing path={at.path} />;
 }

@@ -1,13 +1,16 @@
 // Questions to the server, one function each. Every answer is decoded before anyone sees it.
-import { decodeJobs, decodeRank, decodeRanks, decodeVerdict, decodeWarnings, decodeWhy, object, text } from './decode';
+import { decodeJobs, decodeRank, decodeRanks, decodeVerdict, decodeWarnings, decodeWhy, list, object, text } from './decode';
 import type { JobList, RankDetail, RankList, Verdict, WarningList, Why } from './decode';
 import { decodeCardinality, type Cardinality } from './cardinality';
 import { decodeCost, decodeMfu, type Cost, type Mfu } from './cost';
+import { decodeSummary, type SummaryAnswer } from './kernel_profile';
+import { decodeKernelTimeline, type KernelTimeline } from './kernel_timeline';
 import { decodeMatrix, type StepMatrix } from './matrix';
 import { decodeProfile, decodeProfiles, type Profile, type ProfileList } from './profile';
 import { noteUnknown } from './session';
 import { decodeService, decodeServices, type Service } from './service';
 import { decodeAsked, decodeStep, decodeTraced, type Asked, type StepAnalysis, type TracedSteps } from './step';
+import { decodeSamples, type Samples } from './stacks';
 import { clean } from './format';
 import { decodeTimeline, type Timeline } from './timeline';
 import { decodeTrends, trendPath, type Trend } from './trend';
@@ -28,6 +31,13 @@ export interface Tile {
   lines: number;
   ranks: string;        // empty: all
   spans?: number;
+}
+
+export interface KernelTile {
+  from: number | null;  // both null: the whole capture
+  to: number | null;
+  width: number;        // pixels
+  ranks: string;        // empty: all
 }
 
 export const paths = {
@@ -53,8 +63,19 @@ export const paths = {
   detail: (job: string, step: number) => `${paths.step(job, step)}/detail`,
   traced: (job: string, limit: number) => `/api/jobs/${encodeURIComponent(job)}/traced?limit=${limit}`,
   profiles: (job: string) => `/api/jobs/${encodeURIComponent(job)}/profiles`,
+  profile: (job: string, capture: string) => `${paths.profiles(job)}/${encodeURIComponent(capture)}`,
+  profileSummary: (job: string, capture: string) => `${paths.profile(job, capture)}/summary`,
+  profileTimeline: (job: string, capture: string, tile: KernelTile) => {
+    const query = [`width=${tile.width}`];
+    if (tile.from !== null && tile.to !== null) query.unshift(`from_ns=${tile.from}`, `to_ns=${tile.to}`);
+    if (tile.ranks) query.push(`ranks=${tile.ranks}`);
+    return `${paths.profile(job, capture)}/timeline?${query.join('&')}`;
+  },
+  profilePerfetto: (job: string, capture: string) => `${paths.profile(job, capture)}/perfetto`,
   profileFile: (job: string, capture: string, file: string) =>
     `/api/jobs/${encodeURIComponent(job)}/profiles/${encodeURIComponent(capture)}/files/${encodeURIComponent(file)}`,
+  profileFiles: (job: string, capture: string) => `${paths.profile(job, capture)}/files`,
+  samples: (job: string) => `/api/jobs/${encodeURIComponent(job)}/samples`,
   feedback: (verdict: string) => `/api/verdicts/${encodeURIComponent(verdict)}/feedback`,
   warnings: () => '/api/warnings',
   cardinality: () => '/api/cardinality',
@@ -82,8 +103,20 @@ export const api = {
   cost: async (job: string, signal: AbortSignal): Promise<Cost> => decodeCost(await get(paths.cost(job), signal)),
   mfu: async (job: string, signal: AbortSignal): Promise<Mfu> => decodeMfu(await get(paths.mfu(job), signal)),
   profiles: async (job: string, signal: AbortSignal): Promise<ProfileList> => decodeProfiles(await get(paths.profiles(job), signal)),
+  profile: async (job: string, capture: string, signal: AbortSignal): Promise<Profile> => decodeProfile(await get(paths.profile(job, capture), signal)),
+  profileSummary: async (job: string, capture: string, signal: AbortSignal): Promise<SummaryAnswer> =>
+    decodeSummary(await get(paths.profileSummary(job, capture), signal)),
+  profileTimeline: async (job: string, capture: string, tile: KernelTile, signal: AbortSignal): Promise<KernelTimeline> =>
+    decodeKernelTimeline(await get(paths.profileTimeline(job, capture, tile), signal)),
   orderProfile: async (job: string, ranks: string, steps: number, shapes: boolean, stacks: boolean, signal: AbortSignal): Promise<Profile> =>
     decodeProfile(await get(`${paths.profiles(job)}?ranks=${encodeURIComponent(ranks)}&steps=${steps}&shapes=${Number(shapes)}&stacks=${Number(stacks)}`, signal, 'POST')),
+  profileFiles: async (job: string, capture: string, signal: AbortSignal): Promise<string[]> =>
+    list(object(await get(paths.profileFiles(job, capture), signal))['files']).map((file) => text(object(file)['file'])),
+  samples: async (job: string, signal: AbortSignal): Promise<Samples> => decodeSamples(await get(paths.samples(job), signal)),
+  stacks: async (job: string, signal: AbortSignal): Promise<string> => ask(`${paths.samples(job)}?format=collapsed`, signal, (response) => response.text()),
+  orderSamples: async (job: string, ranks: string, seconds: number, signal: AbortSignal): Promise<void> => {
+    await get(`${paths.samples(job)}?${ranks && `ranks=${ranks}&`}seconds=${seconds}`, signal, 'POST');
+  },
   // null takes back what was said.
   feedback: async (verdict: string, right: boolean | null, cause: string, signal: AbortSignal): Promise<Verdict> =>
     decodeVerdict(await get(paths.feedback(verdict), signal, 'POST', JSON.stringify(cause ? { right, cause } : { right }))),
@@ -94,6 +127,10 @@ export const api = {
 };
 
 async function get(path: string, signal: AbortSignal, method: 'GET' | 'POST' = 'GET', body?: string): Promise<unknown> {
+  return ask(path, signal, (response) => response.json() as Promise<unknown>, method, body);
+}
+
+async function ask<T>(path: string, signal: AbortSignal, read: (response: Response) => Promise<T>, method: 'GET' | 'POST' = 'GET', body?: string): Promise<T> {
   const limit = new AbortController();
   const stop = (): void => limit.abort();
   const timer = setTimeout(stop, kTimeoutMs);
@@ -101,7 +138,7 @@ async function get(path: string, signal: AbortSignal, method: 'GET' | 'POST' = '
   try {
     const headers = { accept: 'application/json', ...(body && { 'content-type': 'application/json' }) };
     const response = await fetch(path, { method, signal: limit.signal, headers, ...(body && { body }) });
-    if (response.ok) return await response.json();
+    if (response.ok) return await read(response);
     // A gateway's 502 is as good as silence; a 4xx is an answer.
     if (response.status >= 500 && response.status !== 501) throw new Error(`status ${response.status}`);
     if (response.status === 401) noteUnknown();

@@ -64,3 +64,13 @@ export function usePoll(keys: unknown[], ask: (signal: AbortSignal) => Promise<v
     };
   }, keys);
 }
+
+// An older server, or one that has nothing of the kind, says no: that is known, and not a failure of the page.
+export async function unlessRefused<T>(answer: Promise<T>): Promise<T | null> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (error instanceof Refused) return null;
+    throw error;
+  }
+}

@@ -1,8 +1,13 @@
 import { describe, expect, it } from 'vitest';
-import { apiPath, csv, shellWord } from './share';
+import { apiPath, csv, profileOf, shellWord } from './share';
 import { isRanks, jobPlace, parsePlace, servicePlace, stepPlace, writePlace } from './url';
 
 describe('share', () => {
+  it('knows the kernel profile behind an address', () => {
+    expect(profileOf('/api/jobs/a%2Fb/profiles/p-1/summary?x=1')).toEqual({ job: 'a/b', capture: 'p-1' });
+    expect(profileOf('/api/jobs/a/profiles')).toBe(null);
+    expect(profileOf('/api/jobs/%E0%A4%A/profiles/p')).toBe(null);
+  });
   it('quotes names for a shell', () => {
     expect(shellWord('llama-70b')).toBe('llama-70b');
     expect(shellWord(`a'; rm -rf /; '`)).toBe(`'a'\\''; rm -rf /; '\\'''`);

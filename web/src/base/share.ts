@@ -14,6 +14,7 @@ function command(name: string, job: string): string {
   return `lockstep ${name} ${job.startsWith('-') ? '-- ' : ''}${shellWord(job)} --server ${shellWord(location.origin)}`;
 }
 export const whyCommand = (job: string): string => command('why', job);
+export const linesCommand = (job: string): string => `${command('lines', job)} --last`;
 export const mfuCommand = (job: string): string => command('mfu', job);
 
 export type CsvCell = string | number | null;
@@ -61,4 +62,14 @@ export async function copy(content: string): Promise<boolean> {
 export function apiPath(query: string): string | null {
   const path = query.startsWith('GET ') ? query.slice(4) : query;
   return /^\/(api|prometheus)\/[^\s\\]*$/.test(path) ? path : null;
+}
+
+// The kernel profile that such an address is about: it has a page of its own.
+export function profileOf(path: string): { job: string; capture: string } | null {
+  const match = /^\/api\/jobs\/([^/?]+)\/profiles\/([^/?]+)/.exec(path);
+  try {
+    return match && { job: decodeURIComponent(match[1]!), capture: decodeURIComponent(match[2]!) };
+  } catch {
+    return null;
+  }
 }

@@ -4,9 +4,14 @@
 //   /jobs/JOB?step=&rank=&sort=&view=&last=        a job; step and rank open the side panel
 //   /jobs/JOB/steps/N?from=&to=&ranks=&rank=&view= a step: from and to (ns since it began) are what is looked at, rank opens the panel
 //   /jobs/JOB/profiles?ranks=                      kernel profiles of a job; ranks are those that the form begins with
+//   /jobs/JOB/profiles/CAPTURE?from=&to=&step=&ranks=&open=&rank=&against=&kernel=&sort=&view=
+//                                                  one of them: from and to (ns since it began), else the step, are what is looked at;
+//                                                  open are the ranks with their streams, rank is compared with the others or with
+//                                                  itself in the capture `against`, kernel is marked
 //   /services/NAME?last=                           an inference service over the last seconds
 //   /cardinality                                   series of the metrics store, and who made them
 import { signal } from '@preact/signals';
+import { clean } from './format';
 import type { Sort } from './matrix';
 import { isRankChoice } from './profile';
 
@@ -34,12 +39,27 @@ export interface ProfilesPlace {
   job: string;
   ranks: string;  // "worst,median,0,17"
 }
+export interface ProfilePlace {
+  page: 'profile';
+  job: string;
+  capture: string;
+  from: number | null;   // both null: the step, else the whole capture
+  to: number | null;
+  step: number | null;
+  ranks: string;         // "0-7,64"; empty: all
+  open: string | null;   // ranks whose streams are shown, "0,17"; null: whom the verdict names
+  rank: number | null;   // compared with the others; null: whom the verdict names
+  against: string;       // another capture to compare with; empty: the other ranks of this one
+  kernel: string;        // empty: none
+  sort: 'difference' | 'total';
+  view: 'chart' | 'table';
+}
 export interface ServicePlace {
   page: 'service';
   service: string;
   last: number;
 }
-export type Place = { page: 'fleet' } | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ServicePlace | { page: 'missing'; path: string };
+export type Place = { page: 'fleet' } | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -64,6 +84,9 @@ export function parsePlace(path: string, search: string): Place {
     const ranks = query.get('ranks') ?? '';
     return { page: 'profiles', job: profiledJob, ranks: isRankChoice(ranks) ? ranks : kProfileRanks };
   }
+  const one = /^\/jobs\/([^/]+)\/profiles\/([^/]+)\/?$/.exec(path);
+  const [oneJob, capture] = one ? [decode(one[1]!), decode(one[2]!)] : [null, null];
+  if (oneJob && capture) return parseProfile(oneJob, capture, query);
   const match = /^\/jobs\/([^/]+)(?:\/steps\/(\d{1,15}))?\/?$/.exec(path);
   const job = match && decode(match[1]!);
   if (!job) return { page: 'missing', path };
@@ -95,6 +118,25 @@ function parseStep(job: string, step: number, query: URLSearchParams): StepPlace
   };
 }
 
+function parseProfile(job: string, capture: string, query: URLSearchParams): ProfilePlace {
+  const [from, to] = [whole(query.get('from')), whole(query.get('to'))];
+  const windowed = from !== null && to !== null && from < to;
+  const [ranks, open] = [query.get('ranks') ?? '', query.get('open')];
+  return {
+    ...profilePlace(job, capture),
+    from: windowed ? from : null,
+    to: windowed ? to : null,
+    step: whole(query.get('step')),
+    ranks: isRanks(ranks) ? ranks : '',
+    open: open === 'none' ? '' : open !== null && isRanks(open) ? open : null,
+    rank: whole(query.get('rank')),
+    against: query.get('against') ?? '',
+    kernel: clean(query.get('kernel') ?? ''),
+    sort: query.get('sort') === 'total' ? 'total' : 'difference',
+    view: query.get('view') === 'table' ? 'table' : 'chart',
+  };
+}
+
 // "0-7,64": what the API takes.
 export function isRanks(text: string): boolean {
   return text.length <= 1_000 && /^\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*$/.test(text);
@@ -113,6 +155,22 @@ export function writePlace(place: Place): string {
   if (place.page === 'profiles') {
     if (place.ranks !== kProfileRanks) query.set('ranks', place.ranks);
     return withQuery(`/jobs/${encodeURIComponent(place.job)}/profiles`, query);
+  }
+  if (place.page === 'profile') {
+    if (place.from !== null && place.to !== null) {
+      query.set('from', String(place.from));
+      query.set('to', String(place.to));
+    } else if (place.step !== null) {
+      query.set('step', String(place.step));
+    }
+    if (place.ranks) query.set('ranks', place.ranks);
+    if (place.open !== null) query.set('open', place.open || 'none');
+    if (place.rank !== null) query.set('rank', String(place.rank));
+    if (place.against) query.set('against', place.against);
+    if (place.kernel) query.set('kernel', place.kernel);
+    if (place.sort !== 'difference') query.set('sort', place.sort);
+    if (place.view !== 'chart') query.set('view', place.view);
+    return withQuery(`/jobs/${encodeURIComponent(place.job)}/profiles/${segment(place.capture)}`, query);
   }
   if (place.page === 'step') {
     if (place.from !== null && place.to !== null) {
@@ -152,6 +210,10 @@ export function stepPlace(job: string, step: number): StepPlace {
 
 export function profilesPlace(job: string, ranks = kProfileRanks): ProfilesPlace {
   return { page: 'profiles', job, ranks };
+}
+
+export function profilePlace(job: string, capture: string): ProfilePlace {
+  return { page: 'profile', job, capture, from: null, to: null, step: null, ranks: '', open: null, rank: null, against: '', kernel: '', sort: 'difference', view: 'chart' };
 }
 
 export function servicePlace(service: string): ServicePlace {

@@ -7,7 +7,8 @@ import { clean, clock, count, duration, number, percent, utc } from '../base/for
 import { healthMark, stateMark, type Mark } from '../base/health';
 import { excessMax, order, type StepMatrix } from '../base/matrix';
 import { line } from '../base/poll';
-import { go, profilesPlace, type JobPlace } from '../base/url';
+import { captureOf, type Profile } from '../base/profile';
+import { go, profilePlace, profilesPlace, type JobPlace } from '../base/url';
 import { Frame, PlaceLink, type Crumb } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
@@ -18,12 +19,14 @@ import { JobCharts } from './job_charts';
 import { CostCard, MfuCard } from './job_cost';
 import { useJobData, type Told } from './job_data';
 import { useJobKeys } from './job_keys';
+import { LinesCard, useSamples, type Sampling } from './job_lines';
 import { JobTables } from './job_tables';
 import { RankPanel } from './rank_panel';
 import { StepPanel } from './step_panel';
 
 export function JobPage({ place }: { place: JobPlace }) {
   const data = useJobData(place);
+  const sampling = useSamples(place.job);
   const why = data.why.value;
   const matrix = data.matrix.value;
   const open = why?.verdicts.filter((verdict) => verdict.state !== 'cleared') ?? [];
@@ -40,7 +43,12 @@ export function JobPage({ place }: { place: JobPlace }) {
     go({ ...place, rank, step }, replace);
   };
   const showRank = (rank: number, verdict: Verdict): void => pick(rank, guiltyStep(verdict, matrix));
-  useJobKeys({ place, matrix, rows, cursor, selected, pick });
+  // The profile taken for the first verdict, else the list.
+  const showKernels = (): void => {
+    const profile = open[0] ? captureOf(open[0], data.profiles.value) : null;
+    go(profile ? { ...profilePlace(place.job, profile.capture), rank: open[0]!.culprit.ranks[0] ?? null } : profilesPlace(place.job));
+  };
+  useJobKeys({ place, matrix, rows, cursor, selected, pick, showKernels });
 
   const panelOpen = place.rank !== null || place.step !== null;
   useKeptPlace(panelOpen);
@@ -62,13 +70,14 @@ export function JobPage({ place }: { place: JobPlace }) {
     <Frame crumbs={crumbs} state={why && <JobState why={why} told={data.told.value} mfu={data.mfu.value} />}>
       <div class={panelOpen ? 'with-panel' : undefined}>
         <div class="column">
-          {why ? <Answers why={why} open={open} onRank={showRank} /> : <Loading what={name} />}
+          {why ? <Answers why={why} open={open} profiles={data.profiles.value} sampling={sampling} onRank={showRank} /> : <Loading what={name} />}
           {why && <Warnings warnings={why.warnings} total={why.warnings.length} />}
           {why && matrix && (place.view === 'table'
             ? <JobTables {...{ place, why, matrix, ranks: data.ranks.value, culprits }} />
             : <JobCharts {...{ place, why, matrix, rows, max, culprits, since, hover, selected, pick }} traced={data.traced.value}
                          pinned={data.pinned.value}
                          onFollow={() => { pick(null, null); data.follow(); }} />)}
+          {why && sampling.sampled.value && <LinesCard job={place.job} sampled={sampling.sampled.value} />}
           {why && data.cost.value && <CostCard job={place.job} cost={data.cost.value} />}
           {why && data.mfu.value && <MfuCard job={place.job} mfu={data.mfu.value} />}
           {why && <Cleared why={why} onRank={showRank} />}
@@ -131,14 +140,17 @@ function lossTitle({ loss }: Told): string {
 interface AnswersProps {
   why: Why;
   open: Verdict[];
+  profiles: readonly Profile[];
+  sampling: Sampling;
   onRank: (rank: number, verdict: Verdict) => void;
 }
 
 // The first open verdict in full, further ones by their sentence. No verdict is an answer too.
-function Answers({ why, open, onRank }: AnswersProps) {
+function Answers({ why, open, profiles, sampling, onRank }: AnswersProps) {
   return (
     <>
-      {open.map((verdict, index) => <VerdictCard key={verdict.id} verdict={verdict} startOpen={index === 0} onRank={onRank} />)}
+      {open.map((verdict, index) => <VerdictCard key={verdict.id} verdict={verdict} startOpen={index === 0} profiles={profiles} onRank={onRank}
+                                                   sampling={index === 0 ? { said: sampling.said.value, order: () => void sampling.order('') } : undefined} />)}
       {open.length === 0 && (
         <section class="card verdict tone-quiet" aria-label="No open verdict">
           <p class="verdict-head"><MarkView mark={healthMark(why.health)} upper /></p>

@@ -59,7 +59,7 @@ export function JobCharts({ place, why, matrix, rows, max, culprits, since, trac
       <p class="hint muted">
         {pinned
           ? <>Showing steps {count(matrix.steps[0])}–{count(matrix.steps[matrix.steps.length - 1])}, not the newest. <button type="button" class="plain" onClick={onFollow}>Go to the newest</button></>
-          : <span class="keys"><kbd>←↑↓→</kbd> move <kbd>Enter</kbd> down <kbd>Esc</kbd> up <kbd>s</kbd> sort <kbd>t</kbd> table</span>}
+          : <span class="keys"><kbd>←↑↓→</kbd> move <kbd>Enter</kbd> down <kbd>Esc</kbd> up <kbd>s</kbd> sort <kbd>t</kbd> table <kbd>p</kbd> kernels</span>}
       </p>
     </section>
   );

@@ -4,7 +4,8 @@ import { api, paths, Refused } from '../base/api';
 import type { Cost, Mfu } from '../base/cost';
 import type { RankList, RankStep, Why } from '../base/decode';
 import { merge, type StepMatrix } from '../base/matrix';
-import { usePoll } from '../base/poll';
+import { unlessRefused, usePoll } from '../base/poll';
+import type { Profile } from '../base/profile';
 import type { JobPlace } from '../base/url';
 
 export interface JobData {
@@ -16,6 +17,7 @@ export interface JobData {
   told: ReadonlySignal<Told>;
   cost: ReadonlySignal<Cost | null>;  // null: not asked yet, or an older server
   mfu: ReadonlySignal<Mfu | null>;
+  profiles: ReadonlySignal<Profile[]>;  // kernel profiles, newest first
   // True while the window stands on an older step that the address asked for, instead of following the newest.
   pinned: ReadonlySignal<boolean>;
   follow: () => void;
@@ -45,6 +47,7 @@ export function useJobData(place: JobPlace): JobData {
   const told = useSignal<Told>({ loss: [] });
   const cost = useSignal<Cost | null>(null);
   const mfu = useSignal<Mfu | null>(null);
+  const profiles = useSignal<Profile[]>([]);
   const { job, last, view } = place;
 
   const ask = async (signal: AbortSignal): Promise<void> => {
@@ -84,6 +87,7 @@ export function useJobData(place: JobPlace): JobData {
   // What changes slowly, and what an older server does not know of.
   usePoll([job], async (signal) => {
     const first = matrix.value?.ranks[0];
+    profiles.value = (await unlessRefused(api.profiles(job, signal)))?.profiles ?? [];
     try {
       const steps = (await api.traced(job, kTracedShown, signal)).steps.map((one) => one.step);
       if (steps.length !== traced.value.size || steps.some((step) => !traced.value.has(step))) traced.value = new Set(steps);
@@ -102,7 +106,7 @@ export function useJobData(place: JobPlace): JobData {
     loaded.value = { attempt: -1, last: 0 };
     restarts.value += 1;
   };
-  return { why, matrix, ranks, refused, traced, told, cost, mfu, pinned, follow };
+  return { why, matrix, ranks, refused, traced, told, cost, mfu, profiles, pinned, follow };
 }
 
 function toldBy(steps: RankStep[]): Told {

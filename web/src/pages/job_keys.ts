@@ -1,5 +1,5 @@
 // The keyboard of the job page: arrows move the cursor over the heat map, Enter goes one level down (cell, step page), Esc goes one level up (rank, step,
-// job, fleet), s changes the order, t shows the table.
+// job, fleet), s changes the order, t shows the table, p the kernel profile.
 import type { Signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import type { Sort, StepMatrix } from '../base/matrix';
@@ -13,6 +13,7 @@ interface Keys {
   cursor: Signal<Point | null>;
   selected: Point | null;
   pick: (rank: number | null, step: number | null, replace?: boolean) => void;
+  showKernels: () => void;
 }
 
 const kSorts: Sort[] = ['badness', 'rank', 'host'];
@@ -52,6 +53,10 @@ function act(key: string, target: HTMLElement, keys: Keys): boolean {
     if (place.rank !== null) pick(null, place.step);
     else if (place.step !== null) pick(null, null);
     else go({ page: 'fleet' });
+    return true;
+  }
+  if (key === 'p') {
+    keys.showKernels();
     return true;
   }
   if (key === 's') {

@@ -1,14 +1,14 @@
 // Kernel profiles of a job: a form that orders one, and where each rank of each stands.
 import { useSignal } from '@preact/signals';
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { api, paths, Refused } from '../base/api';
 import { bytes, clean, clock, count, utc } from '../base/format';
 import { usePoll } from '../base/poll';
-import { isRankChoice, type Profile, type ProfileList, type ProfileRank } from '../base/profile';
+import { isRankChoice, stepsText, type Profile, type ProfileList, type ProfileRank } from '../base/profile';
 import { copy, curl, shellWord } from '../base/share';
-import { jobPlace, type ProfilesPlace } from '../base/url';
+import { go, jobPlace, profilePlace, type ProfilesPlace } from '../base/url';
 import { CopyButton } from '../widgets/copy_button';
-import { Frame } from '../widgets/frame';
+import { Frame, PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { Menu } from '../widgets/menu';
 import { Table } from '../widgets/table';
@@ -17,12 +17,15 @@ const kRunningMs = 1_000;
 const kQuietMs = 5_000;
 const kStepsChoices = [1, 2, 5, 10, 20] as const;
 
+const kAnalysis: Partial<Record<string, string>> = { waiting: 'waits to be analysed', analysing: 'is being analysed', ready: 'analysed', failed: 'its analysis failed' };
+
 export function ProfilesPage({ place }: { place: ProfilesPlace }) {
   const known = useSignal<ProfileList | null>(null);
   const refused = useSignal<string | null>(null);
   const isRunning = (): boolean => known.value?.profiles.some((profile) => !profile.ended) ?? false;
   usePoll([place.job], async (signal) => { known.value = await api.profiles(place.job, signal); },
     (message) => { refused.value = message; }, () => (isRunning() ? kRunningMs : kQuietMs));
+  useUp(place.job);
   const name = clean(place.job);
   document.title = `Profiles of ${name} · Lockstep`;
   const crumbs = [{ label: 'Fleet', to: { page: 'fleet' } as const }, { label: name, to: jobPlace(place.job) }, { label: 'Profiles', to: place }];
@@ -39,6 +42,18 @@ export function ProfilesPage({ place }: { place: ProfilesPlace }) {
       )}
     </Frame>
   );
+}
+
+// Esc goes up to the job.
+function useUp(job: string): void {
+  useEffect(() => {
+    const listen = (event: KeyboardEvent): void => {
+      if (event.key !== 'Escape' || event.defaultPrevented || (event.target as HTMLElement).closest('input, select, [role=menu]')) return;
+      go(jobPlace(job));
+    };
+    window.addEventListener('keydown', listen);
+    return () => window.removeEventListener('keydown', listen);
+  }, [job]);
 }
 
 function Order({ place, busy, ordered }: { place: ProfilesPlace; busy: boolean; ordered: (profile: Profile) => void }) {
@@ -87,16 +102,14 @@ function Order({ place, busy, ordered }: { place: ProfilesPlace; busy: boolean; 
 function ProfileCard({ job, profile }: { job: string; profile: Profile }) {
   const done = profile.ranks.filter((rank) => rank.state === 'done').length;
   const analyze = `lockstep analyze --server ${shellWord(location.origin)} ${shellWord(`${job}/${profile.capture}`)}`;
-  const what = profile.start_step === null
-    ? 'by time'
-    : `steps ${count(profile.start_step)}–${count(profile.start_step + (profile.steps ?? 1) - 1)}`;
   return (
     <section class="card" aria-label={`Profile ${profile.capture}`}>
       <div class="chart-head">
-        <h2>{what}: {profile.ended ? `${count(done)} of ${count(profile.ranks.length)} ranks profiled` : 'under way'}</h2>
+        <h2><PlaceLink to={profilePlace(job, profile.capture)}>{stepsText(profile)}</PlaceLink>: {profile.ended ? `${count(done)} of ${count(profile.ranks.length)} ranks profiled` : 'under way'}</h2>
         <p class="muted" aria-live="polite">
           <code>{profile.capture}</code> <span title={utc(profile.begun_unix_ns)}>{clock(profile.begun_unix_ns, true)}</span>
           {profile.by && profile.by !== 'person' && ` by ${profile.by}`}
+          {kAnalysis[profile.analysis] && ` · ${kAnalysis[profile.analysis]}`}
         </p>
       </div>
       <Table caption={`Ranks of profile ${profile.capture}`} what="ranks" sorted="by rank" rows={profile.ranks} total={profile.ranks.length}
@@ -109,7 +122,10 @@ function ProfileCard({ job, profile }: { job: string; profile: Profile }) {
                { head: 'why', cell: (rank) => rank.reason },
              ]} />
       {done > 0 && (
-        <p class="muted">What they say: <code>{analyze}</code> <CopyButton content={analyze} name={`Copy the command that analyses ${profile.capture}`} /></p>
+        <p class="actions">
+          <PlaceLink class="button" to={profilePlace(job, profile.capture)}>What they show</PlaceLink>
+          <code class="muted">{analyze}</code> <CopyButton content={analyze} name={`Copy the command that analyses ${profile.capture}`} />
+        </p>
       )}
     </section>
   );

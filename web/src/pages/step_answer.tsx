@@ -3,10 +3,11 @@ import { useState } from 'preact/hooks';
 import { api, paths } from '../base/api';
 import { count, duration } from '../base/format';
 import { cell, type StepMatrix } from '../base/matrix';
+import { captureOfStep } from '../base/profile';
 import type { StepAnalysis, TracedSteps } from '../base/step';
 import type { Timeline } from '../base/timeline';
 import { shellWord } from '../base/share';
-import { profilesPlace, stepPlace, type StepPlace } from '../base/url';
+import { profilePlace, profilesPlace, stepPlace, type StepPlace } from '../base/url';
 import { fineDuration } from '../base/view';
 import { CopyButton } from '../widgets/copy_button';
 import { PlaceLink } from '../widgets/frame';
@@ -21,6 +22,7 @@ export function StepAnswer({ place, data }: Props) {
   const analysis = data.analysis.value;
   const tile = data.tile.value;
   const has = tile !== null && tile.ranksTraced > 0;
+  const profile = captureOfStep(place.step, data.profiles.value);
   return (
     <section class="card verdict tone-quiet" aria-label={`Step ${count(place.step)}`}>
       <p class="verdict-head"><Facts {...{ data, analysis, tile }} /></p>
@@ -34,7 +36,9 @@ export function StepAnswer({ place, data }: Props) {
             <a class="button" href={paths.perfetto(place.job, place.step, 'pftrace', place.ranks)} download>Perfetto file</a>
           </>
         )}
-        <PlaceLink class="button" to={profilesPlace(place.job)}>Profile kernels</PlaceLink>
+        {profile
+          ? <PlaceLink class="button primary" to={{ ...profilePlace(place.job, profile.capture), step: place.step, rank: place.rank }}>Kernels of this step</PlaceLink>
+          : <PlaceLink class="button" to={profilesPlace(place.job)}>Profile kernels</PlaceLink>}
         <CopyButton content={stepCommand(place)} label="Copy as CLI" name="Copy as CLI: lockstep step" />
         {has && <CopyButton content={traceCommand(place)} label="Copy trace command" />}
         {has && <Neighbours place={place} traced={data.traced.value} />}

@@ -1,14 +1,14 @@
 // The timeline with its legend, its buttons and its table twin.
 import type { Signal } from '@preact/signals';
-import { useState } from 'preact/hooks';
 import { paths } from '../base/api';
 import { count, duration } from '../base/format';
 import type { StepAnalysis } from '../base/step';
 import { kKinds, kWaiting, timeByKind, type Line, type Timeline } from '../base/timeline';
 import { copy, csv, curl, download } from '../base/share';
-import { go, isRanks, type StepPlace } from '../base/url';
+import { go, type StepPlace } from '../base/url';
 import { fineDuration, isWhole, pan, zoom, type View } from '../base/view';
 import { Menu } from '../widgets/menu';
+import { RanksField } from '../widgets/ranks_field';
 import { Table, type Column } from '../widgets/table';
 import { TimelineView } from '../widgets/timeline';
 import { stepCommand } from './step_answer';
@@ -63,7 +63,7 @@ export function StepChartCard({ place, tile, overview, view, length, analysis, r
           <button type="button" disabled={view.to >= length} onClick={() => move(pan(view, 0.5, length))} title="Later (d)">later ›</button>
           <button type="button" disabled={isWhole(view, length)} onClick={() => move({ from: 0, to: length })} title="The whole step (0)">whole step</button>
         </div>
-        <RanksField place={place} />
+        <RanksField ranks={place.ranks} onRanks={(ranks) => go({ ...place, ranks })} />
         {path.length > 0 && (
           <label class="check">
             <input type="checkbox" checked={showPath.value} onChange={() => { showPath.value = !showPath.value; }} />
@@ -112,27 +112,6 @@ function KindLegend({ tile }: { tile: Timeline }) {
         </li>
       ))}
     </ul>
-  );
-}
-
-function RanksField({ place }: { place: StepPlace }) {
-  const [typed, setTyped] = useState<string | null>(null);
-  const text = typed ?? place.ranks;
-  const bad = text !== '' && !isRanks(text.replace(/\s+/g, ''));
-  const submit = (): void => {
-    const wanted = text.replace(/\s+/g, '');
-    if (wanted !== '' && !isRanks(wanted)) return;
-    setTyped(null);
-    go({ ...place, ranks: wanted });
-  };
-  return (
-    <form class="ranks-field" onSubmit={(event) => { event.preventDefault(); submit(); }}>
-      <label>ranks
-        <input type="text" value={text} placeholder="all" aria-invalid={bad} aria-describedby={bad ? 'ranks-bad' : undefined} size={10}
-               onInput={(event) => setTyped(event.currentTarget.value)} onBlur={() => { if (!bad) submit(); }} />
-      </label>
-      {bad && <span id="ranks-bad" role="status">such as 0-7,64</span>}
-    </form>
   );
 }
 

@@ -4,7 +4,8 @@ import { useSignal, type ReadonlySignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { api, paths, Refused, type Tile } from '../base/api';
 import type { StepMatrix } from '../base/matrix';
-import { noteAnswer, noteSilence, usePoll } from '../base/poll';
+import { noteAnswer, noteSilence, unlessRefused, usePoll } from '../base/poll';
+import type { Profile } from '../base/profile';
 import type { StepAnalysis, TracedSteps } from '../base/step';
 import type { Timeline } from '../base/timeline';
 import type { StepPlace } from '../base/url';
@@ -17,6 +18,7 @@ export interface StepData {
   overview: ReadonlySignal<Timeline | null>;   // the whole step
   tile: ReadonlySignal<Timeline | null>;       // the newest answer, of what was in view then
   refused: ReadonlySignal<string | null>;
+  profiles: ReadonlySignal<Profile[]>;         // kernel profiles of the job, newest first
   soon: () => void;                            // somebody has asked the agents: look more often for a while
 }
 
@@ -34,18 +36,21 @@ export function useStepData(place: StepPlace, room: { columns: number; lines: nu
   const traced = useSignal<TracedSteps | null>(null);
   const overview = useSignal<Timeline | null>(null);
   const tile = useSignal<Timeline | null>(null);
+  const profiles = useSignal<Profile[]>([]);
   const refused = useSignal<string | null>(null);
   const version = useSignal(0);
   const soonUntil = useSignal(0);
   const { job, step, ranks, from, to } = place;
 
   usePoll([job, step], async (signal) => {
-    const [own, steps, found] = await Promise.all([
+    const [own, steps, found, taken] = await Promise.all([
       api.steps(paths.stepRange(job, step, step), signal), unlessRefused(api.traced(job, kTracedShown, signal)), unlessRefused(api.step(job, step, signal)),
+      unlessRefused(api.profiles(job, signal)),
     ]);
     summary.value = own;
     traced.value = steps;
     analysis.value = found;
+    profiles.value = taken?.profiles ?? [];
     analysed.value = true;
     // More ranks have told, or the last picture did not come: ask for it again.
     const known = analysis.value?.ranksDetailed ?? null;
@@ -90,15 +95,5 @@ export function useStepData(place: StepPlace, room: { columns: number; lines: nu
     soonUntil.value = Date.now() + kSoonForMs;
     version.value += 1;
   };
-  return { analysis, analysed, summary, traced, overview, tile, refused, soon };
-}
-
-// An older server, or one without detail of the step, says no: that is known, and not a failure of the page.
-async function unlessRefused<T>(answer: Promise<T>): Promise<T | null> {
-  try {
-    return await answer;
-  } catch (error) {
-    if (error instanceof Refused) return null;
-    throw error;
-  }
+  return { analysis, analysed, summary, traced, overview, tile, refused, profiles, soon };
 }

@@ -2,8 +2,10 @@
 import { useState } from 'preact/hooks';
 import type { Claim } from '../base/decode';
 import { count, withUnit } from '../base/format';
-import { apiPath, curl } from '../base/share';
+import { apiPath, curl, profileOf } from '../base/share';
+import { profilePlace } from '../base/url';
 import { CopyButton } from './copy_button';
+import { PlaceLink } from './frame';
 
 const kShown = 3;
 
@@ -52,6 +54,7 @@ function withoutTitle(text: string, title: string): string {
 
 function Numbers({ claim }: { claim: Claim }) {
   const path = apiPath(claim.query);
+  const profile = path === null ? null : profileOf(path);
   const facts: [string, string][] = [[claim.subject || 'value', withUnit(claim.value, claim.unit)]];
   // The server writes 0 for "no such number"; a peer or baseline of exactly 0 says nothing a reader would miss.
   if (claim.peers) facts.push(['peers', withUnit(claim.peers, claim.unit)]);
@@ -66,6 +69,7 @@ function Numbers({ claim }: { claim: Claim }) {
       </dl>
       {path && (
         <p>
+          {profile && <PlaceLink class="button" to={profilePlace(profile.job, profile.capture)}>Open the profile</PlaceLink>}
           <a href={path} target="_blank" rel="noreferrer">{path}</a>
           <CopyButton content={curl(path)} label="Copy as curl" />
         </p>

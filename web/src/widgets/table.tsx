@@ -1,7 +1,7 @@
 // A table that says what it leaves out and turns its pages. The twin of a chart: the same numbers, for reading and for screen
 // readers.
 import type { ComponentChildren } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { count } from '../base/format';
 
 export interface Column<Row> {
@@ -20,13 +20,16 @@ interface Props<Row> {
   total: number;   // what exists, of which `rows` may be a part
   rowKey: (row: Row) => string | number;
   marked?: (row: Row) => boolean;
+  chosen?: (row: Row) => boolean;  // by the reader; the first such row turns the page to itself
   pageRows?: number;
 }
 
 const kPageRows = 32;
 
-export function Table<Row>({ caption, what, sorted, columns, rows, total, rowKey, marked, pageRows = kPageRows }: Props<Row>) {
+export function Table<Row>({ caption, what, sorted, columns, rows, total, rowKey, marked, chosen, pageRows = kPageRows }: Props<Row>) {
   const [asked, setPage] = useState(0);
+  const at = chosen ? rows.findIndex(chosen) : -1;
+  useEffect(() => { if (at >= 0) setPage(Math.floor(at / pageRows)); }, [at, pageRows]);
   const pages = Math.max(1, Math.ceil(rows.length / pageRows));
   const page = Math.min(asked, pages - 1);
   const from = page * pageRows;
@@ -48,7 +51,7 @@ export function Table<Row>({ caption, what, sorted, columns, rows, total, rowKey
           </thead>
           <tbody>
             {shown.map((row) => (
-              <tr key={rowKey(row)} class={marked?.(row) ? 'marked' : undefined}>
+              <tr key={rowKey(row)} class={chosen?.(row) ? 'chosen' : marked?.(row) ? 'marked' : undefined}>
                 {columns.map((column) => (
                   <td key={column.head} class={column.numeric ? 'number' : undefined}>{column.cell(row)}</td>
                 ))}

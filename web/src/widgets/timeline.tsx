@@ -170,7 +170,7 @@ function Marked({ marked, height, view, plot }: { marked: { from: number; to: nu
 }
 
 // Preact listens passively to the wheel; this must be able to keep the page still.
-function useWheel(box: { current: HTMLElement | null }, turn: (event: WheelEvent, x: number) => boolean): void {
+export function useWheel(box: { current: HTMLElement | null }, turn: (event: WheelEvent, x: number) => boolean): void {
   const latest = useRef(turn);
   latest.current = turn;
   useEffect(() => {

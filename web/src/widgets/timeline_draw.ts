@@ -125,7 +125,7 @@ function drawWord(context: CanvasRenderingContext2D, kind: number, from: number,
   context.fillText(word, from + 6, y + 0.5);
 }
 
-function isDark(hex: string): boolean {
+export function isDark(hex: string): boolean {
   const value = parseInt(hex.slice(1), 16);
   const linear = (channel: number): number => ((channel / 255 + 0.055) / 1.055) ** 2.4;
   // Where black and white read equally well on it.

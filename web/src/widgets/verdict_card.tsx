@@ -4,10 +4,12 @@ import { useState } from 'preact/hooks';
 import type { Verdict } from '../base/decode';
 import { clock, count, gpuTime, percent, utc } from '../base/format';
 import { verdictMark } from '../base/health';
-import { go, place, profilesPlace } from '../base/url';
+import { captureOf, stepsText, type Profile } from '../base/profile';
+import { go, place, profilePlace, profilesPlace } from '../base/url';
 import { ClaimList } from './claim';
 import { CopyButton } from './copy_button';
 import { FeedbackButtons } from './feedback';
+import { PlaceLink } from './frame';
 import { MarkView } from './mark';
 
 const kRankButtonsMax = 6;
@@ -15,6 +17,8 @@ const kRankButtonsMax = 6;
 interface Props {
   verdict: Verdict;
   startOpen: boolean;
+  profiles?: readonly Profile[];  // kernel profiles of the job
+  sampling?: { said: string; order: () => void };  // of stacks of its ranks and their neighbours
   onRank: (rank: number, verdict: Verdict) => void;
 }
 
@@ -24,7 +28,7 @@ function pattern(verdict: Verdict): string {
   return verdict.period_steps ? `${verdict.pattern}, every ${count(verdict.period_steps)} steps` : verdict.pattern;
 }
 
-export function VerdictCard({ verdict, startOpen, onRank }: Props) {
+export function VerdictCard({ verdict, startOpen, profiles = [], sampling, onRank }: Props) {
   const [open, setOpen] = useState(startOpen);
   const mark = verdictMark(verdict);
   const because = verdict.chain.filter((claim) => claim.kind !== 'exclusion' && claim.kind !== 'counterfactual');
@@ -56,7 +60,7 @@ export function VerdictCard({ verdict, startOpen, onRank }: Props) {
             </div>
             <div>
               <ClaimList title="Not" claims={not} />
-              <NextActions verdict={verdict} onRank={onRank} />
+              <NextActions verdict={verdict} profile={captureOf(verdict, profiles)} sampling={sampling} onRank={onRank} />
             </div>
           </div>
         </>
@@ -86,26 +90,34 @@ function Cost({ verdict }: { verdict: Verdict }) {
   return <p class="cost">{parts.map((part, index) => <span key={index}>{part}</span>)}</p>;
 }
 
-function NextActions({ verdict, onRank }: { verdict: Verdict; onRank: Props['onRank'] }) {
+function NextActions({ verdict, profile, sampling, onRank }: { verdict: Verdict; profile: Profile | null; sampling: Props['sampling']; onRank: Props['onRank'] }) {
   const { ranks } = verdict.culprit;
   const at = place.value;
   const shown = ranks.slice(0, kRankButtonsMax);
+  const isProfiled = at.page === 'job' && verdict.kind !== 'hang' && verdict.kind !== 'fail' && verdict.state !== 'cleared';
   return (
     <div class="claims">
       <h3>Next</h3>
       <ul class="next">
-        {shown.length > 0 && (
+        {(shown.length > 0 || isProfiled) && (
           <li>
             {shown.map((rank) => (
               <button type="button" class="primary" key={rank} onClick={() => onRank(rank, verdict)}>Show rank {count(rank)}</button>
             ))}
             {ranks.length > shown.length && <span class="muted">and {count(ranks.length - shown.length)} more</span>}
-          </li>
-        )}
-        {at.page === 'job' && verdict.kind !== 'hang' && verdict.kind !== 'fail' && verdict.state !== 'cleared' && (
-          <li>
-            <button type="button" class="small" title="Which kernels its ranks run, beside a usual one"
-                    onClick={() => go(profilesPlace(at.job, profileRanks(ranks)))}>Profile kernels</button>
+            {isProfiled && profile && (
+              <PlaceLink class="button" to={{ ...profilePlace(at.job, profile.capture), rank: ranks[0] ?? null }}>
+                {profile.ended ? `Kernels of ${stepsText(profile)}` : 'Kernel profile under way'}
+              </PlaceLink>
+            )}
+            {isProfiled && (
+              <button type="button" title="Which kernels its ranks run, beside a usual one"
+                      onClick={() => go(profilesPlace(at.job, profileRanks(ranks)))}>{profile ? 'Profile again' : 'Profile kernels'}</button>
+            )}
+            {isProfiled && sampling && ranks.length > 0 && (
+              <button type="button" title="Looks at the Python stacks of its ranks and of two neighbours for 5 s" onClick={sampling.order}>Which line?</button>
+            )}
+            {sampling && <span role="status">{sampling.said}</span>}
           </li>
         )}
         {verdict.next.map((next, index) => (

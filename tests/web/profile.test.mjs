@@ -1,0 +1,202 @@
+// The page of a kernel profile and the flame graph of stack samples in a real browser, against canned answers. Run by
+// `npm run test:page` in web/ after `npm run build`.
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { accessible, launch, noErrors, openPage, shot } from './browser.mjs';
+import { kSlow, kSuspected } from './fixture_data.mjs';
+import { start } from './fixture_server.mjs';
+
+const profilePath = (name) => `/jobs/${kSlow}/profiles/${name}`;
+const query = (page) => new URL(page.url()).searchParams;
+const kernels = (page) => page.getByRole('region', { name: 'Kernels', exact: true }).first();
+
+// How many colours the timeline has, and one number for all of it.
+function picture(page) {
+  return page.locator('#kernels canvas').evaluate((canvas) => {
+    if (canvas.width === 0 || canvas.height === 0) return { colours: 0, sum: 0 };
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    const seen = new Map();
+    let sum = 0;
+    for (let at = 0; at < data.length; at += 4) {
+      const colour = (data[at] << 16) | (data[at + 1] << 8) | data[at + 2];
+      seen.set(colour, (seen.get(colour) ?? 0) + 1);
+      sum = (Math.imul(sum, 31) + colour) | 0;
+    }
+    return { colours: [...seen.values()].filter((pixels) => pixels > 200).length, sum };
+  });
+}
+async function until(page, good, what) {
+  for (let round = 0; round < 150; round += 1) {
+    const now = await picture(page);
+    if (good(now)) return now;
+    await page.waitForTimeout(20);
+  }
+  return assert.fail(what);
+}
+const drawn = async (page) => {
+  await page.locator('#kernels canvas').waitFor();
+  return until(page, ({ colours }) => colours >= 4, 'nothing is drawn');
+};
+
+describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL ? 'LOCKSTEP_URL is set' : false }, () => {
+  let browser;
+  let world;
+  before(async () => {
+    world = await start();
+    browser = await launch();
+  });
+  after(async () => {
+    await browser?.close();
+    await world?.stop();
+  });
+  async function visit(path, body, options) {
+    const page = await openPage(browser, options);
+    try {
+      await page.goto(world.url + path);
+      await body(page);
+      noErrors(page);
+    } finally {
+      await page.context().close();
+    }
+  }
+
+  it('is three clicks from the fleet to the guilty kernel, and as many back', () => visit('/', async (page) => {
+    await page.getByRole('link', { name: kSlow }).click();
+    await page.getByRole('link', { name: 'Kernels of steps 1,300–1,303' }).click();
+    await page.getByRole('button', { name: /^Show kernel cutlass_80_tensorop/ }).click();
+    await drawn(page);
+    assert.match(query(page).get('kernel'), /align1>/);
+    assert.match(await page.getByRole('group', { name: 'Selected kernel' }).innerText(), /rank 43\s+11\.9 ms a step in 24 calls[\s\S]*median of 3 others\s+0 µs in 0/);
+    await page.getByRole('link', { name: 'To the verdict' }).click();
+    await page.getByRole('region', { name: 'Verdict: slow, confirmed' }).waitFor();
+    for (let back = 0; back < 4; back += 1) await page.goBack();
+    await page.getByRole('link', { name: kSlow }).waitFor();
+  }));
+
+  it('says first what is wrong, then shows every rank, then the numbers; its steps lead to their page and back', () => visit(profilePath('p-ready'), async (page) => {
+    const { colours } = await drawn(page);
+    assert.ok(colours >= 4, `${colours} colours`);
+    const card = await page.getByRole('region', { name: 'What the profile shows' }).innerText();
+    assert.match(card, /4 of 4 ranks profiled, the job has 64[\s\S]*clocks agree to[\s\S]*Rank 43 holds the others up by 5\.6 ms a step[\s\S]*slow Rank 43 \(node-17, GPU 3\)/);
+    assert.match(await page.getByRole('region', { name: 'Timeline' }).innerText(), /compute[\s\S]*communication[\s\S]*4 ranks/);
+    assert.match(await kernels(page).locator('tbody tr').first().innerText(), /align1\s+\+11\.9 ms\s+11\.9 ms\s+0 µs\s+24\s+0\s+506 µs\s+matrix multiplication, bf16/);
+    assert.match(await page.locator('section[aria-label=Gaps]').innerText(), /DataLoader.*data loading/);
+    assert.match(await page.getByRole('region', { name: 'Rank against its peers' }).innerText(), /median of 3 others[\s\S]*waiting for others in collectives\s+0 µs\s+3\.\d+ ms/);
+    assert.match(await page.locator('section[aria-label=Ranks] tbody tr').first().innerText(), /43\s+node-17[\s\S]*16 of 16/);
+    assert.deepEqual(await page.locator('.steps-of a').evaluateAll((links) => links.map((link) => link.getAttribute('href'))),
+      [1300, 1301, 1302, 1303].map((step) => `/jobs/${kSlow}/steps/${step}?rank=43`));
+    await accessible(page);
+    await shot(page, 'profile');
+    await page.getByRole('link', { name: '1,301', exact: true }).click();
+    await page.getByRole('link', { name: 'Kernels of this step' }).click();
+    await page.getByText(/13\.\d+ ms from 1\d(\.\d+)? ms on/).waitFor();
+    assert.equal(query(page).get('step'), '1301');
+  }));
+
+  it('zooms by wheel, tells on hover which kernel runs, and selects it by a click', () => visit(profilePath('p-ready'), async (page) => {
+    const whole = await drawn(page);
+    const plot = page.locator('#kernels');
+    await plot.hover({ position: { x: 160, y: 8 } });
+    await page.mouse.wheel(0, -500);
+    await page.waitForFunction(() => new URL(location.href).searchParams.has('from'));
+    await until(page, ({ sum }) => sum !== whole.sum, 'the picture did not change');
+    const wide = Number(query(page).get('to')) - Number(query(page).get('from'));
+    assert.ok(wide > 0 && wide < 30e6, `${wide}`);
+    await plot.hover({ position: { x: 161, y: 9 } });
+    assert.match(await page.locator('.tip').innerText(), /nvjet_tst_128x256\S+\n198 µs · compute\nrank 41, node-17, stream 7\n.* into step 1,300/);
+    await plot.click({ position: { x: 161, y: 9 } });
+    await page.locator('tr.chosen', { hasText: 'nvjet_tst' }).waitFor();
+    assert.equal(query(page).get('rank'), '41');
+    await plot.click({ position: { x: 20, y: 8 } });
+    assert.equal(query(page).get('open'), '41,43', 'beside its row a rank is opened');
+    await page.goBack();
+    await page.goBack();
+    assert.equal(page.url(), world.url + profilePath('p-ready'));
+  }));
+
+  it('needs no mouse', () => visit(`/jobs/${kSlow}`, async (page) => {
+    await page.getByRole('link', { name: 'Kernels of steps 1,300–1,303' }).waitFor();
+    await page.keyboard.press('p');
+    await drawn(page);
+    await page.keyboard.press('w');
+    await page.waitForFunction(() => new URL(location.href).searchParams.has('from'));
+    await page.keyboard.press('0');
+    await page.waitForFunction(() => !new URL(location.href).searchParams.has('from'));
+    await page.locator('#kernels').focus();
+    for (const key of ['ArrowDown', 'ArrowDown', 'Enter', '.', '.']) await page.keyboard.press(key);
+    assert.match(await page.locator('.tip').innerText(), /nvjet_tst\S+\n198 µs · compute\nrank 42/);
+    assert.match(await page.locator('p[role=status]').innerText(), /nvjet_tst/);
+    assert.equal(query(page).get('open'), '42,43');
+    await page.keyboard.press('Space');
+    await page.locator('tr.chosen', { hasText: 'nvjet_tst' }).waitFor();
+    await page.keyboard.press('k');
+    await page.locator('tr.chosen', { hasText: 'align1' }).waitFor();
+    await page.keyboard.press('t');
+    await page.getByRole('table', { name: 'Slices in view' }).waitFor();
+    await page.keyboard.press('Escape');
+    assert.equal(query(page).get('kernel'), null);
+    await page.keyboard.press('Escape');
+    await page.getByRole('heading', { name: 'Which kernels do these ranks run?' }).waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('region', { name: 'Verdict: slow, confirmed' }).waitFor();
+  }));
+
+  it('restores from the address what was seen, and marks the kernel', () => visit(profilePath('p-ready'), async (page) => {
+    await drawn(page);
+    await page.getByRole('button', { name: /^Show kernel/ }).click();
+    await page.getByRole('button', { name: 'Find it in the timeline' }).click();
+    await page.getByText(/6\.\d+ ms from .* on/).waitFor();
+    await page.goto(`${page.url()}&ranks=42-43&sort=total`);
+    await drawn(page);
+    await page.getByText(/6\.\d+ ms from .* on · 2 ranks · marked: cutlass_80/).waitFor();
+    await kernels(page).getByRole('heading', { name: 'Which kernels take the time of a step?' }).waitFor();
+    await page.getByRole('combobox', { name: /^against/ }).selectOption('p-before');
+    await page.getByRole('heading', { name: 'Rank 43 against itself in steps 1,100–1,103' }).waitFor();
+    assert.equal(query(page).get('against'), 'p-before');
+    await accessible(page);
+    await shot(page, 'profile-kernel-dark');
+  }, { colorScheme: 'dark' }));
+
+  it('says where a profile stands, and shows it by itself once it is analysed', () => visit(profilePath('p-failed'), async (page) => {
+    await page.getByRole('heading', { name: 'The analysis failed: rank-43.json.gz: not a JSON trace (at byte 0)' }).waitFor();
+    assert.equal(await page.locator('a[download]').count(), 2, 'the traces can be fetched');
+    await page.goto(world.url + profilePath('p-analysing'));
+    await page.getByRole('heading', { name: /^Analysing the traces of 4 ranks/ }).waitFor();
+    await shot(page, 'profile-analysing');
+    world.fixture.analysed.add('p-analysing');
+    await drawn(page);
+    world.fixture.analysed.clear();
+  }));
+
+  it('shows which line makes a rank slow, frame by frame and as a table', () => visit(`/jobs/${kSuspected}`, async (page) => {
+    const lines = page.getByRole('region', { name: 'Lines', exact: true });
+    await lines.getByText("train.py:142 in load_batch: 58 % of rank 6's time").waitFor();
+    assert.match(await lines.locator('.frame').nth(1).innerText(), /load_batch \(train\.py:142\)\s+\+56/);
+    const [more, less] = await Promise.all(['load_batch (train.py:142)', 'step (train.py:160)'].map((name) => (
+      lines.getByRole('button', { name }).evaluate((button) => getComputedStyle(button).backgroundColor.match(/[\d.]+/g).map(Number)))));
+    assert.ok(more[0] > more[2] && less[2] > less[0], `red more ${more}, blue less ${less}`);
+    await lines.getByRole('button', { name: /^train \(/ }).focus();
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowLeft');
+    assert.match(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), /^step \(train\.py:161\) −17: 9 % of rank 6's time, 26 % of its peers'/);
+    await page.keyboard.press('Enter');
+    assert.equal(await lines.locator('.frame').count(), 3, 'its caller, the frame and its callee');
+    await page.keyboard.press('Escape');
+    assert.equal(new URL(page.url()).pathname, `/jobs/${kSuspected}`, 'Esc goes out of the frames first');
+    await lines.getByRole('button', { name: 'with the 2 callers that all have in common' }).click();
+    await lines.getByRole('button', { name: /^main thread/ }).waitFor();
+    await accessible(page);
+    await shot(page, 'job-lines');
+    await lines.getByRole('button', { name: 'as a table' }).click();
+    assert.match(await lines.getByRole('row', { name: /train.py:142/ }).innerText(), /58 %\s+2\.4 %\s+\+56/);
+    await page.getByRole('button', { name: 'Which line?' }).click();
+    await page.getByText('Looking at their stacks for 5 s').waitFor();
+  }));
+
+  it('fits a narrow window', () => visit(profilePath('p-ready'), async (page) => {
+    await page.locator('#kernels').scrollIntoViewIfNeeded();
+    await drawn(page);
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 400, 'no sideways scroll');
+    await shot(page, 'narrow-profile');
+  }, { viewport: { width: 400, height: 800 } }));
+});
