@@ -441,8 +441,8 @@ void RecorderWatch::release(const std::function<bool(uint64_t)>& settled) {
   for (auto at = ranks_.begin(); at != ranks_.end();) {
     WatchedRank& rank = *at->second;
     if (rank.dead && !rank.ticket_pending && settled(rank.ticket) && let_go(rank)) {
-      for (const std::string& name :
-           {rank.name, hook_word_path(rank.name), hook_stacks_path(rank.name), hook_failed_path(rank.name)})
+      for (const std::string& name : {rank.name, hook_word_path(rank.name), hook_stacks_path(rank.name),
+                                      hook_failed_path(rank.name), hook_orders_path(rank.name)})
         rank.folder->remove(name);
       at = ranks_.erase(at);
     } else {
