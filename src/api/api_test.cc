@@ -20,6 +20,7 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "ingest/counters_table.h"
+#include "model/evidence_files.h"
 #include "model/step_detail.h"
 #include "store/blobs/blob_counters.h"
 #include "store/blobs/directory_blob_store.h"
@@ -930,6 +931,33 @@ TEST_F(ApiTest, AFileOfACaptureIsListedReadWholeOrInPartAndRemoved) {
   EXPECT_EQ(get("/api/jobs/other/profiles/p-0123456789ab/files/rank-0.json.gz").status, 404);
   EXPECT_EQ(get(capture + "/remove", "", "POST").body, R"({"removed":1,"bytes":10})");
   EXPECT_EQ(get(file).status, 404);
+}
+
+TEST_F(ApiTest, WhatTheRanksOfAHangHaveLeftIsListedWithItsVerdictAndCanBeFetched) {
+  diagnosis_.list = {verdict_of("v1", "stuck", VerdictState::kConfirmed, VerdictKind::kHang, 6),
+                     verdict_of("v2", "stuck", VerdictState::kConfirmed, VerdictKind::kSlow, 7)};
+  EXPECT_EQ(get("/api/verdicts/v1").body.find("\"files\""), std::string::npos) << "no files are kept here";
+  blobs_ = open_directory_blob_store({folder_.path() + "/blobs"}, clock_, blob_counters_).value();
+  EXPECT_EQ(json("/api/verdicts/v1")["files"].get_array().value().size(), 0u);
+  const std::string id = evidence_id("stuck", diagnosis_.list[0].attempt), content = "dump";
+  for (const char* file : {"rank-3-dump-1763400000.pickle.gz", "somebody-elses"}) {
+    const BlobKey key{"stuck", id, file};
+    ASSERT_TRUE(blobs_->begin(key, 1).ok());
+    const std::vector<BlobPart> parts{*blobs_->put_part(key, 1, content, to_text(sha256(content)))};
+    ASSERT_TRUE(blobs_->finish(key, to_text(sha256(content)), parts).ok());
+  }
+  const element files = json("/api/verdicts/v1")["files"];
+  ASSERT_EQ(files.get_array().value().size(), 1u);
+  EXPECT_EQ(number(files.at(0)["rank"]), 3);
+  EXPECT_EQ(text(files.at(0)["kind"]), "dump");
+  const HttpResponse fetched = get(text(files.at(0)["query"]));
+  EXPECT_EQ(fetched.status, 200) << fetched.body;
+  EXPECT_EQ(*fetched.source->read(0, 100), "dump");
+  EXPECT_TRUE(json("/api/verdicts/v2")["files"].error()) << "a slow rank leaves none";
+  // A start of the server finds them again.
+  blobs_.reset();
+  blobs_ = open_directory_blob_store({folder_.path() + "/blobs"}, clock_, blob_counters_).value();
+  EXPECT_EQ(json("/api/verdicts/v1")["files"].get_array().value().size(), 1u);
 }
 
 TEST_F(ApiTest, ABackupIsHeldReadInPiecesAndReleased) {

@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 
+#include "agent/evidence/evidence_uploads.h"
 #include "agent/ranks/user_limits.h"
 #include "agent/ranks/watched_rank.h"
 #include "base/files.h"
@@ -527,6 +528,9 @@ void EvidenceTaker::look_at_dump(Process& process, const std::string& file, std:
   counters_.add("lockstep_agent_dumps_total", "result=\"told\"");
   LOCKSTEP_LOG_INFO("agent", "rank %d: Flight Recorder dump %s, %lld operations", process.owner.identity.rank.value(),
                     as_one_line(file).c_str(), static_cast<long long>(dump->entries));
+  if (options_.uploads != nullptr)
+    options_.uploads->add(process.owner.identity, opened.info.st_uid, EvidenceFileKind::kDump,
+                          open_again(opened.fd.get(), O_RDONLY), seen.changed_unix_ns / kSecondNs);
   out.push_back(
       {.resource = to_resource(process.owner.identity), .scope_name = kAgentScope, .logs = {to_record(*dump)}});
 }

@@ -49,6 +49,8 @@
 
 namespace lockstep {
 
+class EvidenceUploads;
+
 struct EvidenceOptions {
   bool stacks = true;
   bool read_environment = true;  // of processes; else only what their hooks tell is known
@@ -59,7 +61,8 @@ struct EvidenceOptions {
   int64_t dumps_every_ns = 1'000'000'000;
   int64_t settled_ns = 1'000'000'000;
   int64_t linger_ns = 60'000'000'000;
-  Heartbeat* heartbeat = nullptr;  // of the thread that EvidenceWatch runs it on
+  Heartbeat* heartbeat = nullptr;      // of the thread that EvidenceWatch runs it on
+  EvidenceUploads* uploads = nullptr;  // takes the dumps themselves; nullptr: they stay where they are
 };
 
 // What a process's hook tells in <recorder>.hook; 0 and empty: not told. A line each: "signal 57", "main 0x7f..",
