@@ -21,6 +21,7 @@
 #include "base/text.h"
 #include "ingest/counters_table.h"
 #include "model/evidence_files.h"
+#include "model/profile_finding.h"
 #include "model/step_detail.h"
 #include "store/blobs/blob_counters.h"
 #include "store/blobs/directory_blob_store.h"
@@ -385,6 +386,28 @@ TEST_F(ApiTest, ARankShowsTheNumbersOfAStepAndItsMfuWhereFlopsAndPeakWereTold) {
   EXPECT_EQ(number(reported["scalars"]["learning_rate"]), 1e-5);
   EXPECT_NEAR(number(reported["mfu"]), 0.5, 1e-9);
   EXPECT_TRUE(json("/api/jobs/llama-70b/ranks/0")["steps"].at(0)["mfu"].is_null()) << "nobody told";
+}
+
+TEST_F(ApiTest, WhatAProfileSaysOfARankIsFoundAgainByItsClaim) {
+  const ProfileFinding finding{.time_unix_ns = 5'000'000'000,
+                               .capture = "p-0123456789ab",
+                               .first_step = 2_step,
+                               .steps = 5,
+                               .reason = "fp32_instead_of_bf16",
+                               .kernel = "sgemm",
+                               .instead_of = "hgemm",
+                               .sentence = "Rank 1 runs sgemm in fp32.",
+                               .cost_us = 1'250,
+                               .share = 0.2};
+  Identity identity{"llama-70b", 0, 1_rank, 4, 1, "node", ""};
+  steps_.append_log(std::make_shared<const Attributes>(to_resource(identity)), to_record(finding));
+  const element said = json("/api/jobs/llama-70b/evidence", "of=profile&ranks=1&name=p-0123456789ab");
+  EXPECT_EQ(number(said["value"]), 1.25);
+  EXPECT_EQ(text(said["sentence"]), "Rank 1 runs sgemm in fp32.");
+  EXPECT_EQ(text(said["kernel"]), "sgemm");
+  EXPECT_TRUE(json("/api/jobs/llama-70b/evidence", "of=profile&ranks=2&name=p-0123456789ab")["value"].is_null());
+  EXPECT_TRUE(json("/api/jobs/llama-70b/evidence", "of=profile&ranks=1&name=p-ffffffffffff")["value"].is_null());
+  expect_error("/api/jobs/llama-70b/evidence", "of=profile&ranks=x", 400, "ranks");
 }
 
 TEST_F(ApiTest, VerdictsOfAnEarlierRunAreShownButNeverOpenAndLiveOnesWin) {
