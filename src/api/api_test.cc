@@ -142,6 +142,7 @@ class ApiTest : public ::testing::Test {
     context.readiness = readiness_;
     context.backup = &backup_;
     context.blobs = blobs_.get();
+    if (!newest_summary_.empty()) context.newest_summary = [this](const std::string&) { return newest_summary_; };
     context.tokens = tokens_.get();
     context.owners = owners_.get();
     context.audit = &*audit_;
@@ -213,6 +214,7 @@ class ApiTest : public ::testing::Test {
   TestBackup backup_;
   Counters blob_counters_{kBlobCounters};
   std::unique_ptr<BlobStore> blobs_;
+  std::string newest_summary_;
   std::vector<std::pair<std::string, std::string>> headers_;
   Readiness* readiness_ = nullptr;
   std::string body_;
@@ -386,6 +388,24 @@ TEST_F(ApiTest, ARankShowsTheNumbersOfAStepAndItsMfuWhereFlopsAndPeakWereTold) {
   EXPECT_EQ(number(reported["scalars"]["learning_rate"]), 1e-5);
   EXPECT_NEAR(number(reported["mfu"]), 0.5, 1e-9);
   EXPECT_TRUE(json("/api/jobs/llama-70b/ranks/0")["steps"].at(0)["mfu"].is_null()) << "nobody told";
+}
+
+TEST_F(ApiTest, AProfileOpensTheMfuBarOfKernelsByClass) {
+  const auto bar_of_kernels = [&] {
+    for (element bar : json("/api/jobs/llama-70b/mfu")["bars"].get_array())
+      if (text(bar["key"]) == "kernels") return bar;
+    return element{};
+  };
+  EXPECT_TRUE(bar_of_kernels()["by_bound"].error()) << "nobody has profiled it";
+  newest_summary_ = R"({"ranks":[{"by_bound_us":{"memory":30,"compute":10},"by_family_us":{"copy":40}}]})";
+  const element bar = bar_of_kernels();
+  ASSERT_EQ(bar["by_bound"].get_array().size(), 2u);
+  EXPECT_EQ(text(bar["by_bound"].at(0)["key"]), "memory");
+  EXPECT_EQ(number(bar["by_bound"].at(0)["share"]), 0.75);
+  EXPECT_NEAR(number(bar["by_bound"].at(0)["points"]), 0.75 * number(bar["points"]), 1e-3);
+  EXPECT_EQ(text(bar["by_family"].at(0)["key"]), "copy");
+  newest_summary_ = "no summary";
+  EXPECT_TRUE(bar_of_kernels()["by_bound"].error());
 }
 
 TEST_F(ApiTest, WhatAProfileSaysOfARankIsFoundAgainByItsClaim) {
