@@ -155,6 +155,8 @@ Agent::Agent(const AgentOptions& options, const AgentSettings& settings, OpenedP
       hearts_(common.hearts),
       loop_heart_(common.loop_heart),
       exporter_(exporter),
+      uploader_(make_uploader()),
+      uploads_(make_uploads()),
       ras_watch_(settings.ras, clock_, counters_),
       traces_({.kept = {.bytes_max = static_cast<size_t>(options.detail_mb * (1 << 20)),
                         .age_ns = options.detail_seconds * 1'000'000'000},
@@ -164,14 +166,15 @@ Agent::Agent(const AgentOptions& options, const AgentSettings& settings, OpenedP
               .users_folder = options.every_user ? "/dev/shm" : "",
               .kept_folder = options.data + "/postmortem",
               .completion_wait_ns = options.node == "on" ? kCompletionWaitNs : 0,
-              .keeper = &hearts_.add("thread that keeps recorders of dead processes")},
+              .keeper = &hearts_.add("thread that keeps recorders of dead processes"),
+              .uploads = uploads_.get()},
              clock_, counters_, &cost_, &ras_watch_, &traces_),
       commands_(make_commands()),
       evidence_({.stacks = options.stacks == "on",
                  .read_environment = options.environments == "on",
-                 .heartbeat = &hearts_.add("evidence thread")},
+                 .heartbeat = &hearts_.add("evidence thread"),
+                 .uploads = uploads_.get()},
                 clock_, counters_),
-      uploader_(make_uploader()),
       profiles_(make_profiles()),
       node_(start_node(opened)),
       control_(ControlSocket::open(options.data + "/control.sock")),
@@ -192,6 +195,11 @@ std::unique_ptr<Uploader> Agent::make_uploader() {
   if (!settings_.commands_from) return nullptr;
   return std::make_unique<HttpUploader>(HttpUploaderOptions{.target = upload_target(*settings_.commands_from)},
                                         counters_);
+}
+
+std::unique_ptr<EvidenceUploads> Agent::make_uploads() {
+  if (!uploader_ || options_.evidence_files != "on") return nullptr;
+  return std::make_unique<EvidenceUploads>(*uploader_, clock_, counters_);
 }
 
 std::unique_ptr<ProfileWatch> Agent::make_profiles() {
@@ -416,8 +424,9 @@ void Agent::stop() {
   if (commands_) commands_->stop();
   bool all_ended = evidence_.stop(kThreadEndMs);
   gather({.logs = evidence_.take()});
+  if (uploader_) uploader_->stop();
+  if (uploads_) all_ended &= uploads_->stop(kThreadEndMs);
   if (profiles_) {
-    if (uploader_) uploader_->stop();
     all_ended &= profiles_->stop(kThreadEndMs);
     gather({.logs = profiles_->take()});
   }

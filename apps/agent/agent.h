@@ -16,6 +16,7 @@
 #include "agent/control_socket.h"
 #include "agent/counters_table.h"
 #include "agent/detail/step_traces.h"
+#include "agent/evidence/evidence_uploads.h"
 #include "agent/evidence/evidence_watch.h"
 #include "agent/evidence/ras_watch.h"
 #include "agent/export/command_poll.h"
@@ -92,6 +93,7 @@ class Agent {
  private:
   std::unique_ptr<CommandPoll> make_commands();
   std::unique_ptr<Uploader> make_uploader();
+  std::unique_ptr<EvidenceUploads> make_uploads();
   std::unique_ptr<ProfileWatch> make_profiles();
   std::unique_ptr<NodeWatch> start_node(OpenedParts& opened);
   TextResponse answer_page(const TextRequest& request) const;
@@ -118,13 +120,14 @@ class Agent {
   Heartbeat& loop_heart_;
   Exporter& exporter_;
 
+  std::unique_ptr<Uploader> uploader_;        // nullptr: there is nowhere to
+  std::unique_ptr<EvidenceUploads> uploads_;  // nullptr: likewise, or --evidence-files off
   CallbackCost cost_;
   RasWatch ras_watch_;
   StepTraces traces_;
   RecorderWatch watch_;
   std::unique_ptr<CommandPoll> commands_;  // nullptr: nobody is asked
   EvidenceWatch evidence_;
-  std::unique_ptr<Uploader> uploader_;      // nullptr: there is nowhere to
   std::unique_ptr<ProfileWatch> profiles_;  // nullptr: --profiles off
   std::vector<ProfileTaker::Profiled> profiled_;
   std::unique_ptr<NodeWatch> node_;  // nullptr: --node off

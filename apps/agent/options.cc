@@ -69,6 +69,8 @@ void add_flags(AgentOptions& options, Flags& flags) {
             "take stacks of ranks that the server asks for; off also for a job with LOCKSTEP_STACKS=0 (default on)")
       .text(&options.profiles, "--profiles", "on|off",
             "take kernel profiles that the server asks for, through PyTorch's own profiler (default on)")
+      .text(&options.evidence_files, "--evidence-files", "on|off",
+            "send the dumps and recorders that a hang or a crash leaves to where profiles go (default on)")
       .text(&options.profiles_folder, "--profiles-folder", "DIR",
             "keep the files of kernel profiles in this folder of the node (default: they go to the server)")
       .text(&options.host, "--host", "NAME", "what this node is called (default $LOCKSTEP_HOST, else its host name)")
@@ -92,6 +94,7 @@ Result<void> check_options(AgentOptions& options) {
   for (const auto& [name, value] : {std::pair{"--node", &options.node},
                                     {"--environments", &options.environments},
                                     {"--stacks", &options.stacks},
+                                    {"--evidence-files", &options.evidence_files},
                                     {"--profiles", &options.profiles}}) {
     if (*value != "on" && *value != "off") return Error{format("%s is on or off, not \"%s\"", name, value->c_str())};
   }

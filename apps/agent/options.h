@@ -43,6 +43,7 @@ struct AgentOptions {
   std::string environments = "on";
   std::string stacks = "on";
   std::string profiles = "on";
+  std::string evidence_files = "on";
   std::string profiles_folder;  // empty: where commands come from
   std::string user;
   std::string root;

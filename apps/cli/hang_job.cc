@@ -8,6 +8,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/hang_more.h"
 #include "apps/cli/server_call.h"
+#include "apps/cli/why.h"
 #include "apps/cli/wrapped.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -112,6 +113,7 @@ bool print_verdicts(const Json& why) {
     for (Json entry : list_of(verdict, "chain")) {
       if (term_in<ClaimKind>(entry, "kind") == ClaimKind::kEvent) print_wrapped(text_of(entry, "claim"), 7);
     }
+    print_files(verdict, 7);
     std::printf("\n");
   }
   return open;

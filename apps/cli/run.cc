@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -382,16 +384,35 @@ void Run::join_agent() {
     done_.push_back("no server answers there yet (lockstepd --data DIR)");
 }
 
+// Whether somebody reads that socket.
+bool is_listened_to(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return false;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const UniqueFd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return probe.valid() && ::connect(probe.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+}
+
 // PyTorch's profiler asks an agent for orders, at the folder of its recorders, where only this user's agent or root's
-// can be. Without an agent nobody is to be asked: an old profiler would go on trying while the job wants to end.
+// can be. Only where one listens there: a profiler that asks nobody writes lines of its own to the job's standard error,
+// and by Kineto's abstract name makes the job's exit wait for it. Elsewhere our Python hook takes the orders.
 void Run::set_profiler() const {
   if (options_.no_agent || (!agent_ && outer_ == 0) || std::getenv("KINETO_USE_DAEMON") != nullptr) return;
-  ::setenv("KINETO_USE_DAEMON", "1", 0);
   const std::string recorders = recorder_directory();
-  ::setenv("KINETO_ONDEMAND_TRACE_DIR", recorders.c_str(), 0);
   // A name of its own besides: "/dynoconfigclient" and a UUID.
   constexpr size_t kClientBytes = 17 + 36, kSocketBytesMax = 106;
-  if (recorders.size() + kClientBytes <= kSocketBytesMax) ::setenv("KINETO_IPC_SOCKET_DIR", recorders.c_str(), 0);
+  if (recorders.size() + kClientBytes > kSocketBytesMax) return;
+  // An agent that was started a moment ago opens it on a thread of its own.
+  constexpr int kWaitMs = 300, kLookMs = 10;
+  const std::string endpoint = recorders + "/dynolog";
+  for (int waited = 0; !is_listened_to(endpoint); waited += kLookMs) {
+    if (waited >= kWaitMs) return;
+    ::usleep(kLookMs * 1'000);
+  }
+  ::setenv("KINETO_USE_DAEMON", "1", 0);
+  ::setenv("KINETO_ONDEMAND_TRACE_DIR", recorders.c_str(), 0);
+  ::setenv("KINETO_IPC_SOCKET_DIR", recorders.c_str(), 0);
 }
 
 void Run::set_environment() {

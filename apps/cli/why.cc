@@ -108,6 +108,22 @@ std::string pattern_words(const Json& verdict) {
                           human_duration(number_of(verdict, "period_s") * 1e9).c_str());
 }
 
+void print_files(const Json& verdict, size_t indent) {
+  constexpr size_t kMost = 8;
+  const simdjson::dom::array files = list_of(verdict, "files");
+  if (files.size() == 0) return;
+  const std::string before(indent, ' ');
+  std::printf("%sfiles of the ranks, on the server:\n", before.c_str());
+  size_t printed = 0;
+  for (Json file : files) {
+    if (++printed > kMost) break;
+    std::printf("%s  rank %.0f  %s, %s  %s\n", before.c_str(), number_of(file, "rank"),
+                text_of(file, "kind") == "dump" ? "Flight Recorder dump" : "recorder",
+                human_bytes(number_of(file, "bytes")).c_str(), text_of(file, "query").c_str());
+  }
+  if (files.size() > kMost) std::printf("%s  (%zu more with --json)\n", before.c_str(), files.size() - kMost);
+}
+
 void print_verdict(const Json& verdict) {
   // One short word in front: the column is narrow, and the sentence says the rest.
   std::string kind = text_of(verdict, "kind");
@@ -166,6 +182,7 @@ void print_verdict(const Json& verdict) {
       label = "";
     }
   }
+  print_files(verdict, 6);
   Json feedback;
   if (!verdict["feedback"].get(feedback) && feedback.is_object()) {
     print_row("judged", feedback_text(feedback));

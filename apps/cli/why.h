@@ -9,6 +9,8 @@
 namespace lockstep::cli {
 
 void print_verdict(const Json& verdict);
+// What the ranks of a hang or a crash have left on the server, one line each; nothing where there is nothing.
+void print_files(const Json& verdict, size_t indent);
 // One sentence each, with what to do, and how many more there are; nothing where there is none. Of GET /api/warnings or
 // .../why.
 void print_warnings(const Json& answer, size_t most = SIZE_MAX);

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 
-from . import _guard, _kineto
+from . import _guard, _kineto, _profiler
 
 DUMP_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 PIPE_VARIABLES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
@@ -18,6 +18,7 @@ FIRST, LAST = 12, 8
 
 _offered: dict = {}  # stem, signal, file; of this process
 _told = ""
+_telling = threading.RLock()  # a profile is told from the thread that writes it, too
 
 
 def recorder_stem() -> str | None:
@@ -56,6 +57,7 @@ def offer() -> None:
         _offered["stem"] = stem
         if not forbidden():
             _register(stem)
+        _profiler.offer(stem, tell)
     tell()
 
 
@@ -74,6 +76,11 @@ def _register(stem: str) -> None:
 
 @_guard.guarded("stacks")
 def tell() -> None:
+    with _telling:
+        _tell()
+
+
+def _tell() -> None:
     global _told
     stem = _offered.get("stem")
     if stem is None:
@@ -87,7 +94,7 @@ def tell() -> None:
         value = next((os.environ[name] for name in names if os.environ.get(name)), None)
         if value and "\n" not in value:
             lines.append(f"{word} {value}")
-    lines += _kineto.lines()
+    lines += _kineto.lines() + _profiler.lines()
     text = "".join(line + "\n" for line in lines)
     if text == _told:
         return
@@ -102,6 +109,7 @@ def tell() -> None:
 @_guard.guarded("stacks")
 def withdraw() -> None:
     """The job is over for this process: from now on the signal would end it, so nobody may be told to send it."""
+    _profiler.withdraw()
     stem = _offered.pop("stem", None)
     if stem is None:
         return
@@ -115,9 +123,10 @@ def withdraw() -> None:
 
 def after_fork_in_child() -> None:
     """The child is not the rank: it must not write into its parent's answer. The handler goes on to catch the signal."""
-    global _told
+    global _told, _telling
     file = _offered.get("file")
-    _told = ""
+    _told, _telling = "", threading.RLock()
+    _profiler.after_fork_in_child()
     _offered.clear()
     if file is not None:
         try:

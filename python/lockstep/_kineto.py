@@ -6,7 +6,9 @@ job, and told in <recorder>.hook: when step N begins, Kineto's count is OFFSET +
 (KINETO_USE_DAEMON), and nothing is told while the two do not go together.
 """
 
+import atexit
 import os
+import socket
 import sys
 
 from . import _guard, _runtime
@@ -45,10 +47,31 @@ def lines() -> list[str]:
     return [f"kineto {told[0]} {told[1]}"] if told and told[1] > 0 else []
 
 
+@_guard.guarded("profiler's socket")
+def leave() -> None:
+    """At exit. Kineto asks once more while the process ends, and where the agent's socket is there but nobody reads it (the
+    agent was killed) it goes on asking for six seconds; where there is no socket it does not ask at all."""
+    folder = os.environ.get("KINETO_IPC_SOCKET_DIR")
+    if not folder:
+        return
+    path = os.path.join(folder, "dynolog")
+    try:
+        before = os.lstat(path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+            client.connect(path)
+    except ConnectionRefusedError:
+        now = os.lstat(path)
+        if (now.st_dev, now.st_ino) == (before.st_dev, before.st_ino):  # not one that an agent has just made
+            os.unlink(path)
+    except OSError:
+        pass
+
+
 def hook_optimizer(module) -> None:
     """After torch.optim.optimizer was imported, after the hook that makes the marks."""
     if not os.environ.get("KINETO_USE_DAEMON"):
         return
+    atexit.register(leave)
     register = getattr(module, "register_optimizer_step_pre_hook", None)
     if register is None:
         return

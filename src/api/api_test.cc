@@ -20,6 +20,8 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "ingest/counters_table.h"
+#include "model/evidence_files.h"
+#include "model/profile_finding.h"
 #include "model/step_detail.h"
 #include "store/blobs/blob_counters.h"
 #include "store/blobs/directory_blob_store.h"
@@ -140,6 +142,7 @@ class ApiTest : public ::testing::Test {
     context.readiness = readiness_;
     context.backup = &backup_;
     context.blobs = blobs_.get();
+    if (!newest_summary_.empty()) context.newest_summary = [this](const std::string&) { return newest_summary_; };
     context.tokens = tokens_.get();
     context.owners = owners_.get();
     context.audit = &*audit_;
@@ -211,6 +214,7 @@ class ApiTest : public ::testing::Test {
   TestBackup backup_;
   Counters blob_counters_{kBlobCounters};
   std::unique_ptr<BlobStore> blobs_;
+  std::string newest_summary_;
   std::vector<std::pair<std::string, std::string>> headers_;
   Readiness* readiness_ = nullptr;
   std::string body_;
@@ -384,6 +388,46 @@ TEST_F(ApiTest, ARankShowsTheNumbersOfAStepAndItsMfuWhereFlopsAndPeakWereTold) {
   EXPECT_EQ(number(reported["scalars"]["learning_rate"]), 1e-5);
   EXPECT_NEAR(number(reported["mfu"]), 0.5, 1e-9);
   EXPECT_TRUE(json("/api/jobs/llama-70b/ranks/0")["steps"].at(0)["mfu"].is_null()) << "nobody told";
+}
+
+TEST_F(ApiTest, AProfileOpensTheMfuBarOfKernelsByClass) {
+  const auto bar_of_kernels = [&] {
+    for (element bar : json("/api/jobs/llama-70b/mfu")["bars"].get_array())
+      if (text(bar["key"]) == "kernels") return bar;
+    return element{};
+  };
+  EXPECT_TRUE(bar_of_kernels()["by_bound"].error()) << "nobody has profiled it";
+  newest_summary_ = R"({"ranks":[{"by_bound_us":{"memory":30,"compute":10},"by_family_us":{"copy":40}}]})";
+  const element bar = bar_of_kernels();
+  ASSERT_EQ(bar["by_bound"].get_array().size(), 2u);
+  EXPECT_EQ(text(bar["by_bound"].at(0)["key"]), "memory");
+  EXPECT_EQ(number(bar["by_bound"].at(0)["share"]), 0.75);
+  EXPECT_NEAR(number(bar["by_bound"].at(0)["points"]), 0.75 * number(bar["points"]), 1e-3);
+  EXPECT_EQ(text(bar["by_family"].at(0)["key"]), "copy");
+  newest_summary_ = "no summary";
+  EXPECT_TRUE(bar_of_kernels()["by_bound"].error());
+}
+
+TEST_F(ApiTest, WhatAProfileSaysOfARankIsFoundAgainByItsClaim) {
+  const ProfileFinding finding{.time_unix_ns = 5'000'000'000,
+                               .capture = "p-0123456789ab",
+                               .first_step = 2_step,
+                               .steps = 5,
+                               .reason = "fp32_instead_of_bf16",
+                               .kernel = "sgemm",
+                               .instead_of = "hgemm",
+                               .sentence = "Rank 1 runs sgemm in fp32.",
+                               .cost_us = 1'250,
+                               .share = 0.2};
+  Identity identity{"llama-70b", 0, 1_rank, 4, 1, "node", ""};
+  steps_.append_log(std::make_shared<const Attributes>(to_resource(identity)), to_record(finding));
+  const element said = json("/api/jobs/llama-70b/evidence", "of=profile&ranks=1&name=p-0123456789ab");
+  EXPECT_EQ(number(said["value"]), 1.25);
+  EXPECT_EQ(text(said["sentence"]), "Rank 1 runs sgemm in fp32.");
+  EXPECT_EQ(text(said["kernel"]), "sgemm");
+  EXPECT_TRUE(json("/api/jobs/llama-70b/evidence", "of=profile&ranks=2&name=p-0123456789ab")["value"].is_null());
+  EXPECT_TRUE(json("/api/jobs/llama-70b/evidence", "of=profile&ranks=1&name=p-ffffffffffff")["value"].is_null());
+  expect_error("/api/jobs/llama-70b/evidence", "of=profile&ranks=x", 400, "ranks");
 }
 
 TEST_F(ApiTest, VerdictsOfAnEarlierRunAreShownButNeverOpenAndLiveOnesWin) {
@@ -930,6 +974,33 @@ TEST_F(ApiTest, AFileOfACaptureIsListedReadWholeOrInPartAndRemoved) {
   EXPECT_EQ(get("/api/jobs/other/profiles/p-0123456789ab/files/rank-0.json.gz").status, 404);
   EXPECT_EQ(get(capture + "/remove", "", "POST").body, R"({"removed":1,"bytes":10})");
   EXPECT_EQ(get(file).status, 404);
+}
+
+TEST_F(ApiTest, WhatTheRanksOfAHangHaveLeftIsListedWithItsVerdictAndCanBeFetched) {
+  diagnosis_.list = {verdict_of("v1", "stuck", VerdictState::kConfirmed, VerdictKind::kHang, 6),
+                     verdict_of("v2", "stuck", VerdictState::kConfirmed, VerdictKind::kSlow, 7)};
+  EXPECT_EQ(get("/api/verdicts/v1").body.find("\"files\""), std::string::npos) << "no files are kept here";
+  blobs_ = open_directory_blob_store({folder_.path() + "/blobs"}, clock_, blob_counters_).value();
+  EXPECT_EQ(json("/api/verdicts/v1")["files"].get_array().value().size(), 0u);
+  const std::string id = evidence_id("stuck", diagnosis_.list[0].attempt), content = "dump";
+  for (const char* file : {"rank-3-dump-1763400000.pickle.gz", "somebody-elses"}) {
+    const BlobKey key{"stuck", id, file};
+    ASSERT_TRUE(blobs_->begin(key, 1).ok());
+    const std::vector<BlobPart> parts{*blobs_->put_part(key, 1, content, to_text(sha256(content)))};
+    ASSERT_TRUE(blobs_->finish(key, to_text(sha256(content)), parts).ok());
+  }
+  const element files = json("/api/verdicts/v1")["files"];
+  ASSERT_EQ(files.get_array().value().size(), 1u);
+  EXPECT_EQ(number(files.at(0)["rank"]), 3);
+  EXPECT_EQ(text(files.at(0)["kind"]), "dump");
+  const HttpResponse fetched = get(text(files.at(0)["query"]));
+  EXPECT_EQ(fetched.status, 200) << fetched.body;
+  EXPECT_EQ(*fetched.source->read(0, 100), "dump");
+  EXPECT_TRUE(json("/api/verdicts/v2")["files"].error()) << "a slow rank leaves none";
+  // A start of the server finds them again.
+  blobs_.reset();
+  blobs_ = open_directory_blob_store({folder_.path() + "/blobs"}, clock_, blob_counters_).value();
+  EXPECT_EQ(json("/api/verdicts/v1")["files"].get_array().value().size(), 1u);
 }
 
 TEST_F(ApiTest, ABackupIsHeldReadInPiecesAndReleased) {

@@ -226,7 +226,8 @@ Applier::Applied Applier::apply_event(const LogRecord& record, const std::shared
   const std::string& event = record.event_name;
   bool is_ours = event == kEventTrainStep || event == kEventRankStatus || event == kEventCommInit ||
                  event == kEventCommGroup || event == kEventJobStart || event == kEventJobEnd || event == kEventGap ||
-                 event == kEventRankStack || event == kEventCommDump || event == kEventRankSamples;
+                 event == kEventRankStack || event == kEventCommDump || event == kEventRankSamples ||
+                 event == kEventProfileFinding;
   if (event == kEventProfileState || event == kEventProfileReady)
     return apply_profile_event(record, *resource, received_unix_ns);
   if (!is_ours) {
@@ -350,6 +351,10 @@ Applier::Applied Applier::apply_job_event(const LogRecord& record, const Identit
     Result<RankSamples> samples = rank_samples_from_record(record);
     if (!samples.ok()) return {.refused = "malformed"};
     tell([&](StoreSubscriber& subscriber) { subscriber.on_samples(identity, *samples, received_unix_ns); });
+  } else if (event == kEventProfileFinding) {  // likewise, for /evidence
+    Result<ProfileFinding> finding = profile_finding_from_record(record);
+    if (!finding.ok()) return {.refused = "malformed"};
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_profile_finding(identity, *finding, received_unix_ns); });
   } else if (event == kEventJobStart) {
     steps_.rank_started(identity, received_unix_ns);
     tell([&](StoreSubscriber& subscriber) { subscriber.on_rank_started(identity, received_unix_ns); });

@@ -34,6 +34,9 @@ struct Heard : StoreSubscriber {
   void on_rank_ended(const Identity& identity, const RankEnd& end, int64_t) override {
     calls.push_back(format("ended %d %s", identity.rank.value(), end.clean ? "clean" : "unclean"));
   }
+  void on_profile_finding(const Identity& identity, const ProfileFinding& finding, int64_t) override {
+    calls.push_back(format("profile %d: %s", identity.rank.value(), finding.sentence.c_str()));
+  }
   void on_records_lost(const Identity& identity, int64_t records, int64_t) override {
     calls.push_back(format("lost %d.%lld", identity.rank.value(), static_cast<long long>(records)));
   }
@@ -158,6 +161,21 @@ TEST_F(ApplierTest, AnEventThatCannotBeReadIsCountedAndKeptAsALogRecordOnly) {
   EXPECT_EQ(
       counters_.sum("lockstep_apply_records_received_total"),
       counters_.sum("lockstep_apply_records_passed_total") + counters_.sum("lockstep_apply_records_refused_total"));
+}
+
+TEST_F(ApplierTest, WhatASummaryBlamesARankForIsHeardOfThatRankAndKept) {
+  const Result<BlamedRanks> blamed = profile_finding_from_summary_untrusted(
+      R"({"verdict":{"sentence":"Copies.","reason":"extra_copies","ranks":[5],"cost_us_per_step":1,"share":0.1}})",
+      {.time_unix_ns = 900, .capture = "p-0123456789ab"});
+  ASSERT_TRUE(blamed.ok()) << blamed.error();
+  Batch batch{.signal = Signal::kLogs, .groups = to_groups(*blamed, identity())};
+  LogRecord broken = batch.groups.at(0).logs.at(0);
+  applier_.apply(Signal::kLogs, batch, 1000);
+  broken.attributes.clear();
+  apply_logs(to_resource(identity()), {broken});
+  EXPECT_EQ(heard_.calls, std::vector<std::string>{"profile 5: Copies."});
+  EXPECT_EQ(steps_.logs("", kEventProfileFinding, 10).total, 2u);
+  EXPECT_EQ(counters_.value("lockstep_apply_records_refused_total", "signal=\"logs\",reason=\"malformed\""), 1);
 }
 
 TEST_F(ApplierTest, AGapWithoutARankIsTheAgentsOwn) {

@@ -14,6 +14,7 @@
 #include "model/events.h"
 #include "model/node_event.h"
 #include "model/profile_capture.h"
+#include "model/profile_finding.h"
 #include "model/rank_evidence.h"
 #include "model/rank_samples.h"
 #include "model/step.h"
@@ -39,6 +40,8 @@ class StoreSubscriber {
   // Where a rank of a capture stands, and where its file is. Also of an attempt that is over.
   virtual void on_profile_state(const Identity&, const ProfileProgress&, int64_t /*received_unix_ns*/) {}
   virtual void on_profile_ready(const Identity&, const ProfileReady&, int64_t /*received_unix_ns*/) {}
+  // What the traces of a capture say of this rank.
+  virtual void on_profile_finding(const Identity&, const ProfileFinding&, int64_t /*received_unix_ns*/) {}
   // A hole in what this rank told us: unknown, never healthy.
   virtual void on_records_lost(const Identity&, int64_t /*records*/, int64_t /*received_unix_ns*/) {}
   // Whether it wants points of this metric. The answer stays the same.

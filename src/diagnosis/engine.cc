@@ -172,6 +172,8 @@ void DiagnosisEngine::take(const std::string& job_id, Slot& slot, Record& record
     keep(job.dumps, identity.rank, std::move(*dump), kEvidenceMax);
   } else if (RankSamples* samples = std::get_if<RankSamples>(&record.what)) {
     keep(job.samples, identity.rank, std::move(*samples), kSampledMax);
+  } else if (ProfileFinding* profile = std::get_if<ProfileFinding>(&record.what)) {
+    keep(job.profiles, identity.rank, std::move(*profile), kSampledMax);
   }
 }
 
@@ -224,6 +226,11 @@ void DiagnosisEngine::on_samples(const Identity& identity, const RankSamples& sa
 
 void DiagnosisEngine::on_dump(const Identity& identity, const FlightDump& dump, int64_t received_unix_ns) {
   put_down({identity, dump, received_unix_ns});
+}
+
+void DiagnosisEngine::on_profile_finding(const Identity& identity, const ProfileFinding& finding,
+                                         int64_t received_unix_ns) {
+  put_down({identity, finding, received_unix_ns});
 }
 
 void DiagnosisEngine::on_metrics(const Attributes& resource, std::span<const MetricPoint> points,
@@ -491,7 +498,10 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   });
   for (Finding& finding : findings) explain(job_id, job, finding, now_unix_ns);
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
-  for (Finding& finding : findings) add_lines(finding, job.samples, now_unix_ns);
+  for (Finding& finding : findings) {
+    add_lines(finding, job.samples, now_unix_ns);
+    add_profile(finding, job.profiles, now_unix_ns);
+  }
   join_in_the_fabric(findings);
   follow(job_id, job, VerdictTracker::Findings::kSteps, findings, now_unix_ns);
   return steps_are_new;

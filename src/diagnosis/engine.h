@@ -21,6 +21,7 @@
 #include "diagnosis/detectors/hang/evidence.h"
 #include "diagnosis/detectors/hang/hang.h"
 #include "diagnosis/finding.h"
+#include "diagnosis/profile/profile_claims.h"
 #include "diagnosis/signals/cause_priors.h"
 #include "diagnosis/signals/early_warning.h"
 #include "diagnosis/signals/signal_store.h"
@@ -34,7 +35,7 @@ namespace lockstep {
 class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
  public:
   static constexpr size_t kJobsMax = 10'000;
-  static constexpr size_t kSampledMax = 64;     // ranks of a job whose samples are kept
+  static constexpr size_t kSampledMax = 64;     // ranks of a job whose samples, and whose profiles, are kept
   static constexpr size_t kEvidenceMax = 4096;  // ranks of a job whose stacks, and whose dumps, are kept
 
   void on_attempt_back(const std::string& job_id, int64_t attempt) override;
@@ -50,6 +51,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   void on_stack(const Identity& identity, const RankStack& stack, int64_t received_unix_ns) override;
   void on_samples(const Identity& identity, const RankSamples& samples, int64_t received_unix_ns) override;
   void on_dump(const Identity& identity, const FlightDump& dump, int64_t received_unix_ns) override;
+  void on_profile_finding(const Identity& identity, const ProfileFinding& finding, int64_t received_unix_ns) override;
 
   // Verdicts that were kept before a restart. The same trouble, found again in the same steps, gets its old id; a new
   // one gets an id that none of these has.
@@ -83,6 +85,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
     RankStacks stacks;
     FlightDumps dumps;
     SampledRanks samples;
+    ProfiledRanks profiles;
     std::map<Rank, RankEnd> ended;
     std::vector<StepNumber> looked_at;  // complete steps, and ended ranks, when detectors looked last
     size_t ended_looked_at = 0;
@@ -96,7 +99,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   struct Record {
     Identity identity;  // of AttemptBack: job and attempt alone
     std::variant<StepSummary, RankStatus, CommInit, RankStarted, RankEnd, RankStack, FlightDump, RankSamples,
-                 AttemptBack>
+                 ProfileFinding, AttemptBack>
         what;
     int64_t received_unix_ns = 0;
   };

@@ -50,6 +50,31 @@ TEST_F(DiagnosisEngineTest, SuspectsThenConfirmsThenClears) {
   EXPECT_EQ(all[0].kind, VerdictKind::kSlow);
 }
 
+TEST_F(DiagnosisEngineTest, WhatAProfileSaysOfTheCulpritIsInItsVerdict) {
+  MadeUpJob job(8);
+  job.play(engine, 0_step, 60_step, slow(5, 30_step, 60_step), [&](StepNumber step) {
+    if (step != 50_step) return;
+    const Verdict verdict = engine.verdicts("job").at(0);
+    Identity identity{"job", 0, 5_rank, 8, 5, "node-0", "GPU-5"};
+    engine.on_profile_finding(identity,
+                              {.time_unix_ns = verdict.found_unix_ns,
+                               .capture = "p-0123456789ab",
+                               .first_step = 45_step,
+                               .steps = 3,
+                               .reason = "fp32_instead_of_bf16",
+                               .kernel = "sgemm",
+                               .instead_of = "hgemm",
+                               .sentence = "Rank 5 runs sgemm in fp32.",
+                               .cost_us = 60'000,
+                               .share = 0.3},
+                              verdict.found_unix_ns);
+  });
+  const Verdict verdict = engine.verdicts("job").at(0);
+  ASSERT_FALSE(verdict.chain.empty());
+  EXPECT_EQ(verdict.chain[0].claim, "Kernel profile: Rank 5 runs sgemm in fp32.");
+  EXPECT_EQ(verdict.chain[0].query, "/api/jobs/job/evidence?of=profile&ranks=5&name=p-0123456789ab");
+}
+
 TEST_F(DiagnosisEngineTest, ConfirmsWithinTenStepsOfTheFault) {
   MadeUpJob job(8);
   StepNumber confirmed_at = kNoStep;

@@ -5,6 +5,7 @@
 
 #include "base/characters.h"
 #include "base/text.h"
+#include "model/evidence_files.h"
 #include "model/step.h"
 
 namespace lockstep {
@@ -29,7 +30,8 @@ Result<void> check_blob_key(const BlobKey& key) {
   if (key.job.empty() || key.job.size() > kIdentityTextMax || blob_job_part(key.job).size() > kBlobPartBytesMax)
     return Error{format("a job's id has 1 to %zu bytes, and no more than %zu percent-encoded", kIdentityTextMax,
                         kBlobPartBytesMax)};
-  if (!is_capture_id(key.capture)) return Error{"a capture's id is p- and 12 hex digits in lower case"};
+  if (!is_capture_id(key.capture) && !is_evidence_id(key.capture))
+    return Error{"a capture's id is p- (of a hang's files h-) and 12 hex digits in lower case"};
   if (!is_blob_file(key.file))
     return Error{"a file's name is 1 to 100 letters, digits, '.', '_' and '-', no '.' first"};
   return {};

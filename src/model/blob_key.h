@@ -17,7 +17,7 @@ namespace lockstep {
 
 struct BlobKey {
   std::string job;      // as the job calls itself
-  std::string capture;  // "p-0123456789ab"
+  std::string capture;  // "p-0123456789ab"; of a hang's files evidence_id()
   std::string file;     // "rank-17.json.gz"
   bool operator==(const BlobKey&) const = default;
 };

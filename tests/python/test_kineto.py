@@ -1,5 +1,8 @@
 """What Kineto counts, in steps of the job."""
 
+import os
+import socket
+import tempfile
 import types
 import unittest
 from unittest import mock
@@ -32,6 +35,19 @@ class MappingTest(unittest.TestCase):
         self.assertTrue(mapping.saw(6, 10))
         with mock.patch.object(_kineto, "mapping", mapping):
             self.assertEqual(_kineto.lines(), ["kineto 4 1"])
+
+
+class LeaveTest(unittest.TestCase):
+    def test_a_socket_that_nobody_reads_any_more_goes_and_one_that_is_read_stays(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict("os.environ", {"KINETO_IPC_SOCKET_DIR": folder}):
+            path = folder + "/dynolog"
+            _kineto.leave()  # there is none
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent:
+                agent.bind(path)
+                _kineto.leave()
+                self.assertTrue(os.path.exists(path))
+            _kineto.leave()
+            self.assertFalse(os.path.exists(path))
 
 
 class HookTest(unittest.TestCase):

@@ -6,6 +6,8 @@ Python's own pickle, in the structure that PyTorch documents.
 """
 
 import contextlib
+import gzip
+import hashlib
 import json
 import os
 import pickle
@@ -353,6 +355,11 @@ def test_a_dump_is_asked_for_through_the_pipe_and_told_once(server, agent, pytho
         return dumps[0] if dumps else None
 
     told = harness.eventually(dump, ARRIVES_S, "the dump at the server")
+    # The file itself, too, where files of captures are.
+    stored = f"/api/jobs/{JOB}/profiles/h-{hashlib.sha256(f'0/{JOB}'.encode()).hexdigest()[:12]}/files"
+    files = harness.eventually(lambda: server.get(stored)["files"], ARRIVES_S, "the file of the dump")
+    whole = harness.request(server.http, "GET", f"{stored}/{files[0]['file']}").body
+    assert files[0]["file"].startswith("rank-") and gzip.decompress(whole) == next(folder.glob("trace_*")).read_bytes()
     assert told["rank"] == ODD and told["entries"] == 28
     assert told["last"]["caller"] == "train_step, train.py:88"
     assert told["groups"][0]["last_enqueued"] == 57 and told["groups"][0]["last_completed"] == 56

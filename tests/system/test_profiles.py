@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import urllib.request
 
 import pytest
@@ -124,3 +125,22 @@ def test_a_profile_is_ordered_followed_uploaded_and_analysed_and_says_why_a_rank
     # By the command line alone, too, and who asked is written down where there is anybody to be known.
     again = harness.lockstep("profile", JOB, "--server", "http://" + server.http)
     assert again.returncode == 0 and capture["capture"] in again.stdout, again.stderr
+    check_finding(server, capture)
+
+
+def check_finding(server, capture):
+    """What the traces say of a rank, put down as any record, is found again by the query of the claim that tells it."""
+    of = {"lockstep.job_id": JOB, "lockstep.attempt": 0, "lockstep.rank": 1, "lockstep.world_size": RANKS}
+    finding = {
+        "capture": capture["capture"], "first_step": capture["start_step"], "steps": 5, "reason": "extra_copies",
+        "sentence": "Rank 1 copies.", "cost_us": 1250.5, "share": 0.25, "kernel": "Memcpy DtoD",
+    }  # fmt: skip
+    kinds = {int: "intValue", float: "doubleValue", str: "stringValue"}
+    attributes, who = (
+        [{"key": key, "value": {kinds[type(value)]: value}} for key, value in values.items()] for values in (finding, of)
+    )
+    record = {"timeUnixNano": str(time.time_ns()), "eventName": "profile.finding", "attributes": attributes}
+    message = {"resourceLogs": [{"resource": {"attributes": who}, "scopeLogs": [{"logRecords": [record]}]}]}
+    assert server.post("logs", json.dumps(message).encode(), content_type="application/json").status == 200
+    said = server.get(f"/api/jobs/{JOB}/evidence", of="profile", ranks=1, name=capture["capture"])
+    assert said["value"] == pytest.approx(1.2505) and said["sentence"] == "Rank 1 copies.", said

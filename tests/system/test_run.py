@@ -3,7 +3,9 @@ node, and nothing left behind."""
 
 import os
 import pathlib
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 
@@ -245,6 +247,22 @@ def test_a_running_agent_is_used_and_left_alone(world, start, server, tmp_path):
     assert run.returncode == 0 and "an agent is running" in run.stderr, run.stderr
     assert world.agents() == [agent.pid] and world.leftovers() == ["dynolog"], "where profilers ask it"
     harness.eventually(lambda: server.get("/api/jobs/there/steps")["steps"] == [0, 1, 2], 10, "the steps arrive")
+
+
+def test_pytorchs_profiler_is_told_to_ask_only_where_an_agent_listens(world, start, server, tmp_path):
+    recorders = harness.short_folder()  # the path of a socket is short
+    try:
+        run = ["--server", "http://" + server.otlp_http, "--", "env"]
+        found = environment_of(world.run(*run, LOCKSTEP_RECORDER_DIR=str(recorders)))
+        assert found["KINETO_USE_DAEMON"] == "1" and found["KINETO_IPC_SOCKET_DIR"] == str(recorders)
+        # An agent that takes no orders, and what one that was killed has left.
+        start(harness.Agent, tmp_path / "agent", recorders, server=server.otlp_http, more=["--commands", "off"])
+        assert "KINETO_USE_DAEMON" not in environment_of(world.run(*run, LOCKSTEP_RECORDER_DIR=str(recorders)))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as killed:
+            killed.bind(str(recorders / "dynolog"))
+        assert "KINETO_USE_DAEMON" not in environment_of(world.run(*run, LOCKSTEP_RECORDER_DIR=str(recorders)))
+    finally:
+        shutil.rmtree(recorders, ignore_errors=True)
 
 
 def test_a_run_inside_a_run_starts_no_second_agent(world, server, tmp_path):

@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 
+#include "agent/evidence/evidence_uploads.h"
 #include "agent/ranks/user_limits.h"
 #include "agent/ranks/watched_rank.h"
 #include "base/files.h"
@@ -35,6 +36,7 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr size_t kHookConfigBytesMax = 16u << 10;
 constexpr size_t kPathMax = 4096;
 constexpr int64_t kKinetoEachMax = 1'000;
+constexpr size_t kOrderWordMax = 64, kOrderReasonMax = 200;
 
 // The variables that say where PyTorch writes its dumps, the first that is set counts, and where they take orders.
 constexpr const char* kDumpPrefixes[] = {"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"};
@@ -116,6 +118,10 @@ std::string hook_failed_path(const std::string& recorder) {
   return beside(recorder, ".failed");
 }
 
+std::string hook_orders_path(const std::string& recorder) {
+  return beside(recorder, ".orders");
+}
+
 HookConfig parse_hook_word_untrusted(std::string_view text) {
   HookConfig word;
   for (std::string_view line : split(text.substr(0, kHookConfigBytesMax), '\n')) {
@@ -143,6 +149,15 @@ HookConfig parse_hook_word_untrusted(std::string_view text) {
         word.kineto_offset = *offset;
         word.kineto_each = *each;
       }
+    } else if (name == "profiler") {
+      word.takes_orders = value == "torch";
+    } else if (name == "profile") {
+      const size_t first = std::min(value.find(' '), value.size());
+      const std::string_view rest = value.substr(std::min(first + 1, value.size()));
+      const size_t second = std::min(rest.find(' '), rest.size());
+      word.ordered = value.substr(0, std::min(first, kOrderWordMax));
+      word.order_state = rest.substr(0, std::min(second, kOrderWordMax));
+      word.order_reason = as_one_line(rest.substr(std::min(second + 1, rest.size())).substr(0, kOrderReasonMax));
     }
   }
   return word;
@@ -513,6 +528,9 @@ void EvidenceTaker::look_at_dump(Process& process, const std::string& file, std:
   counters_.add("lockstep_agent_dumps_total", "result=\"told\"");
   LOCKSTEP_LOG_INFO("agent", "rank %d: Flight Recorder dump %s, %lld operations", process.owner.identity.rank.value(),
                     as_one_line(file).c_str(), static_cast<long long>(dump->entries));
+  if (options_.uploads != nullptr)
+    options_.uploads->add(process.owner.identity, opened.info.st_uid, EvidenceFileKind::kDump,
+                          open_again(opened.fd.get(), O_RDONLY), seen.changed_unix_ns / kSecondNs);
   out.push_back(
       {.resource = to_resource(process.owner.identity), .scope_name = kAgentScope, .logs = {to_record(*dump)}});
 }

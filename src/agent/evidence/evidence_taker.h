@@ -49,6 +49,8 @@
 
 namespace lockstep {
 
+class EvidenceUploads;
+
 struct EvidenceOptions {
   bool stacks = true;
   bool read_environment = true;  // of processes; else only what their hooks tell is known
@@ -59,11 +61,12 @@ struct EvidenceOptions {
   int64_t dumps_every_ns = 1'000'000'000;
   int64_t settled_ns = 1'000'000'000;
   int64_t linger_ns = 60'000'000'000;
-  Heartbeat* heartbeat = nullptr;  // of the thread that EvidenceWatch runs it on
+  Heartbeat* heartbeat = nullptr;      // of the thread that EvidenceWatch runs it on
+  EvidenceUploads* uploads = nullptr;  // takes the dumps themselves; nullptr: they stay where they are
 };
 
 // What a process's hook tells in <recorder>.hook; 0 and empty: not told. A line each: "signal 57", "main 0x7f..",
-// "dump PREFIX", "pipe STEM", "stacks off", "kineto OFFSET EACH".
+// "dump PREFIX", "pipe STEM", "stacks off", "kineto OFFSET EACH", "profiler torch", "profile CAPTURE STATE [REASON]".
 struct HookConfig {
   bool off = false;
   int signal = 0;
@@ -73,6 +76,11 @@ struct HookConfig {
   // Kineto's count when step N of the job begins is OFFSET + EACH * N; EACH 0: not known.
   int64_t kineto_offset = 0;
   int64_t kineto_each = 0;
+  // It takes orders for torch.profiler at <recorder>.orders; of the newest: which, and where it stands.
+  bool takes_orders = false;
+  std::string ordered;
+  std::string order_state;
+  std::string order_reason;
   bool operator==(const HookConfig&) const = default;
 };
 HookConfig parse_hook_word_untrusted(std::string_view text);
@@ -81,6 +89,7 @@ HookConfig parse_hook_word_untrusted(std::string_view text);
 std::string hook_word_path(const std::string& recorder);
 std::string hook_stacks_path(const std::string& recorder);
 std::string hook_failed_path(const std::string& recorder);  // model/rank_end.h
+std::string hook_orders_path(const std::string& recorder);  // a socket: agent/profile
 
 class EvidenceTaker {
  public:

@@ -52,6 +52,16 @@ UniqueFd open_client(const UserFolder& folder, const std::string& name) {
 
 }  // namespace
 
+bool send_datagram(const UserFolder& folder, const std::string& name, std::string_view datagram) {
+  const UniqueFd handle = open_client(folder, name);
+  const UniqueFd fd = make_socket();
+  if (!handle.valid() || !fd.valid()) return false;
+  sockaddr_un address{};
+  const socklen_t length = set_name(address, format("/proc/self/fd/%d", handle.get()), false);
+  return ::sendto(fd.get(), datagram.data(), datagram.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+                  reinterpret_cast<sockaddr*>(&address), length) == static_cast<ssize_t>(datagram.size());
+}
+
 bool KinetoSocket::is_dead(const UserFolder& folder, const std::string& name) {
   const UniqueFd handle = open_client(folder, name);
   const UniqueFd fd = make_socket();

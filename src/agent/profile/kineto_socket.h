@@ -25,6 +25,10 @@ namespace lockstep {
 inline constexpr const char* kKinetoDaemonName = "dynolog";
 inline constexpr std::string_view kKinetoClientName = "dynoconfigclient";  // what each client's name begins with
 
+// One datagram to a socket of the folder's owner in that very folder, found without following a link; never waits. False:
+// there is none, nobody reads it, or it is full.
+bool send_datagram(const UserFolder& folder, const std::string& name, std::string_view datagram);
+
 class KinetoSocket {
  public:
   // One process of a network namespace has the name; the error says so where it is another.

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "agent/evidence/evidence_taker.h"
+#include "agent/profile/kineto_socket.h"
 #include "agent/ranks/watched_rank.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -22,6 +22,8 @@ constexpr const char* kUsualFolder = "/tmp";
 constexpr std::string_view kUsualRecorders = "/dev/shm/lockstep-";
 // A process that gets its order later than this before the common moment starts as soon as it can.
 constexpr int64_t kStartRoomMs = 3'000;
+constexpr int64_t kOrderAgainNs = 1'000'000'000;
+constexpr std::string_view kByHook = "by torch.profiler";
 
 std::string_view variable(std::string_view environment, std::string_view name) {
   for (std::string_view entry : split(environment, '\0')) {
@@ -61,6 +63,8 @@ struct ProfileTaker::Capture {
   int64_t ended_ns = 0;   // of the trace, as its process says by taking orders again; 0: not yet
   bool was_busy = false;  // it asked, and would take no order
   bool by_step = false;
+  bool by_hook = false;    // through torch.profiler
+  int64_t ordered_ns = 0;  // when the hook was last sent its order; 0: not yet
   // Where its file will be: in the folder that is held, else in /tmp of its own files.
   std::shared_ptr<const UserFolder> folder;
   std::string folder_path;  // as the process calls it
@@ -168,7 +172,7 @@ std::string ProfileTaker::on_request(int32_t pid, uid_t user, const KinetoMessag
   });
   if (found == active_.end()) return {};
   Capture& capture = **found;
-  if (static_cast<int64_t>(user) != capture.owner.user || !capture.handle->holds()) return {};
+  if (capture.by_hook || static_cast<int64_t>(user) != capture.owner.user || !capture.handle->holds()) return {};
   const bool takes = (message.type & kKinetoTakesActivities) != 0;
   switch (*capture.state) {
     case ProfileState::kArmed:
@@ -189,19 +193,11 @@ std::string ProfileTaker::on_request(int32_t pid, uid_t user, const KinetoMessag
 std::string ProfileTaker::hand_out(Capture& capture, int32_t inner_pid) {
   const ProfileRequest& request = *capture.request;
   choose_folder(capture);
-  struct statvfs room {};
-  const bool known =
-      capture.folder != nullptr ? ::fstatvfs(capture.folder->fd(), &room) == 0 : ::statvfs(kUsualFolder, &room) == 0;
-  if (known && static_cast<uint64_t>(room.f_bavail) * room.f_frsize < kRoomBytes) {
+  if (!has_room(capture)) {
     fail(capture, format("no room for its trace in %s", capture.folder_path.c_str()));
     return {};
   }
-  HookConfig hook;
-  if (capture.owner.folder != nullptr) {
-    const Result<std::string> text =
-        capture.owner.folder->read_file(hook_word_path(name_of(capture.owner.path)), kHookBytesMax);
-    if (text.ok()) hook = parse_hook_word_untrusted(*text);
-  }
+  const HookConfig hook = read_hook(capture);
   KinetoOrder order{.file = format("%s/lockstep-%s.json", capture.folder_path.c_str(), request.capture.c_str()),
                     .trace_id = request.capture,
                     .shapes = request.shapes,
@@ -233,6 +229,70 @@ std::string ProfileTaker::hand_out(Capture& capture, int32_t inner_pid) {
   remove(capture, capture.file_name + ".tmp");
   report(capture, ProfileState::kWaiting, note);
   return std::move(*config);
+}
+
+HookConfig ProfileTaker::read_hook(const Capture& capture) const {
+  if (capture.owner.folder == nullptr) return {};
+  const Result<std::string> text =
+      capture.owner.folder->read_file(hook_word_path(name_of(capture.owner.path)), kHookBytesMax);
+  return text.ok() ? parse_hook_word_untrusted(*text) : HookConfig{};
+}
+
+bool ProfileTaker::has_room(const Capture& capture) const {
+  struct statvfs room {};
+  const bool known =
+      capture.folder != nullptr ? ::fstatvfs(capture.folder->fd(), &room) == 0 : ::statvfs(kUsualFolder, &room) == 0;
+  return !known || static_cast<uint64_t>(room.f_bavail) * room.f_frsize >= kRoomBytes;
+}
+
+// Whether Kineto of this process asks for orders by itself.
+bool ProfileTaker::asks(const Capture& capture, int64_t now_ns) const {
+  const auto found = pollers_.find(capture.handle->pid());
+  return found != pollers_.end() && now_ns - found->second.at_ns < options_.asks_within_ns &&
+         static_cast<int64_t>(found->second.user) == capture.owner.user;
+}
+
+void ProfileTaker::order_hook(Capture& capture, int64_t now_ns) {
+  const ProfileRequest& request = *capture.request;
+  if (!capture.by_hook) {
+    capture.by_hook = true;
+    capture.by_step = request.start_step != kNoStep;
+    capture.folder = capture.owner.folder;
+    capture.folder_path = capture.folder->path();
+    capture.inner_pid = capture.owner.pid;
+    capture.file_name = format("lockstep-%s_%d.json", request.capture.c_str(), capture.owner.pid);
+    if (!has_room(capture)) return fail(capture, format("no room for its trace in %s", capture.folder_path.c_str()));
+    remove(capture, capture.file_name);
+    remove(capture, capture.file_name + ".tmp");
+  }
+  if (capture.ordered_ns != 0 && now_ns - capture.ordered_ns < kOrderAgainNs) return;
+  capture.ordered_ns = now_ns;
+  const std::string order = format(
+      "file %s\nstart %lld\nsteps %lld\nstart_unix_ms %lld\nduration_ms %lld\nlimit_s %lld\nshapes %d\nstacks %d\n",
+      capture.file_name.c_str(), static_cast<long long>(capture.by_step ? request.start_step.value() : -1),
+      static_cast<long long>(request.steps), static_cast<long long>(request.start_unix_ms),
+      static_cast<long long>(request.duration_ms), static_cast<long long>(request.limit_s), request.shapes ? 1 : 0,
+      request.stacks ? 1 : 0);
+  if (!send_datagram(*capture.folder, hook_orders_path(name_of(capture.owner.path)), order)) return;
+  if (capture.handed_ns == 0) {
+    capture.handed_ns = now_ns;
+    capture.handed_unix_ns = clock_.unix_ns();
+  }
+}
+
+// A process's word about itself: it can end its own capture, and nothing else.
+void ProfileTaker::follow_hook(Capture& capture, const HookConfig& hook, int64_t now_ns) {
+  if (hook.ordered != capture.request->capture) return;
+  const std::string note = std::string(kByHook) + (capture.by_step ? "" : ", by time");
+  if (hook.order_state == "failed")
+    return fail(capture, hook.order_reason.empty() ? "torch.profiler failed" : hook.order_reason);
+  if (hook.order_state == "waiting") {
+    if (*capture.state == ProfileState::kArmed) report(capture, ProfileState::kWaiting, note);
+  } else if (*capture.state != ProfileState::kTracing) {
+    report(capture, ProfileState::kTracing, note);
+  }
+  const bool is_over = hook.order_state == "writing" || hook.order_state == "written";
+  if (is_over && capture.ended_ns == 0) capture.ended_ns = now_ns;
 }
 
 void ProfileTaker::report(Capture& capture, ProfileState state, std::string reason) {
@@ -328,10 +388,13 @@ bool ProfileTaker::look_for_file(Capture& capture) {
 
 std::string ProfileTaker::why_silent(const Capture& capture) const {
   if (capture.was_busy) return "foreign profiler running: it has taken no order for as long as it was asked";
-  return "no Kineto: its process does not ask for orders (KINETO_USE_DAEMON=1 at its start, PyTorch 2.7 or newer)";
+  if (capture.by_hook) return "its Python hook takes no order: it is busy with another, or its steps are switched off";
+  return "no Kineto: its process does not ask for orders (KINETO_USE_DAEMON=1 at its start and PyTorch 2.7 or newer, or"
+         " our Python package)";
 }
 
 std::string ProfileTaker::why_no_file(const Capture& capture) const {
+  if (capture.by_hook) return "no trace was written";
   const std::string usual = format("libkineto_activities_%d.json", capture.inner_pid);
   const UniqueFd root =
       capture.apart ? capture.handle->root_folder() : UniqueFd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -350,12 +413,22 @@ void ProfileTaker::look_at(Capture& capture, int64_t now_ns) {
   switch (*capture.state) {
     case ProfileState::kArmed:
       if (!capture.handle->holds()) return fail(capture, "pid gone: its process has ended");
+      if (const HookConfig hook = read_hook(capture);
+          capture.by_hook || (hook.takes_orders && !asks(capture, now_ns))) {
+        order_hook(capture, now_ns);
+        if (!is_end(*capture.state)) follow_hook(capture, hook, now_ns);
+        if (*capture.state != ProfileState::kArmed) return;
+      }
       if (now_ns >= deadline_ns || (!capture.was_busy && now_ns - capture.arrived_ns >= options_.asks_within_ns))
         fail(capture, why_silent(capture));
       return;
     case ProfileState::kWaiting:
     case ProfileState::kTracing:
       if (look_for_file(capture)) return;
+      if (capture.by_hook) {
+        follow_hook(capture, read_hook(capture), now_ns);
+        if (is_end(*capture.state)) return;
+      }
       if (!capture.handle->holds()) return fail(capture, "pid gone: its process has ended");
       if (capture.ended_ns != 0 && now_ns - capture.ended_ns >= options_.written_within_ns)
         return fail(capture, why_no_file(capture));
@@ -435,7 +508,10 @@ void ProfileTaker::uploaded(uint64_t number, const Result<Uploaded>& result) {
   out_.push_back(
       {.resource = to_resource(capture.owner.identity), .scope_name = kAgentScope, .logs = {to_record(ready)}});
   remove(capture, capture.file_name);
-  report(capture, ProfileState::kDone, capture.by_step ? "" : "by time");
+  report(capture, ProfileState::kDone,
+         capture.by_hook   ? std::string(kByHook) + (capture.by_step ? "" : ", by time")
+         : capture.by_step ? ""
+                           : "by time");
 }
 
 std::vector<ProfileTaker::Profiled> ProfileTaker::profiled() const {

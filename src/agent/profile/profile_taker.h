@@ -1,6 +1,12 @@
-// Takes profiles of ranks through the daemon protocol of PyTorch's profiler (Kineto), without a restart and without a
-// change to the job: what each capture's ranks are to do is handed out when their processes next ask (every five
-// seconds), and what becomes of it is read from how they go on asking and from the file that they write.
+// Takes profiles of ranks, without a restart and without a change to the job, in one of two ways:
+//
+// Kineto. The daemon protocol of PyTorch's profiler: what each capture's ranks are to do is handed out when their
+// processes next ask (every five seconds), and what becomes of it is read from how they go on asking and from the file
+// that they write.
+//
+// torch.profiler. Where a process does not ask and its Python hook takes orders ("profiler torch" in <recorder>.hook), the
+// order is sent to the hook's socket <recorder>.orders, again until it is taken; where it stands the hook writes to
+// <recorder>.hook. Nothing waits on either side.
 //
 //   armed      its process has not asked yet, or is busy with another trace
 //   waiting    it has its order and waits for its step
@@ -8,7 +14,7 @@
 //   uploading  the file has its name: it is whole
 //   done, failed (with a reason)
 //
-// Steps. Kineto counts optimizer steps from the start of the process; what that is in steps of the job, the process's
+// Steps. The hook counts steps of the job. Kineto counts optimizer steps from the start of the process; what that is in steps of the job, the process's
 // hook reports (<recorder>.hook: "kineto OFFSET EACH"). Where it does not, or there is no optimizer, the trace is taken
 // by time: the same moment on every rank.
 //
@@ -35,6 +41,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/evidence/evidence_taker.h"
 #include "agent/profile/kineto_messages.h"
 #include "agent/upload/uploader.h"
 #include "base/clock.h"
@@ -116,6 +123,11 @@ class ProfileTaker {
   bool find_process(Capture& capture);
   void choose_folder(Capture& capture) const;
   std::string hand_out(Capture& capture, int32_t inner_pid);
+  HookConfig read_hook(const Capture& capture) const;
+  bool has_room(const Capture& capture) const;
+  bool asks(const Capture& capture, int64_t now_ns) const;
+  void order_hook(Capture& capture, int64_t now_ns);
+  void follow_hook(Capture& capture, const HookConfig& hook, int64_t now_ns);
   void report(Capture& capture, ProfileState state, std::string reason = "");
   void fail(Capture& capture, const std::string& reason);
   void look_at(Capture& capture, int64_t now_ns);

@@ -248,6 +248,99 @@ TEST_F(ProfileTakerTest, FollowsNoLinkInThePlaceOfATrace) {
   EXPECT_FALSE(taker_.next_upload());
 }
 
+// What the Python hook does: a socket beside the recorder, and lines in <recorder>.hook.
+class HookOrders {
+ public:
+  explicit HookOrders(const std::string& stem)
+      : stem_(stem), fd_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = stem + ".orders";
+    std::memcpy(address.sun_path, path.data(), path.size());
+    if (::bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) std::abort();
+    reports("");
+  }
+  void reports(const std::string& line) { std::ofstream(stem_ + ".hook") << "profiler torch\n" << line; }
+  std::string next() {
+    char buffer[4'096];
+    const ssize_t got = ::recv(fd_.get(), buffer, sizeof buffer, 0);
+    return got < 0 ? "" : std::string(buffer, static_cast<size_t>(got));
+  }
+
+ private:
+  std::string stem_;
+  UniqueFd fd_;
+};
+
+TEST_F(ProfileTakerTest, OrdersTorchProfilerWhereOnlyThePythonHookTakesOrders) {
+  start();
+  HookOrders hook(stem_);
+  taker_.ask(request());
+  EXPECT_EQ(states(), States{"armed"});
+  EXPECT_EQ(hook.next(), format("file lockstep-%s_%d.json\nstart 140\nsteps 5\nstart_unix_ms 0\nduration_ms 700\n"
+                                "limit_s 60\nshapes 0\nstacks 0\n",
+                                kId, child_));
+  states();
+  EXPECT_EQ(hook.next(), "") << "not at once again";
+  clock_.advance(2 * kSecondNs);
+  states();
+  EXPECT_NE(hook.next(), "") << "it has not said that it has it";
+  hook.reports(format("profile %s waiting\n", kId));
+  EXPECT_EQ(states(), States{"waiting: by torch.profiler"});
+  EXPECT_EQ(asks(2), "") << "one of the two";
+  hook.reports(format("profile %s tracing\n", kId));
+  EXPECT_EQ(states(), States{"tracing: by torch.profiler"});
+  hook.reports(format("profile %s writing\n", kId));
+  EXPECT_EQ(states(), States{});
+  std::ofstream(trace_path()) << "{}";
+  EXPECT_EQ(states(), States{"uploading: by torch.profiler"});
+  const std::optional<ProfileTaker::Upload> upload = taker_.next_upload();
+  ASSERT_TRUE(upload);
+  taker_.uploaded(upload->number, Uploaded{"k", 20, std::string(64, 'a')});
+  EXPECT_EQ(states(), (States{"ready k step 140", "done: by torch.profiler"}));
+  EXPECT_FALSE(std::filesystem::exists(trace_path()));
+}
+
+TEST_F(ProfileTakerTest, KinetoGoesFirstWhereBothWouldTakeTheOrder) {
+  start();
+  HookOrders hook(stem_);
+  asks(2);
+  taker_.ask(request());
+  states();
+  EXPECT_EQ(hook.next(), "");
+  EXPECT_NE(asks(2), "");
+}
+
+TEST_F(ProfileTakerTest, AHooksWordEndsItsOwnCaptureAndNothingElse) {
+  start();
+  HookOrders hook(stem_);
+  taker_.ask(request());
+  hook.reports("profile p-ffffffffffff failed of another\nprofile \nprofile\nprofile " + std::string(9'000, 'x'));
+  EXPECT_EQ(states(), States{"armed"});
+  hook.reports(format("profile %s failed foreign profiler\x1b[2J running\n", kId));
+  const States got = states();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].find('\x1b'), std::string::npos);
+  EXPECT_TRUE(got[0].starts_with("failed: foreign profiler")) << got[0];
+}
+
+TEST_F(ProfileTakerTest, AHookThatIsGoneOrALinkInItsPlaceIsOneLine) {
+  start();
+  { HookOrders hook(stem_); }  // its socket is left behind
+  taker_.ask(request());
+  clock_.advance(14 * kSecondNs);
+  EXPECT_TRUE(states().back().starts_with("failed: its Python hook takes no order"));
+
+  std::filesystem::remove(stem_ + ".orders");
+  HookOrders elsewhere(folder_.path() + "/elsewhere");
+  std::filesystem::create_symlink(folder_.path() + "/elsewhere.orders", stem_ + ".orders");
+  ProfileRequest order = request();
+  order.capture = "p-0123456789ac";
+  taker_.ask(order);
+  states();
+  EXPECT_EQ(elsewhere.next(), "");
+}
+
 // The whole of it over sockets: we are the rank, as Kineto's client is.
 class KinetoClient {
  public:

@@ -47,8 +47,10 @@ KeptRecorders::~KeptRecorders() {
 }
 
 std::shared_ptr<const KeptRecorders::Keeping> KeptRecorders::keep(int file, uid_t user, const std::string& name,
-                                                                  Rank rank) {
-  Waiting waiting{UniqueFd(::fcntl(file, F_DUPFD_CLOEXEC, 0)), user, name, rank, std::make_shared<Keeping>()};
+                                                                  Rank rank,
+                                                                  std::function<void(UniqueFd copy)> on_kept) {
+  Waiting waiting{
+      UniqueFd(::fcntl(file, F_DUPFD_CLOEXEC, 0)), user, name, rank, std::move(on_kept), std::make_shared<Keeping>()};
   MutexLock lock(mutex_);
   const auto of_user =
       std::count_if(waiting_.begin(), waiting_.end(), [user](const Waiting& one) { return one.user == user; });
@@ -76,6 +78,8 @@ void KeptRecorders::run() {
     if (kept.ok()) {
       LOCKSTEP_LOG_INFO("agent", "rank %d died; its recorder is kept: lockstep postmortem %s", next.rank.value(),
                         folder_.c_str());
+      if (next.on_kept)
+        next.on_kept(UniqueFd(::open(path_of(next.user, next.name).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC)));
     } else {
       LOCKSTEP_LOG_WARN("agent", "rank %d died; its recorder could not be kept: %s", next.rank.value(),
                         kept.error().c_str());
@@ -97,13 +101,17 @@ Result<void> KeptRecorders::make_folder() const {
   return {};
 }
 
+std::string KeptRecorders::path_of(uid_t user, const std::string& name) const {
+  return format("%s/%u-%s", folder_.c_str(), static_cast<unsigned>(user), name.c_str());
+}
+
 Result<void> KeptRecorders::copy(int file, uid_t user, const std::string& name) {
   LOCKSTEP_TRY(make_folder());
   struct stat info {};
   if (::fstat(file, &info) != 0) return failed("cannot look at", name);
   const uint64_t bytes = std::min<uint64_t>(static_cast<uint64_t>(info.st_size), kFileBytesMax);
   make_room(bytes);
-  const std::string path = format("%s/%u-%s", folder_.c_str(), static_cast<unsigned>(user), name.c_str());
+  const std::string path = path_of(user, name);
   const std::string beside = path + ".tmp";
   ::unlink(beside.c_str());
   {

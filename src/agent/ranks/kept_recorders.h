@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -50,7 +51,9 @@ class KeptRecorders {
     std::atomic<bool> done_{false};
   };
   // file: open for reading; a descriptor of our own is made of it. The original stays where it is. rank: for the log.
-  std::shared_ptr<const Keeping> keep(int file, uid_t user, const std::string& name, Rank rank);
+  // on_kept: called on the thread with the copy, open for reading.
+  std::shared_ptr<const Keeping> keep(int file, uid_t user, const std::string& name, Rank rank,
+                                      std::function<void(UniqueFd copy)> on_kept = {});
 
   // On the caller's thread.
   Result<void> copy(int file, uid_t user, const std::string& name);
@@ -61,10 +64,12 @@ class KeptRecorders {
     uid_t user = 0;
     std::string name;
     Rank rank = kNoRank;
+    std::function<void(UniqueFd)> on_kept;
     std::shared_ptr<Keeping> keeping;
   };
   void run();
   Result<void> make_folder() const;
+  std::string path_of(uid_t user, const std::string& name) const;
   void make_room(uint64_t bytes) const;
 
   const std::string folder_;

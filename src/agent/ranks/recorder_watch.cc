@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "agent/evidence/evidence_taker.h"
+#include "agent/evidence/evidence_uploads.h"
 #include "agent/ranks/kept_recorders.h"
 #include "agent/ranks/step_rounding.h"
 #include "agent/ranks/user_limits.h"
@@ -433,7 +434,14 @@ void RecorderWatch::submitted(uint64_t ticket) {
 // True once its files may go.
 bool RecorderWatch::let_go(WatchedRank& rank) {
   if (!rank.unclean || !kept_) return true;
-  if (!rank.keeping) rank.keeping = kept_->keep(rank.reader->fd(), rank.folder->owner(), rank.name, rank.identity.rank);
+  if (!rank.keeping) {
+    std::function<void(UniqueFd)> on_kept;
+    if (EvidenceUploads* uploads = options_.uploads; uploads != nullptr) {
+      on_kept = [uploads, who = rank.identity, user = rank.folder->owner(), at_s = clock_.unix_ns() / kSecondNs](
+                    UniqueFd copy) { uploads->add(who, user, EvidenceFileKind::kRecorder, std::move(copy), at_s); };
+    }
+    rank.keeping = kept_->keep(rank.reader->fd(), rank.folder->owner(), rank.name, rank.identity.rank, on_kept);
+  }
   return !rank.keeping || rank.keeping->done();
 }
 
@@ -441,8 +449,8 @@ void RecorderWatch::release(const std::function<bool(uint64_t)>& settled) {
   for (auto at = ranks_.begin(); at != ranks_.end();) {
     WatchedRank& rank = *at->second;
     if (rank.dead && !rank.ticket_pending && settled(rank.ticket) && let_go(rank)) {
-      for (const std::string& name :
-           {rank.name, hook_word_path(rank.name), hook_stacks_path(rank.name), hook_failed_path(rank.name)})
+      for (const std::string& name : {rank.name, hook_word_path(rank.name), hook_stacks_path(rank.name),
+                                      hook_failed_path(rank.name), hook_orders_path(rank.name)})
         rank.folder->remove(name);
       at = ranks_.erase(at);
     } else {

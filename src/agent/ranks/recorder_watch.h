@@ -39,6 +39,8 @@
 
 namespace lockstep {
 
+class EvidenceUploads;
+
 struct WatchOptions {
   std::string folder;
   // Where set: the folders of every user there, lockstep-UID, each its user's own ("/dev/shm"); for an agent that may
@@ -55,7 +57,8 @@ struct WatchOptions {
   // A process that cannot name its job is told of only after so long, because complete() may name it: a job must not
   // change its name. 0: nobody completes.
   int64_t completion_wait_ns = 0;
-  Heartbeat* keeper = nullptr;  // of the thread that keeps recorders
+  Heartbeat* keeper = nullptr;         // of the thread that keeps recorders
+  EvidenceUploads* uploads = nullptr;  // takes what is kept; nullptr: it stays on the node
   size_t memory_per_user = user_limits::kMemoryPerUser;
 };
 

@@ -10,6 +10,8 @@
 #include "api/jobs/job_view.h"
 #include "base/text.h"
 #include "diagnosis/measure.h"
+#include "model/profile_finding.h"
+#include "model/rank_text.h"
 #include "model/step_detail.h"
 
 namespace lockstep {
@@ -19,6 +21,8 @@ namespace {
 constexpr size_t kRowsMax = 200'000;
 // Rows that an answer may read: what a claim about a hundred steps of a hundred thousand ranks takes.
 constexpr size_t kRowsReadMax = 16'000'000;
+constexpr std::string_view kProfileMeasure = "profile";
+constexpr size_t kFindingsLooked = 4'096;
 
 // The job's steps, read into a window few at a time.
 class StoredSteps {
@@ -145,6 +149,41 @@ HttpResponse where_ranks_stand(const JobInfo& job, const StandingRow& row, const
   return json_answer(json);
 }
 
+// What the traces of a capture say of a rank: the record, newest first.
+HttpResponse what_a_profile_says(const ApiContext& context, const JobInfo& job, const ApiRequest& request) {
+  const std::string capture = request.http.parameter("name");
+  Result<std::vector<Rank>> ranks = ranks_from_text(request.http.parameter("ranks"), kProfileRanksBlamedMax);
+  if (!ranks.ok()) return error_answer(400, "ranks: " + ranks.error());
+  std::optional<ProfileFinding> finding;
+  Rank rank = kNoRank;
+  for (const StoredLog& item : context.steps.logs("", kEventProfileFinding, kFindingsLooked).items) {
+    const Result<Identity> who = identity_from_resource(*item.resource);
+    if (!who.ok() || who->job_id != job.job_id || std::find(ranks->begin(), ranks->end(), who->rank) == ranks->end())
+      continue;
+    Result<ProfileFinding> read = profile_finding_from_record(item.record);
+    if (!read.ok() || (!capture.empty() && read->capture != capture)) continue;
+    finding = std::move(*read);
+    rank = who->rank;
+    break;
+  }
+  JsonWriter json;
+  begin_answer(json, job, kProfileMeasure, finding ? std::optional(finding->cost_us / 1e3) : std::nullopt, "ms");
+  if (finding) {
+    json.field("rank", rank.value())
+        .field("capture", finding->capture)
+        .field("first_step", finding->first_step.value())
+        .field("steps_profiled", finding->steps)
+        .field("reason", finding->reason)
+        .field("kernel", finding->kernel)
+        .field("instead_of", finding->instead_of)
+        .field("sentence", finding->sentence)
+        .field("share", finding->share)
+        .field("time_unix_ns", finding->time_unix_ns);
+  }
+  json.end_object();
+  return json_answer(json);
+}
+
 HttpResponse known_measures() {
   JsonWriter json;
   json.begin_object().key("measures").begin_array();
@@ -152,7 +191,13 @@ HttpResponse known_measures() {
     json.begin_object().field("of", one.of).field("unit", one.unit).field("help", one.help).end_object();
   for (const StandingRow& row : kStanding)
     json.begin_object().field("of", row.of).field("unit", row.unit).field("help", row.help).end_object();
-  const size_t count = measures().size() + std::size(kStanding);
+  json.begin_object()
+      .field("of", kProfileMeasure)
+      .field("unit", "ms")
+      .field("help",
+             "what others wait for a rank in a step, by the kernel profile `name`, and which kernel makes it so")
+      .end_object();
+  const size_t count = measures().size() + std::size(kStanding) + 1;
   return list_answer(json, count, count);
 }
 
@@ -164,6 +209,7 @@ HttpResponse get_evidence(const ApiContext& context, const ApiRequest& request) 
   if (request.http.parameter("of").empty()) return known_measures();
   if (const StandingRow* row = standing_row(request.http.parameter("of")))
     return where_ranks_stand(*job, *row, request);
+  if (request.http.parameter("of") == kProfileMeasure) return what_a_profile_says(context, *job, request);
   Result<Measure> measure =
       measure_from([&](std::string_view name) { return request.http.parameter(std::string(name)); });
   if (!measure.ok()) return error_answer(400, measure.error());

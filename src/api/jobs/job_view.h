@@ -50,5 +50,7 @@ struct VerdictView {
 std::vector<VerdictView> verdicts_of(const ApiContext& context, const std::string& job_id);
 // Of all jobs, newest first.
 std::vector<VerdictView> all_verdicts(const ApiContext& context);
+// The same JSON with "files": what the ranks of a hang or a crash have left and is stored. Of another kind: unchanged.
+std::string with_files(const ApiContext& context, std::string verdict_json);
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "analysis/cost/gpu_peak.h"
+#include "analysis/cost/kernel_classes.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/jobs/job_view.h"
@@ -25,6 +26,28 @@ std::string note_of(const Mfu& mfu, MfuBar bar) {
     return "more FLOPs were told than the time at work allows";
   if (bar == MfuBar::kUnknown) return "steps whose time the agent could not split";
   return "";
+}
+
+// What a profile of the job says of the time in kernels; no kernels: nothing.
+KernelClasses profiled_classes(const ApiContext& context, const std::string& job_id) {
+  const std::string summary = context.newest_summary ? context.newest_summary(job_id) : "";
+  Result<KernelClasses> classes = summary.empty() ? KernelClasses{} : kernel_classes_from_summary_untrusted(summary);
+  return classes.ok() ? std::move(*classes) : KernelClasses{};
+}
+
+// The bar opened, twice: each list adds up to it.
+void write_parts(JsonWriter& json, const KernelClasses& classes, double points) {
+  for (const auto& [key, list] : {std::pair("by_bound", &classes.by_bound), {"by_family", &classes.by_family}}) {
+    json.key(key).begin_array();
+    for (const KernelClassShare& one : *list)
+      json.begin_object()
+          .field("key", one.name)
+          .field("words", one.words)
+          .field("points", rounded(points * one.share))
+          .field("share", rounded(one.share))
+          .end_object();
+    json.end_array();
+  }
 }
 
 }  // namespace
@@ -65,6 +88,7 @@ HttpResponse get_mfu(const ApiContext& context, const ApiRequest& request) {
       .field("tokens_per_step", mfu.tokens_per_step > 0 ? mfu.tokens_per_step : unknown)
       .field("from", to_text(mfu.flops_from))
       .end_object();
+  const KernelClasses classes = profiled_classes(context, job->job_id);
   json.key("bars").begin_array();
   for (size_t i = 0; i < kMfuBarCount && mfu.steps > 0; ++i) {
     const auto bar = static_cast<MfuBar>(i);
@@ -73,8 +97,11 @@ HttpResponse get_mfu(const ApiContext& context, const ApiRequest& request) {
         .field("words", words_of(bar))
         .field("points", points[i])
         .field("known", bar != MfuBar::kUnknown && (bar != MfuBar::kClocks || mfu.clocks_known))
-        .field("note", note_of(mfu, bar))
-        .end_object();
+        .field("note", bar == MfuBar::kKernels && classes.kernel_us > 0
+                           ? format("by a profile of %d ranks: the time of their kernels", classes.ranks)
+                           : note_of(mfu, bar));
+    if (bar == MfuBar::kKernels && classes.kernel_us > 0) write_parts(json, classes, points[i]);
+    json.end_object();
   }
   json.end_array().key("change");
   if (mfu.change) {

@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "model/evidence_files.h"
 #include "store/blobs/blob_budget.h"
 
 namespace lockstep {
@@ -193,7 +194,7 @@ Result<void> DirectoryBlobStore::read_captures(const std::string& job) {
   const std::vector<std::string> captures = LOCKSTEP_TRY(list_directory(blob_file(job)));
   for (const std::string& capture : captures) {
     const std::string folder = job + "/" + capture;
-    if (!is_capture_id(capture)) continue;
+    if (!is_capture_id(capture) && !is_evidence_id(capture)) continue;
     const std::vector<std::string> files = LOCKSTEP_TRY(list_directory(blob_file(folder)));
     for (const std::string& file : files) {
       const std::string path = folder + "/" + file;

@@ -30,6 +30,13 @@ export interface MfuBar {
   points: number;  // of 1
   known: boolean;
   note: string;
+  parts: MfuPart[];  // of the kernels, where a profile tells; they add up to the bar
+}
+
+export interface MfuPart {
+  key: string;
+  words: string;
+  points: number;
 }
 
 export interface Mfu {
@@ -90,7 +97,7 @@ export function decodeMfu(value: unknown): Mfu {
     flops_from: text(object(json['flops'])['from']),
     bars: list(json['bars']).map((item) => {
       const bar = object(item);
-      return { key: text(bar['key']), words: text(bar['words']), points: num(bar['points']) ?? 0, known: bar['known'] === true, note: text(bar['note']) };
+      return { key: text(bar['key']), words: text(bar['words']), points: num(bar['points']) ?? 0, known: bar['known'] === true, note: text(bar['note']), parts: list(bar['by_bound']).map(decodePart) };
     }),
     change: text(change['sentence']) === '' ? null : {
       step: step(change['step']), sentence: text(change['sentence']), what: list(change['what']).map(text).filter((one) => one !== ''),
@@ -98,9 +105,14 @@ export function decodeMfu(value: unknown): Mfu {
   };
 }
 
+function decodePart(value: unknown): MfuPart {
+  const part = object(value);
+  return { key: text(part['key']), words: text(part['words']), points: num(part['points']) ?? 0 };
+}
+
 // Where each bar of the waterfall begins and ends, in shares of the peak: down from 1, ending at what was achieved.
-export function falls(bars: readonly MfuBar[]): { from: number; to: number }[] {
-  let left = 1;
+export function falls(bars: readonly { points: number }[], top = 1): { from: number; to: number }[] {
+  let left = top;
   return bars.map((bar) => {
     const to = left;
     left -= bar.points;

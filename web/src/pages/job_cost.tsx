@@ -1,4 +1,5 @@
 // What the loss is made of and what it costs; why MFU is what it is. Under the charts: the verdict has said the worst of it.
+import type { JSX } from 'preact';
 import { paths } from '../base/api';
 import { falls, type Cost, type CostPart, type Mfu, type MfuBar } from '../base/cost';
 import { count, gpuTime, number, percent } from '../base/format';
@@ -76,13 +77,14 @@ export function MfuCard({ job, mfu }: { job: string; mfu: Mfu }) {
           <thead class="offscreen"><tr><th scope="col">goes to</th><th scope="col">points</th><th scope="col">bar</th></tr></thead>
           <tbody>
             <tr><th scope="row">peak</th><td class="number">100.0</td><td class="bar-place"><Bar from={0} to={1} kind="peak" /><span class="muted">{peakWords(mfu)}</span></td></tr>
-            {shown.map((bar, index) => (
+            {shown.map((bar, index) => [
               <tr key={bar.key}>
                 <th scope="row">{bar.words}</th>
                 <td class="number">{points(bar)}</td>
                 <td class="bar-place"><Bar {...places[index]!} kind={bar.key} />{bar.note && <span class="muted note">{bar.note}</span>}</td>
-              </tr>
-            ))}
+              </tr>,
+              ...partsOf(bar, places[index]!.to),
+            ])}
             <tr class="total"><th scope="row">achieved: MFU</th><td class="number">{mfu.mfu === null ? '?' : (100 * mfu.mfu).toFixed(1)}</td>
               <td class="bar-place">{mfu.mfu !== null && <Bar from={0} to={mfu.mfu} kind="achieved" />}{mfu.flops_from === '6NT' && <span class="muted note">FLOPs: 6 × parameters × tokens</span>}</td></tr>
           </tbody>
@@ -96,7 +98,19 @@ function Bar({ from, to, kind }: { from: number; to: number; kind: string }) {
   return <span class="fall"><span class={`mfu-${kind}`} style={{ left: `${100 * from}%`, width: `${100 * (to - from)}%` }} /></span>;
 }
 
-function points(bar: MfuBar): string {
+// What a bar is made of, below it.
+function partsOf(bar: MfuBar, top: number): JSX.Element[] {
+  const places = falls(bar.parts, top);
+  return bar.parts.map((part, index) => (
+    <tr key={`${bar.key} ${part.key}`} class="part">
+      <th scope="row" class="muted">· {part.words}</th>
+      <td class="number muted">{points(part)}</td>
+      <td class="bar-place"><Bar {...places[index]!} kind={bar.key} /></td>
+    </tr>
+  ));
+}
+
+function points(bar: { points: number }): string {
   return bar.points < 0 ? `+${(-100 * bar.points).toFixed(1)}` : `−${(100 * bar.points).toFixed(1)}`;
 }
 
@@ -126,7 +140,10 @@ function costCsv(cost: Cost): string {
 
 function mfuCsv(mfu: Mfu): string {
   return csv(['bar', 'points', 'known', 'note'], [
-    ...mfu.bars.map((bar) => [bar.key, 100 * bar.points, bar.known ? 'yes' : 'no', bar.note]),
+    ...mfu.bars.flatMap((bar) => [
+      [bar.key, 100 * bar.points, bar.known ? 'yes' : 'no', bar.note],
+      ...bar.parts.map((part) => [`${bar.key}: ${part.key}`, 100 * part.points, 'yes', part.words]),
+    ]),
     ['achieved', mfu.mfu === null ? null : 100 * mfu.mfu, mfu.mfu === null ? 'no' : 'yes', ''],
   ]);
 }

@@ -1,0 +1,98 @@
+#include "agent/evidence/evidence_uploads.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kHourNs = 3'600'000'000'000;
+
+}  // namespace
+
+EvidenceUploads::EvidenceUploads(Uploader& uploader, const Clock& clock, Counters& counters)
+    : uploader_(uploader), clock_(clock), counters_(counters) {
+  thread_ = std::thread([this] { run(); });
+}
+
+EvidenceUploads::~EvidenceUploads() {
+  stop(0);
+  thread_.join();
+}
+
+void EvidenceUploads::counted(const char* result) {
+  counters_.add("lockstep_agent_evidence_files_total", format("result=\"%s\"", result));
+}
+
+bool EvidenceUploads::add(const Identity& identity, uid_t user, EvidenceFileKind kind, UniqueFd file, int64_t unix_s) {
+  struct stat info {};
+  if (identity.rank < 0_rank || !file.valid() || ::fstat(file.get(), &info) != 0 || info.st_size <= 0) {
+    counted("failed");
+    return false;
+  }
+  const auto bytes = static_cast<uint64_t>(info.st_size);
+  MutexLock lock(mutex_);
+  const auto of_user =
+      std::count_if(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) { return waiting.user == user; });
+  if (stopping_ || waiting_.size() >= kWaitingMax || static_cast<size_t>(of_user) >= kWaitingPerUserMax) {
+    counted("busy");
+    return false;
+  }
+  const int64_t now_ns = clock_.monotonic_ns();
+  if (hour_files_ == 0 || now_ns - hour_since_ns_ >= kHourNs) {
+    hour_since_ns_ = now_ns;
+    hour_files_ = hour_bytes_ = 0;
+  }
+  if (hour_files_ >= kFilesPerHourMax || hour_bytes_ + bytes > kBytesPerHourMax) {
+    counted("budget");
+    return false;
+  }
+  ++hour_files_;
+  hour_bytes_ += bytes;
+  waiting_.push_back({{.job = identity.job_id,
+                       .capture = evidence_id(identity.job_id, identity.attempt),
+                       .file = to_text(EvidenceFileName{kind, identity.rank, unix_s})},
+                      user,
+                      identity.rank,
+                      std::move(file)});
+  changed_.notify_all();
+  return true;
+}
+
+bool EvidenceUploads::stop(int64_t within_ms) {
+  MutexLock lock(mutex_);
+  stopping_ = true;
+  changed_.notify_all();
+  return changed_.wait_for(mutex_, std::chrono::milliseconds(within_ms),
+                           [this]() LOCKSTEP_REQUIRES(mutex_) { return ended_; });
+}
+
+void EvidenceUploads::run() {
+  ReleasableMutexLock lock(mutex_);
+  while (true) {
+    changed_.wait(mutex_, [this]() LOCKSTEP_REQUIRES(mutex_) { return stopping_ || !waiting_.empty(); });
+    if (stopping_) break;
+    const Waiting next = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    const Result<Uploaded> sent = uploader_.upload(next.file.get(), next.order, [](uint64_t) {});
+    counted(sent.ok() ? "done" : "failed");
+    if (sent.ok())
+      LOCKSTEP_LOG_INFO("agent", "rank %d: %s is stored", next.rank.value(), as_one_line(sent->key).c_str());
+    else
+      LOCKSTEP_LOG_WARN("agent", "rank %d: %s is not stored: %s", next.rank.value(), next.order.file.c_str(),
+                        as_one_line(sent.error()).c_str());
+    lock.lock();
+  }
+  ended_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+#include "agent/evidence/evidence_uploads.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "agent/counters_table.h"
+#include "agent/upload/folder_uploader.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "testing/eventually.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::eventually;
+
+struct EvidenceUploadsTest : ::testing::Test {
+  UniqueFd file(const std::string& bytes) {
+    std::ofstream(folder.path() + "/file") << bytes;
+    return UniqueFd(::open((folder.path() + "/file").c_str(), O_RDONLY | O_CLOEXEC));
+  }
+  int64_t total(const char* result) const {
+    return counters.value("lockstep_agent_evidence_files_total", format("result=\"%s\"", result));
+  }
+
+  testing::TemporaryFolder folder;
+  testing::FakeClock clock;
+  Counters counters{kAgentCounters};
+  FolderUploader uploader{folder.path() + "/out"};
+  const Identity identity{"a/b", 1, 3_rank, 4, 3, "node", ""};
+};
+
+TEST_F(EvidenceUploadsTest, AFileGoesToItsAttemptUnderItsRankAndTime) {
+  EvidenceUploads uploads(uploader, clock, counters);
+  EXPECT_TRUE(uploads.add(identity, 1000, EvidenceFileKind::kDump, file("dump"), 77));
+  EXPECT_TRUE(eventually([&] { return total("done") == 1; }));
+  const std::string path = folder.path() + "/out/a%2Fb/" + evidence_id("a/b", 1) + "/rank-3-dump-77.pickle.gz";
+  EXPECT_TRUE(read_file(path, 1'000).ok()) << path;
+  EXPECT_FALSE(uploads.add(identity, 1000, EvidenceFileKind::kDump, UniqueFd(), 77));
+  EXPECT_FALSE(uploads.add(identity, 1000, EvidenceFileKind::kDump, file(""), 77)) << "nothing in it";
+}
+
+// Takes nothing until it is let go.
+class HeldUploader final : public Uploader {
+ public:
+  Result<Uploaded> upload(int, const UploadOrder&, const std::function<void(uint64_t)>&) override {
+    while (!stopped_.load()) ::usleep(1'000);
+    return Error{"stopped"};
+  }
+  void stop() override { stopped_.store(true); }
+
+ private:
+  std::atomic<bool> stopped_{false};
+};
+
+TEST_F(EvidenceUploadsTest, OneUserFillsNeitherTheQueueNorTheHour) {
+  HeldUploader held;
+  EvidenceUploads uploads(held, clock, counters);
+  for (size_t i = 0; i < EvidenceUploads::kWaitingPerUserMax + 5; ++i)
+    uploads.add(identity, 1000, EvidenceFileKind::kRecorder, file("r"), static_cast<int64_t>(i));
+  EXPECT_GE(total("busy"), 4);
+  EXPECT_TRUE(uploads.add(identity, 1001, EvidenceFileKind::kRecorder, file("r"), 1)) << "another has room";
+  EXPECT_FALSE(uploads.stop(1)) << "an upload is under way";
+  held.stop();
+  EXPECT_TRUE(uploads.stop(10'000));
+  EXPECT_FALSE(uploads.add(identity, 1002, EvidenceFileKind::kRecorder, file("r"), 1)) << "it is over";
+
+  EvidenceUploads hourly(uploader, clock, counters);
+  size_t taken = 0;
+  const auto is_sent = [&] {
+    if (!hourly.add(identity, 1000, EvidenceFileKind::kDump, file("d"), static_cast<int64_t>(taken))) return false;
+    ++taken;
+    return eventually([&] { return total("done") == static_cast<int64_t>(taken); });
+  };
+  for (size_t i = 0; i < EvidenceUploads::kFilesPerHourMax + 20; ++i) is_sent();
+  EXPECT_EQ(taken, EvidenceUploads::kFilesPerHourMax);
+  EXPECT_EQ(total("budget"), 20);
+  clock.advance(3'600'000'000'000);
+  EXPECT_TRUE(is_sent());
+}
+
+}  // namespace
+}  // namespace lockstep
