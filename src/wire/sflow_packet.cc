@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint16_t kEtherIpv4 = 0x0800, kEtherIpv6 = 0x86dd;
 constexpr uint8_t kTcp = 6, kUdp = 17, kSctp = 132;
-constexpr int kTagsMax = 4, kLabelsMax = 8, kExtensionsMax = 8;
+constexpr int kTagsMax = 4, kMplsLabelsMax = 8, kExtensionsMax = 8;
 
 void read_transport(NetworkReader bytes, FlowSample& sample) {
   const uint8_t protocol = sample.key.protocol;
@@ -100,7 +100,7 @@ void read_ethernet_packet(std::string_view packet, FlowSample& sample) {
   }
   if (type == 0x8847 || type == 0x8848) {
     bool is_bottom = false;
-    for (int i = 0; i < kLabelsMax && !is_bottom; ++i) is_bottom = (bytes.u32() >> 8 & 1) != 0;
+    for (int i = 0; i < kMplsLabelsMax && !is_bottom; ++i) is_bottom = (bytes.u32() >> 8 & 1) != 0;
     if (is_bottom && bytes.ok()) read_ip_packet(bytes.bytes(bytes.left()), sample);
     return;
   }
