@@ -310,7 +310,16 @@ const char* IpfixDecoder::read_templates(NetworkReader& set, bool is_options, Me
       if (message.is_v9 && i < scopes) meaning = element == 2 ? kScopeInterface : kNothing;
       const bool is_variable = length == kVariable && !message.is_v9;
       layout.record_bytes_min += is_variable ? 1 : length;
-      layout.fields.push_back({length, meaning});
+      // Every field that is walked has a byte of its own, so that a datagram costs what its size is; and those that say
+      // nothing to us are one.
+      Field* before = layout.fields.empty() ? nullptr : &layout.fields.back();
+      if (length == 0) continue;
+      if (before != nullptr && meaning == kNothing && before->meaning == kNothing && !is_variable &&
+          before->length != kVariable && before->length + static_cast<uint32_t>(length) < kVariable) {
+        before->length = static_cast<uint16_t>(before->length + length);
+      } else {
+        layout.fields.push_back({length, meaning});
+      }
     }
     if (!set.ok()) return "a template is cut off";
     if (layout.record_bytes_min == 0) return "a template describes records without a byte";

@@ -316,6 +316,12 @@ TEST(Ipfix, RefusesHostileTemplates) {
   World world;
   EXPECT_NE(world.send(ipfix(0, NetworkBytes().u16(300).u16(3).u32(0).bytes())), "") << "a set shorter than its header";
   EXPECT_NE(world.send(std::string(1400, '\xff')), "");
+  // Fields without a byte cost nothing, however many there are.
+  std::vector<FieldText> empty(200, FieldText{8, 0});
+  empty.push_back({1, 4});
+  EXPECT_EQ(world.send(ipfix(0, set(2, layout(301, empty)) + set(301, NetworkBytes().u32(77).bytes()))), "");
+  ASSERT_EQ(world.report.flows.size(), 1u);
+  EXPECT_EQ(world.report.flows[0].bytes, 77u);
   // Records of one byte: more than a datagram honestly holds.
   world.send(ipfix(0, set(2, layout(300, {{4, 1}}))));
   EXPECT_NE(world.send(ipfix(0, set(300, std::string(60'000, 'x')))), "");

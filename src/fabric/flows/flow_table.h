@@ -6,7 +6,7 @@
 // and again, so what is lost are small ones. Windows older than kWindows of them are dropped as new ones begin.
 // Bytes are estimates (model/flow.h). A switch may see a packet where it comes in and where it goes out: the larger of
 // the two counts.
-// Cost:  about 100 ns a sample; 128 bytes a row.
+// Cost:  about 100 ns a sample; 128 bytes a row, so at most 135 MB.
 // Thread rule: Thread-safe.
 #pragma once
 
@@ -47,7 +47,7 @@ class FlowTable {
  public:
   static constexpr int64_t kWindowNs = 60'000'000'000;
   static constexpr size_t kWindows = 30;
-  static constexpr size_t kRowsMax = 65'536;
+  static constexpr size_t kRowsMax = 32'768;
   // Rows of one five-tuple (and those that share its place): whoever sends to ever new queue pairs slows nobody down.
   static constexpr size_t kChainMax = 128;
 
