@@ -301,7 +301,7 @@ Result<void> SflowDecoder::decode(std::string_view datagram, int64_t now_ns, Flo
   Agent& state = agent->second;
   state.heard_ns = now_ns;
   // A datagram that was overtaken is a little younger; uptime wraps after 49 days, which looks like a restart and costs nothing.
-  constexpr uint32_t kOvertakenMs = 10'000;
+  constexpr uint32_t kOvertakenMs = 1'000;
   report.is_restarted = static_cast<uint64_t>(uptime_ms) + kOvertakenMs < state.uptime_ms;
   if (report.is_restarted) {
     state.datagrams.restart();

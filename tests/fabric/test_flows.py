@@ -125,6 +125,22 @@ def test_what_switches_report_is_what_they_carried(fabric, start, tmp_path):
         marked = flows()["leaf2", *roce]["ecn_marked_packets"]
         assert query(server, "lockstep_port_ecn_marked_packets_total")["leaf2", "h2", "out"] == marked > 0
 
+        # Another rate from now on, without a word beforehand.
+        def both():
+            values = estimated()
+            return values["leaf2", "h2", "out"], fabric.counters("h2")["tx_bytes"]
+
+        estimate, own = both()
+        rate = 4 * SAMPLING
+        fabric.export_sflow("leaf2", server.ready["sflow"], sampling=rate, polling=1, agent="leaf2-id")
+        send_tcp(h1, h2, "10.9.0.2", total)
+
+        def still_agrees():
+            now = both()
+            return abs((now[0] - estimate) / (now[1] - own) - 1) < 5 / math.sqrt(total / 1448 / rate)
+
+        wait_until(still_agrees, "estimated bytes of leaf2 h2 out with another sampling rate", 30)
+
         # softflowd takes every packet: at least what was sent, and with what was sent again no more than the port counted.
         def probed():
             return flows().get(("127.0.0.1", *tcp))
