@@ -183,6 +183,9 @@ FlowTable::Found FlowTable::find(const FlowQuery& query, size_t limit) const {
         if (row.last_unix_ns < query.from_unix_ns || row.first_unix_ns > query.to_unix_ns) continue;
         if (query.source && !query.source->contains(row.key.source)) continue;
         if (query.destination && !query.destination->contains(row.key.destination)) continue;
+        if (query.protocol != 0 && query.protocol != row.key.protocol) continue;
+        if (query.source_port != 0 && query.source_port != row.key.source_port) continue;
+        if (query.destination_port != 0 && query.destination_port != row.key.destination_port) continue;
         places.add(row);
       }
     }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fabric/flows/table_observer.h"
+
 namespace lockstep {
 namespace {
 
@@ -86,6 +88,25 @@ TEST(FlowTable, SaysWhichPortsAFiveTupleCrossed) {
   any.queue_pair = 9;
   EXPECT_TRUE(world.table.crossed(any, 0, INT64_MAX).empty());
   EXPECT_TRUE(world.table.crossed(key, kNow + kSecond, INT64_MAX).empty());
+}
+
+TEST(TableObserver, SaysOnWhichPortsAFiveTupleWasSampled) {
+  World world;
+  const TableObserver observer(world.table);
+  world.table.add(world.number("10.1.0.1"), sample_of(key_of(7), 1, 9), kNow);
+  world.table.add(world.number("10.1.0.1"), sample_of(key_of(8), 1, 9), kNow);
+  world.table.add(world.number("10.1.0.2"), sample_of(key_of(7), 3, kPortDropped), kNow);
+  world.table.add(world.number("10.1.0.2"), sample_of(key_of(7, 50000), 3, 4), kNow);
+  auto ask = [&](fabric::FiveTuple flow) {
+    std::string text;
+    for (const fabric::ObservedPort& port : observer.observed_ports(flow, kNow - kSecond, kNow + kSecond))
+      text += port.switch_name + (port.out ? ">" : "<") + port.port + "x" + std::to_string(port.packets) + " ";
+    return text;
+  };
+  EXPECT_EQ(ask({"10.0.0.1", "10.0.0.2", 17, 49152, 4791}), "leaf1<1x2 leaf1>9x2 spine1<3x1 ");
+  EXPECT_EQ(ask({"10.0.0.1", "10.0.0.2", 17, 0, 4791}), "leaf1<1x2 leaf1>9x2 spine1<3x2 spine1>4x1 ");
+  EXPECT_EQ(ask({"10.0.0.1", "10.0.0.2", 6, 0, 0}), "");
+  EXPECT_EQ(ask({"node-1", "10.0.0.2", 0, 0, 0}), "");
 }
 
 TEST(FlowTable, JoinsWindowsAndForgetsOldOnes) {

@@ -7,6 +7,7 @@
 #include "fabric/flows/flow_table.h"
 #include "fabric/flows/port_series.h"
 #include "fabric/flows/switch_directory.h"
+#include "fabric/flows/table_observer.h"
 #include "model/flow.h"
 
 namespace lockstep {
@@ -20,11 +21,13 @@ class FlowTelemetry final : public FlowSubscriber {
   void tick(int64_t now_unix_ns);
 
   const FlowTable& flows() const { return flows_; }
+  const fabric::FlowObserver& observer() const { return observer_; }
 
  private:
   Counters& counters_;
   SwitchDirectory directory_;
   FlowTable flows_{directory_};
+  TableObserver observer_{flows_};
   PortSeries ports_;
 };
 
