@@ -3,7 +3,10 @@
 import pathlib
 import socket
 import struct
+import subprocess
 import time
+
+import pytest
 
 import harness
 
@@ -80,3 +83,10 @@ def test_nothing_listens_unless_it_is_asked_for_and_strangers_are_refused(start,
     wait_until(lambda: guarded.counters().total("lockstep_flow_datagrams_refused_total", reason="exporter") == 9, "nine refused datagrams")
     assert guarded.get("/api/fabric/flows")["flows"] == []
     assert pathlib.Path(tmp_path / "guarded.log").read_text().count("not in --flow-exporters") == 1
+
+
+@pytest.mark.parametrize("option", ["--sflow-listen=nowhere", "--flow-exporters=10.0.0.0/99", "--flow-switch=leaf1"])
+def test_an_option_that_is_wrong_is_said_in_one_line(tmp_path, option):
+    done = subprocess.run([harness.BIN / "lockstepd", "--data", tmp_path / "data", option], capture_output=True, text=True, timeout=30)
+    assert done.returncode != 0
+    assert len(done.stderr.strip().splitlines()) == 1 and option.split("=")[0] in done.stderr, done.stderr
