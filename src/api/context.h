@@ -30,6 +30,7 @@ class BackupSource;
 class BlobStore;
 class Captures;
 class AuditLog;
+class FlowTable;
 class NameOwners;
 class OidcSignIn;
 class Readiness;
@@ -75,6 +76,7 @@ struct ApiContext {
   const Counters* of_tenants = nullptr;   // what the operator alone is told; nullptr: nothing more
   BackupSource* backup = nullptr;         // everything the server keeps, for a copy; nullptr: not from here
   BlobStore* blobs = nullptr;             // files of captures; nullptr: none are kept
+  const FlowTable* flows = nullptr;       // that switches reported; nullptr: none are received here
   Readiness* readiness = nullptr;         // asked once `ready` is set; nullptr: nothing else is checked
 };
 

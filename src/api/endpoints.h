@@ -43,6 +43,7 @@ HttpResponse get_agents(const ApiContext&, const ApiRequest&);                  
 HttpResponse get_cardinality(const ApiContext&, const ApiRequest&);                // cardinality.cc
 HttpResponse get_metrics(const ApiContext&, const ApiRequest&);                    // metrics.cc
 HttpResponse get_signals(const ApiContext&, const ApiRequest&);                    // signals.cc
+HttpResponse get_fabric_flows(const ApiContext&, const ApiRequest&);               // fabric/fabric_flows.cc
 HttpResponse get_logs(const ApiContext&, const ApiRequest&);                       // logs.cc
 HttpResponse get_spans(const ApiContext&, const ApiRequest&);                      // spans.cc
 HttpResponse get_timeline(const ApiContext&, const ApiRequest&);                   // jobs/timeline.cc

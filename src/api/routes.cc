@@ -90,6 +90,8 @@ constexpr Route kRoutes[] = {
     {"/api/signals", "signal host gpu device from to",
      "a signal of one GPU, adapter or host as diagnosis reads it, from stored metrics", Role::kRead, get_signals, "GET",
      true},
+    {"/api/fabric/flows", "src dst switch port from to limit",
+     "flows that switches saw in the last half hour, the largest first", Role::kRead, get_fabric_flows, "GET", true},
     {"/api/logs", "service event job rank host gpu from to limit", "log records, newest first", Role::kRead, get_logs},
     {"/api/spans", "service trace_id limit", "spans of a trace by start, else the newest first", Role::kRead,
      get_spans},

@@ -9,6 +9,7 @@
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "bus/log_counters.h"
+#include "ingest/flow/flow_counters.h"
 #include "net/tls_server.h"
 #include "store/blobs/blob_counters.h"
 #include "store/store_counters.h"
@@ -122,6 +123,6 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
 };
 
 inline constexpr auto kServerCounters = join_counters(kIngestCounters, kAccessCounters, kTlsCounters, kMemoryCounters,
-                                                      kLogCounters, kStoreCounters, kBlobCounters);
+                                                      kLogCounters, kStoreCounters, kBlobCounters, kFlowCounters);
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@ namespace lockstep {
 namespace {
 
 constexpr MetricTool D = MetricTool::kDcgm, I = MetricTool::kInspector, M = MetricTool::kMosaic;
+constexpr MetricTool O = MetricTool::kOpenConfig, S = MetricTool::kSnmp;
 constexpr double kPerMiB = 1.0 / (1024 * 1024);
 
 // clang-format off
@@ -121,6 +122,35 @@ constexpr MetricAlias kRows[] = {
     // Its times and sizes are histograms of means, likewise.
     {M, "nccl_profiler_collective_bytes_total", "lockstep_collective_bytes_total", "", "", 1},
     {M, "nccl_profiler_collective_count_sum", "lockstep_collective_operations_total", "", "", 1},
+
+    // Leaves of OpenConfig as gnmic names them.
+    {O, "interfaces_interface_state_counters_in_octets", "lockstep_port_bytes_total", "direction", "in", 1},
+    {O, "interfaces_interface_state_counters_out_octets", "lockstep_port_bytes_total", "direction", "out", 1},
+    {O, "interfaces_interface_state_counters_in_pkts", "lockstep_port_packets_total", "direction", "in", 1},
+    {O, "interfaces_interface_state_counters_out_pkts", "lockstep_port_packets_total", "direction", "out", 1},
+    {O, "interfaces_interface_state_counters_in_errors", "lockstep_port_errors_total", "direction", "in", 1},
+    {O, "interfaces_interface_state_counters_out_errors", "lockstep_port_errors_total", "direction", "out", 1},
+    {O, "interfaces_interface_state_counters_in_discards", "lockstep_port_discards_total", "direction", "in", 1},
+    {O, "interfaces_interface_state_counters_out_discards", "lockstep_port_discards_total", "direction", "out", 1},
+    {O, "interfaces_interface_ethernet_state_counters_in_crc_errors", "lockstep_port_fcs_errors_total", "direction", "in", 1},
+    // Not by priority: OpenConfig has no such leaf.
+    {O, "interfaces_interface_ethernet_state_counters_in_mac_pause_frames", "lockstep_port_pfc_pause_frames_total", "direction", "in", 1},
+    {O, "interfaces_interface_ethernet_state_counters_out_mac_pause_frames", "lockstep_port_pfc_pause_frames_total", "direction", "out", 1},
+    {O, "qos_interfaces_interface_output_queues_queue_state_ecn_marked_pkts", "lockstep_port_ecn_marked_packets_total", "direction", "out", 1},
+    {O, "qos_interfaces_interface_output_queues_queue_state_max_queue_len", "lockstep_port_queue_bytes", "direction", "out", 1},
+
+    // IF-MIB and EtherLike-MIB. Its packets are counted by kind, which ours are not: no row.
+    {S, "ifHCInOctets", "lockstep_port_bytes_total", "direction", "in", 1},
+    {S, "ifHCOutOctets", "lockstep_port_bytes_total", "direction", "out", 1},
+    {S, "ifInErrors", "lockstep_port_errors_total", "direction", "in", 1},
+    {S, "ifOutErrors", "lockstep_port_errors_total", "direction", "out", 1},
+    {S, "ifInDiscards", "lockstep_port_discards_total", "direction", "in", 1},
+    {S, "ifOutDiscards", "lockstep_port_discards_total", "direction", "out", 1},
+    {S, "ifHighSpeed", "lockstep_port_speed_bytes_per_second", "", "", 8e-6},
+    {S, "dot3StatsFCSErrors", "lockstep_port_fcs_errors_total", "direction", "in", 1},
+    {S, "dot3StatsSymbolErrors", "lockstep_port_symbol_errors_total", "direction", "in", 1},
+    {S, "dot3HCInPauseFrames", "lockstep_port_pfc_pause_frames_total", "direction", "in", 1},
+    {S, "dot3HCOutPauseFrames", "lockstep_port_pfc_pause_frames_total", "direction", "out", 1},
 };
 // clang-format on
 
@@ -130,6 +160,9 @@ constexpr LabelAlias kInspectorLabels[] = {
     {"node", "host"}, {"slurm_job_id", "job_id"}, {"collective", "function"}, {"nranks", "comm_size"}};
 constexpr LabelAlias kMosaicLabels[] = {
     {"gpu_uuid", "gpu_uuid"}, {"hostname", "host"}, {"operation", "function"}, {"comm_nranks", "comm_size"}};
+constexpr LabelAlias kOpenConfigLabels[] = {
+    {"source", "switch"}, {"interface_name", "port"}, {"interface_interface_id", "port"}, {"queue_name", "queue"}};
+constexpr LabelAlias kSnmpLabels[] = {{"instance", "switch"}, {"ifName", "port"}};
 
 struct Index {
   std::unordered_map<std::string_view, const MetricAlias*> others;
@@ -149,7 +182,7 @@ const Index& index() {
 }  // namespace
 
 const char* to_text(MetricTool tool) {
-  static constexpr const char* kNames[] = {"dcgm-exporter", "NCCL Inspector", "Open Mosaic"};
+  static constexpr const char* kNames[] = {"dcgm-exporter", "NCCL Inspector", "Open Mosaic", "gnmic", "snmp_exporter"};
   return kNames[static_cast<size_t>(tool)];
 }
 
@@ -160,11 +193,16 @@ std::span<const MetricAlias> metric_aliases() {
 std::span<const LabelAlias> label_aliases(MetricTool tool) {
   if (tool == MetricTool::kDcgm) return kDcgmLabels;
   if (tool == MetricTool::kInspector) return kInspectorLabels;
-  return kMosaicLabels;
+  if (tool == MetricTool::kOpenConfig) return kOpenConfigLabels;
+  return tool == MetricTool::kSnmp ? std::span<const LabelAlias>(kSnmpLabels) : kMosaicLabels;
 }
 
 bool may_be_other_name(std::string_view name) {
-  return name.starts_with("DCGM_") || name.starts_with("nccl_");
+  for (const std::string_view begin :
+       {"DCGM_", "nccl_", "ifHC", "ifIn", "ifOut", "ifHighSpeed", "dot3", "interfaces_interface_", "qos_interfaces_"}) {
+    if (name.starts_with(begin)) return true;
+  }
+  return false;
 }
 
 std::string dcgm_bus_id(std::string_view pci) {

@@ -14,8 +14,8 @@
 
 namespace lockstep {
 
-enum class MetricTool : uint8_t { kDcgm, kInspector, kMosaic };
-const char* to_text(MetricTool tool);  // "dcgm-exporter", "NCCL Inspector", "Open Mosaic"
+enum class MetricTool : uint8_t { kDcgm, kInspector, kMosaic, kOpenConfig, kSnmp };
+const char* to_text(MetricTool tool);  // "dcgm-exporter", "NCCL Inspector", ...
 
 struct MetricAlias {
   MetricTool tool;

@@ -1,5 +1,7 @@
 #include "model/prometheus_name.h"
 
+#include "model/metric_aliases.h"
+
 namespace lockstep {
 namespace {
 
@@ -74,6 +76,7 @@ std::string prometheus_name(std::string_view given, std::string_view ucum_unit, 
   }
   std::string name = plain(given, true);
   while (!name.empty() && name.back() == '_') name.pop_back();
+  if (alias_of_other(name) != nullptr) return name;  // a collector hands on what an exporter called so
   if (!name.empty() && name[0] >= '0' && name[0] <= '9') name.insert(0, 1, '_');
   if (kind == NameKind::kCounter && name.ends_with("_total")) name.resize(name.size() - 6);
   if (ucum_unit == "1") {

@@ -1,7 +1,7 @@
 // Names of OpenTelemetry as Prometheus says them: what the agent's page, the server's store and its queries all use.
 //
 // hw.energy in J, a counter: hw_energy_joules_total. Ours (lockstep_...) stand as they are: their units are in the name
-// where they have one. docs/decisions/0009-metrics-have-one-name.md says why.
+// where they have one. So do names of other tools that we know (metric_aliases.h). docs/decisions/0009-metrics-have-one-name.md says why.
 // Thread rule: Thread-safe (no state).
 #pragma once
 

@@ -34,6 +34,13 @@ TEST(PrometheusName, LeavesOurOwnNamesAlone) {
   EXPECT_EQ(prometheus_name("lockstep_gpu_xid_total", "1", NameKind::kCounter), "lockstep_gpu_xid_total");
 }
 
+TEST(PrometheusName, LeavesNamesOfOtherToolsAlone) {
+  EXPECT_EQ(prometheus_name("ifHCInOctets", "By", NameKind::kCounter), "ifHCInOctets");
+  EXPECT_EQ(prometheus_name("interfaces/interface/state/counters/in-octets", "", NameKind::kCounter),
+            "interfaces_interface_state_counters_in_octets");
+  EXPECT_EQ(prometheus_name("ifHCInTurnips", "", NameKind::kCounter), "ifHCInTurnips_total");
+}
+
 TEST(PrometheusName, LabelsAreLettersDigitsAndUnderscores) {
   EXPECT_EQ(prometheus_label("hw.gpu.task"), "hw_gpu_task");
   EXPECT_EQ(prometheus_label("gpu_uuid"), "gpu_uuid");

@@ -6,7 +6,7 @@
 // Where a GPU (of NCCL Inspector: a node) has both, the series stored under the name that was asked for counts and the
 // other is left out. For dcgm-exporter's names gpu, modelName, pci_bus_id, device and DCGM_FI_DRIVER_VERSION come from
 // lockstep_gpu_info, and a series without `instance` has its host as that. A name is one that is asked for by equality,
-// or by a regular expression that begins with "DCGM_" or "nccl_"; all other questions go to the store as they are, at
+// or by a regular expression that begins as one of others' (may_be_other_name()); all other questions go to the store as they are, at
 // the cost of a look into a hash table. Lists of names have a name of others where a series of ours exists for it.
 // Exemplars are the store's alone.
 // Thread rule: Thread-safe, as the reader below.

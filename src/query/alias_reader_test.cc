@@ -83,6 +83,27 @@ TEST_F(AliasReaderTest, WhatWasScrapedUnderTheNameWinsForItsGpu) {
   EXPECT_EQ(values, (std::vector<double>{33, 75}));
 }
 
+TEST_F(AliasReaderTest, PortsOfSwitchesComeFromSnmpAndOpenConfigWhereTheyDoNotReportThemselves) {
+  store_.add({{"__name__", "ifHCInOctets"}, {"instance", "leaf1"}, {"ifName", "Ethernet1"}}, 1000, 70);
+  store_.add({{"__name__", "ifHighSpeed"}, {"instance", "leaf1"}, {"ifName", "Ethernet1"}}, 1000, 400'000);
+  store_.add({{"__name__", "interfaces_interface_state_counters_out_octets"},
+              {"source", "leaf2"},
+              {"interface_name", "Ethernet2"}},
+             1000, 80);
+  store_.add({{"__name__", "ifHCInOctets"}, {"instance", "leaf3"}, {"ifName", "Ethernet3"}}, 1000, 90);
+  store_.add(
+      {{"__name__", "lockstep_port_bytes_total"}, {"switch", "leaf3"}, {"port", "Ethernet3"}, {"direction", "in"}},
+      1000, 91);
+  const std::map<std::string, std::vector<double>> bytes = {
+      {"__name__=lockstep_port_bytes_total direction=in port=Ethernet1 switch=leaf1 ", {70}},
+      {"__name__=lockstep_port_bytes_total direction=out port=Ethernet2 switch=leaf2 ", {80}},
+      {"__name__=lockstep_port_bytes_total direction=in port=Ethernet3 switch=leaf3 ", {91}}};
+  EXPECT_EQ(ask({name("lockstep_port_bytes_total")}), bytes);
+  const auto speed = ask({name("lockstep_port_speed_bytes_per_second")});
+  ASSERT_EQ(speed.size(), 1u);
+  EXPECT_DOUBLE_EQ(speed.begin()->second.at(0), 50e9);
+}
+
 TEST_F(AliasReaderTest, AnswersOurNameFromAnExporterInOurLabelsAndUnits) {
   store_.add({{"__name__", "DCGM_FI_DEV_GPU_UTIL"}, {"UUID", "GPU-9"}, {"Hostname", "node-2"}, {"gpu", "3"}}, 1000, 50);
   store_.add({{"__name__", "DCGM_FI_DEV_GPU_UTIL"}, {"UUID", "GPU-1"}, {"Hostname", "node-1"}, {"gpu", "1"}}, 1000, 33);

@@ -31,6 +31,18 @@ void add_profile_flags(Flags& flags, ServerOptions& options) {
               "and its CPU time in seconds; 0: profiles are not analysed here (default 600)", 0, 86'400);
 }
 
+void add_flow_options(Flags& flags, ServerOptions& options) {
+  flags
+      .list(&options.sflow_listen, "--sflow-listen", "ADDR",
+            "receive sFlow version 5 of switches here, over UDP, such as :6343 (default: nowhere)")
+      .list(&options.ipfix_listen, "--ipfix-listen", "ADDR",
+            "the same for IPFIX and NetFlow version 9, such as :4739 and :2055")
+      .text(&options.flow_exporters, "--flow-exporters", "CIDR,...",
+            "whose datagrams these take (default: loopback and private networks)")
+      .list(&options.flow_switches, "--flow-switch", "ADDRESS[/DOMAIN]=NAME",
+            "what the switch with this address is called in metrics and flows (default: its address)");
+}
+
 }  // namespace
 
 Result<ServerOptions> read_server_options(const std::vector<std::string>& arguments) {
@@ -122,6 +134,7 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
                "peak of one GPU in TFLOP/s, for jobs that tell none (default: by the GPU's name, bf16)", 0, 1e6);
   add_profile_flags(flags, options);
+  add_flow_options(flags, options);
   LOCKSTEP_TRY(flags.parse(arguments));
   options.help = flags.help_wanted();
   options.help_text = flags.help();

@@ -52,6 +52,9 @@ struct ServerOptions {
   std::vector<std::string> allowed_hosts;
   std::string scrape;
   std::vector<std::string> remote_write;
+  std::vector<std::string> sflow_listen, ipfix_listen;  // empty: not received
+  std::string flow_exporters;                           // empty: loopback and private networks
+  std::vector<std::string> flow_switches;
   bool sample_culprits = false;
   double gpu_hour_price = 0;
   double peak_tflops = 0;

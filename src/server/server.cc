@@ -21,7 +21,9 @@
 #include "base/log.h"
 #include "base/memory_budget.h"
 #include "base/text.h"
+#include "fabric/flows/switch_directory.h"
 #include "ingest/counters_table.h"
+#include "ingest/flow/flow_receivers.h"
 #include "ingest/otlp/otlp_receivers.h"
 #include "ingest/prometheus/remote_write_receiver.h"
 #include "server/access_parts.h"
@@ -61,6 +63,7 @@ struct Settings {
   std::map<std::string, Url, std::less<>> remote_write;  // by tenant, "" the default one
   std::vector<std::string> names;
   std::optional<OidcConfig> oidc;
+  FlowReceiversOptions flows;
 };
 
 Result<ListenAddress> address_of(const char* option, const std::string& text) {
@@ -89,6 +92,20 @@ Result<std::optional<OidcConfig>> read_oidc_file(const ServerOptions& options) {
   return std::optional<OidcConfig>(std::move(*config));
 }
 
+Result<FlowReceiversOptions> flow_options(const ServerOptions& options) {
+  FlowReceiversOptions flows;
+  for (const std::string& text : options.sflow_listen)
+    flows.sflow.push_back(LOCKSTEP_TRY(address_of("--sflow-listen", text)));
+  for (const std::string& text : options.ipfix_listen)
+    flows.ipfix.push_back(LOCKSTEP_TRY(address_of("--ipfix-listen", text)));
+  Result<std::vector<IpPrefix>> exporters = parse_flow_exporters(options.flow_exporters);
+  if (!exporters.ok()) return Error{"--flow-exporters: " + exporters.error()};
+  flows.exporters = std::move(*exporters);
+  const Result<SwitchNames> names = parse_switch_names(options.flow_switches);
+  if (!names.ok()) return Error{"--flow-switch: " + names.error()};
+  return flows;
+}
+
 Result<Settings> check_settings(const ServerOptions& options) {
   Settings settings;
   settings.http = LOCKSTEP_TRY(address_of("--http", options.http));
@@ -99,6 +116,7 @@ Result<Settings> check_settings(const ServerOptions& options) {
   settings.remote_write = LOCKSTEP_TRY(remote_write_urls(options.remote_write));
   settings.names = server_names(options, settings.http);
   settings.oidc = LOCKSTEP_TRY(read_oidc_file(options));
+  settings.flows = LOCKSTEP_TRY(flow_options(options));
   return settings;
 }
 
@@ -153,6 +171,25 @@ Result<std::unique_ptr<OtlpReceivers>> start_receivers(const Settings& settings,
                                .tls = common.options.tls,
                                .allowed_hosts = settings.names},
                               tenants, common.clock, common.counters);
+}
+
+// nullptr: nobody asked for it.
+Result<std::unique_ptr<FlowReceivers>> start_flow_receivers(const Settings& settings, Common& common,
+                                                            Tenants& tenants) {
+  FlowSubscriber* flows = tenants.find_default()->flows();
+  if (flows == nullptr) return std::unique_ptr<FlowReceivers>();
+  return FlowReceivers::start(settings.flows, *flows, common.clock, common.counters);
+}
+
+// " sflow=127.0.0.1:6343 ipfix=127.0.0.1:4739,127.0.0.1:2055"
+std::string flow_addresses(const FlowReceivers* flows) {
+  std::string text;
+  if (flows == nullptr) return text;
+  for (const auto& [name, all] :
+       {std::pair{" sflow=", flows->sflow_addresses()}, {" ipfix=", flows->ipfix_addresses()}}) {
+    for (size_t i = 0; i < all.size(); ++i) text += (i == 0 ? name : ",") + all[i];
+  }
+  return text;
 }
 
 bool is_told_to_stop() {
@@ -218,9 +255,10 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   if (!started) return {};
   const std::unique_ptr<OtlpReceivers> receivers =
       LOCKSTEP_TRY(start_receivers(settings, common, access->gatekeeper(), tenants));
+  const std::unique_ptr<FlowReceivers> flows = LOCKSTEP_TRY(start_flow_receivers(settings, common, tenants));
   LOCKSTEP_TRY(tenants.open_others());
-  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", api->address().c_str(), receivers->http_address().c_str(),
-              receivers->grpc_address().c_str());
+  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s%s\n", api->address().c_str(), receivers->http_address().c_str(),
+              receivers->grpc_address().c_str(), flow_addresses(flows.get()).c_str());
   std::fflush(stdout);
   LOCKSTEP_LOG_INFO("server", "data in %s, web UI %s", options.data.c_str(),
                     settings.web_folder.empty() ? "not found (see --web)" : settings.web_folder.c_str());
@@ -228,6 +266,7 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   // Follows the data: receivers, diagnosis, API; the log goes with its tenant.
   LOCKSTEP_LOG_INFO("server", "stopping: receivers, diagnosis, API, log");
   receivers->stop();
+  if (flows) flows->stop();
   tenants.stop();
   api->stop();
   access->tick();

@@ -22,6 +22,7 @@
 #include "diagnosis/engine.h"
 #include "diagnosis/signals/gpu_reading.h"
 #include "egress/remote_write_out.h"
+#include "fabric/flows/flow_telemetry.h"
 #include "ingest/alias_feed.h"
 #include "ingest/metric_intake.h"
 #include "ingest/otlp/metric_mapping.h"
@@ -119,11 +120,13 @@ class OpenTenant final : public Tenant {
   void stop() override;
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) override;
   IngestTarget otlp() override { return {.handler = &*otlp_, .commands = &commands_, .uploads = &uploads_}; }
+  FlowSubscriber* flows() override { return flow_telemetry_.get(); }
   Readiness& readiness() override { return readiness_; }
   MemoryBudget& memory() override { return memory_; }
   StoreSet store_set(std::string name) override { return {std::move(name), *log_, steps_, spans_, metrics_, state_}; }
 
  private:
+  std::unique_ptr<FlowTelemetry> make_flow_telemetry();
   ApiContext make_context();
   LogOptions log_options();
   std::optional<std::string> disk_problem();
@@ -165,6 +168,7 @@ class OpenTenant final : public Tenant {
   AliasFeed alias_feed_;
   MetricIntake intake_;
   JobRollups rollups_;
+  std::unique_ptr<FlowTelemetry> flow_telemetry_;  // nullptr: no switch reports here
   std::atomic<bool> ready_{false};
   int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
   StackRequester stack_asks_{steps_, commands_, counters_};
@@ -214,6 +218,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
       rollups_([this](auto stream, auto series,
                       const auto& canonical) { return intake_.push("rollup", stream, series, canonical); },
                named_metrics_, counters_, options_.peak_tflops * 1e12),
+      flow_telemetry_(make_flow_telemetry()),
       context_(make_context()),
       queries_(
           {.running_max = static_cast<size_t>(options_.queries_max)},
@@ -230,6 +235,19 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   if (settings_.is_default) readiness_.add({"clock", [this] { return clock_problem(witness_); }, true});
 }
 
+// Switches are the operator's.
+std::unique_ptr<FlowTelemetry> OpenTenant::make_flow_telemetry() {
+  if (!settings_.is_default || (options_.sflow_listen.empty() && options_.ipfix_listen.empty())) return nullptr;
+  for (const PortMetricRow& row : port_metric_rows()) intake_.metadata(row.name, row.type, row.help, "");
+  const Result<SwitchNames> names = parse_switch_names(options_.flow_switches);  // was checked with the settings
+  return std::make_unique<FlowTelemetry>(
+      names.ok() ? *names : SwitchNames(),
+      [this](auto stream, auto series, const auto& canonical) {
+        return intake_.push("flows", stream, series, canonical);
+      },
+      counters_);
+}
+
 ApiContext OpenTenant::make_context() {
   ApiContext context{steps_,    spans_, traces_, named_metrics_,    state_, agents_, engine_,
                      counters_, clock_, ready_,  common_.web_folder};
@@ -240,6 +258,7 @@ ApiContext OpenTenant::make_context() {
   if (common_.access != nullptr) common_.access->put_into(context);
   context.is_tls = !common_.options.tls.certificate_file.empty();
   context.readiness = &readiness_;
+  if (flow_telemetry_) context.flows = &flow_telemetry_->flows();
   context.memory = &memory_;
   context.ask_detail = [this](const JobInfo& job, const DetailRequest& request) {
     counters_.add("lockstep_detail_asks_total", "reason=\"person\"");
@@ -386,6 +405,7 @@ void OpenTenant::look_once() {
   captures_.tick();
   commands_.tick();
   rollups_.write();
+  if (flow_telemetry_) flow_telemetry_->tick(clock_.unix_ns());
 }
 
 void OpenTenant::look_at_itself() {

@@ -24,6 +24,7 @@
 #include "ingest/otlp/otlp_receivers.h"
 #include "ingest/scrape/scraper.h"
 #include "ingest/uploads/upload_receiver.h"
+#include "model/flow.h"
 #include "net/http_server.h"
 #include "server/backup_holder.h"
 #include "server/captures/capture_analyzer.h"
@@ -80,6 +81,8 @@ class Tenant {
 
   virtual void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) = 0;
   virtual IngestTarget otlp() = 0;
+  // Who takes network telemetry; nullptr: it is the default tenant's alone, and received where it was asked for.
+  virtual FlowSubscriber* flows() = 0;
   virtual Readiness& readiness() = 0;
   virtual MemoryBudget& memory() = 0;
   // What it keeps, for a backup; from read_back() on. name: of its folder below the data folder.

@@ -165,6 +165,7 @@ CALLS = {
     "GET /api/agents": ["/api/agents"],
     "GET /api/cardinality": ["/api/cardinality"],
     "GET /api/metrics": ["/api/metrics", "/api/metrics?name=<word>.metric", "/api/metrics?name=<word>_metric"],
+    "GET /api/fabric/flows": ["/api/fabric/flows"],
     "GET /api/logs": ["/api/logs", "/api/logs?service=<word>-service", "/api/logs?event=<word>.event"],
     "GET /api/spans": ["/api/spans", "/api/spans?service=<word>-service", "/api/spans?trace_id=<trace>"],
     "GET /jaeger/api/services": ["/jaeger/api/services"],

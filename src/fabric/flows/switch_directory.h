@@ -1,0 +1,62 @@
+// Which switch an exporter is, and what its ports are called: the labels of port series and the names in the table of
+// flows come from here.
+//
+// A switch is called by the name that --flow-switch gave its address, or its address and domain; else by its address as
+// text. Domains of one address that have no name of their own are one switch: line cards share the numbers of ports. A
+// port is called by the name that its switch reports, else by its number.
+// Limits: kSwitchesMax switches and kPortsMax ports of all of them; kNameBytesMax of a name, which is one line of text.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/result.h"
+#include "model/flow.h"
+
+namespace lockstep {
+
+using SwitchNumber = uint32_t;
+inline constexpr SwitchNumber kNoSwitch = 0xffffffff;
+
+// Names that were given: "10.0.0.1" or "10.0.0.1/7" (its domain 7) to a name.
+using SwitchNames = std::map<std::string, std::string, std::less<>>;
+// ADDRESS[/DOMAIN]=NAME each.
+// On error: one line that names what is wrong.
+Result<SwitchNames> parse_switch_names(const std::vector<std::string>& given);
+
+class SwitchDirectory {
+ public:
+  static constexpr size_t kSwitchesMax = 16'384;
+  static constexpr size_t kPortsMax = 1'000'000;
+  static constexpr size_t kNameBytesMax = 128;
+
+  explicit SwitchDirectory(SwitchNames names = {}) : names_(std::move(names)) {}
+
+  // kNoSwitch: there are too many.
+  SwitchNumber find_or_add(const Exporter& exporter);
+  void set_port_name(SwitchNumber number, uint32_t port, std::string_view name);
+
+  std::string switch_name(SwitchNumber number) const;
+  // A number is written as such; "" where the port is not known, "many" and "dropped" as it says.
+  std::string port_name(SwitchNumber number, uint32_t port) const;
+
+ private:
+  struct Switch {
+    std::string name;
+    std::unordered_map<uint32_t, std::string> ports;
+  };
+  const SwitchNames names_;
+  mutable Mutex mutex_;
+  std::unordered_map<Exporter, SwitchNumber, ExporterHash> exporters_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, SwitchNumber> by_name_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<Switch> switches_ LOCKSTEP_GUARDED_BY(mutex_);
+  size_t ports_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace lockstep
