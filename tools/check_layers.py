@@ -29,13 +29,13 @@ MAY_USE = {
     "ingest": ["wire", "net", "bus", "store", "control"],
     "egress": ["wire", "net", "store"],
     "diagnosis": ["analysis"],
-    "api": ["diagnosis", "query", "control", "ingest", "net"],
+    "api": ["diagnosis", "fabric", "query", "control", "ingest", "net"],
     "server": ["api", "diagnosis", "ingest", "egress", "control", "apply", "bus", "s3"],
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "testing": ["base"],  # for tests alone: see FOR_TESTS
     "profile": ["analysis"],  # kernel traces of ranks: read, aligned, analysed
     # Rooms to come: the network between nodes, who is told of verdicts.
-    "fabric": ["apply", "store"],
+    "fabric": ["analysis"],
     "alert": ["diagnosis", "query", "egress"],
     "apps/agent": ["agent"],
     "apps/server": ["server"],
@@ -44,6 +44,7 @@ MAY_USE = {
     "bench/analyze": ["profile"],
     "bench/client": ["net"],
     "bench/diagnosis": ["diagnosis", "ingest", "sim", "wire"],
+    "bench/fabric": ["fabric"],
     "bench/full_node": ["plugin"],
     "bench/metrics": ["wire", "net"],
     "bench/node": ["sources"],
