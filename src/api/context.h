@@ -35,6 +35,9 @@ class OidcSignIn;
 class Readiness;
 class TokenGatekeeper;
 class TokenStore;
+namespace fabric {
+struct Fabric;
+}
 
 struct ApiContext {
   const StepStore& steps;
@@ -72,6 +75,9 @@ struct ApiContext {
   BackupSource* backup = nullptr;         // everything the server keeps, for a copy; nullptr: not from here
   BlobStore* blobs = nullptr;             // files of captures; nullptr: none are kept
   Readiness* readiness = nullptr;         // asked once `ready` is set; nullptr: nothing else is checked
+
+  // Topology, paths, graph; nullptr: none is kept. Thread-safe.
+  const fabric::Fabric* fabric = nullptr;
 };
 
 }  // namespace lockstep

@@ -51,6 +51,7 @@ struct ServerOptions {
   std::string oidc;
   std::vector<std::string> allowed_hosts;
   std::string scrape;
+  std::vector<std::string> topology;  // files
   std::vector<std::string> remote_write;
   bool sample_culprits = false;
   double gpu_hour_price = 0;

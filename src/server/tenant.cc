@@ -22,6 +22,7 @@
 #include "diagnosis/engine.h"
 #include "diagnosis/signals/gpu_reading.h"
 #include "egress/remote_write_out.h"
+#include "fabric/fabric.h"
 #include "ingest/alias_feed.h"
 #include "ingest/metric_intake.h"
 #include "ingest/otlp/metric_mapping.h"
@@ -111,6 +112,7 @@ class OpenTenant final : public Tenant {
   void start() override;
   void tick() override;
   void scrape(ScrapeConfig config) override;
+  void declare_topology(fabric::Declared declared) override { fabric_.topology.declare(std::move(declared)); }
   void stop() override;
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) override;
   IngestTarget otlp() override { return {.handler = &*otlp_, .commands = &commands_, .uploads = &uploads_}; }
@@ -160,6 +162,7 @@ class OpenTenant final : public Tenant {
   AliasFeed alias_feed_;
   MetricIntake intake_;
   JobRollups rollups_;
+  fabric::Fabric fabric_{std::move(settings_.topology), clock_};
   std::atomic<bool> ready_{false};
   int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
   StackRequester stack_asks_{steps_, commands_, counters_};
@@ -216,6 +219,8 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   applier_.subscribe(captures_);
   for (const JobNumberRow& row : job_number_rows()) intake_.metadata(row.name, row.type, row.help, "");
   applier_.subscribe(rollups_);
+  applier_.subscribe(fabric_.topology);
+  applier_.subscribe(fabric_.places);
   readiness_.add({"disk", [this] { return disk_problem(); }});
   readiness_.add({"metrics", [this] { return metrics_.trouble(); }});
   readiness_.add({"memory", [this] { return memory_problem(); }});
@@ -234,6 +239,7 @@ ApiContext OpenTenant::make_context() {
   if (common_.access != nullptr) common_.access->put_into(context);
   context.is_tls = !common_.options.tls.certificate_file.empty();
   context.readiness = &readiness_;
+  context.fabric = &fabric_;
   context.memory = &memory_;
   context.ask_detail = [this](const JobInfo& job, const DetailRequest& request) {
     counters_.add("lockstep_detail_asks_total", "reason=\"person\"");
@@ -373,6 +379,7 @@ void OpenTenant::look_once() {
   captures_.tick();
   commands_.tick();
   rollups_.write();
+  fabric_.topology.tick();
 }
 
 void OpenTenant::look_at_itself() {
