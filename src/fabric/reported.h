@@ -26,6 +26,7 @@ struct ReportedNic {
   Symbol pci = kNoText;
   Symbol gpu = kNoText;  // UUID of the GPU it is for
   Symbol leaf = kNoText, leaf_port = kNoText;
+  Symbol address = kNoText;
   uint8_t distance = 0;  // to that GPU, as NCCL numbers it
   bool operator==(const ReportedNic&) const = default;
 };

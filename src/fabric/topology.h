@@ -44,7 +44,7 @@ struct Node {
   NodeKind kind = NodeKind::kHost;
   uint8_t known = 0;
   Symbol more = kNoText;     // of a GPU its model; of an adapter its interface
-  Symbol address = kNoText;  // of an adapter, where a file says it
+  Symbol address = kNoText;  // of an adapter
 };
 
 enum class LinkKind : uint8_t { kNvlink, kPcie, kNetwork };

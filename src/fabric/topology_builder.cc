@@ -128,6 +128,7 @@ class TopologyBuilder {
     for (const ReportedNic* nic : nics) {
       const NodeIndex node = add(NodeKind::kNic, host, translated(nic->device), kByAgent);
       built_->nodes_[node].more = translated(nic->netdev);
+      built_->nodes_[node].address = translated(nic->address);
       if (!any_of_gpu || nic->gpu != kNoText) built_->nodes_[node].index = rail++;
       if (nic->gpu != kNoText) {
         const NodeIndex gpu = find(host, translated(nic->gpu));

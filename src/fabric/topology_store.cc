@@ -109,8 +109,9 @@ void TopologyStore::take(uint32_t host, const MetricPoint& point, std::string_vi
 
 void TopologyStore::take_nic(uint32_t host, const MetricPoint& point, std::string_view resource_gpu,
                              int64_t now_unix_ns) {
-  std::array<std::string_view, 7> labels;
-  constexpr std::array<const char*, 7> kLabels = {"device", "netdev", "pci", "gpu_uuid", "leaf", "leaf_port", "port"};
+  std::array<std::string_view, 8> labels;
+  constexpr std::array<const char*, 8> kLabels = {"device", "netdev",    "pci",  "gpu_uuid",
+                                                  "leaf",   "leaf_port", "port", "address"};
   for (size_t i = 0; i < kLabels.size(); ++i) {
     labels[i] = find_string(point.attributes, kLabels[i], i == 3 ? resource_gpu : "");
     if (labels[i].size() > kIdentityTextMax || has_control_characters(labels[i])) {
@@ -129,6 +130,7 @@ void TopologyStore::take_nic(uint32_t host, const MetricPoint& point, std::strin
   nic.gpu = texts.add(labels[3]);
   nic.leaf = texts.add(labels[4]);
   nic.leaf_port = texts.add(labels[5]);
+  nic.address = texts.add(labels[7]);
   nic.distance = distance_of(find_string(point.attributes, "distance"));
   std::vector<ReportedNic>& nics = reported_.hosts[host].nics;
   const ReportedNic* const there = find_in(nics, [&](const ReportedNic& one) { return one.device == nic.device; });
@@ -296,8 +298,12 @@ std::string TopologyStore::describe(const Change& change, bool before) const {
   if (change.nic_before || change.nic_after) {
     const std::optional<ReportedNic>& nic = before ? change.nic_before : change.nic_after;
     if (!nic) return {};
-    if (nic->leaf == kNoText) return "no neighbour";
-    return text(nic->leaf) + ":" + text(nic->leaf_port);
+    const std::string where = nic->leaf == kNoText ? "no neighbour" : text(nic->leaf) + ":" + text(nic->leaf_port);
+    // Only where it is what changed.
+    const bool is_same_place = change.nic_before && change.nic_after &&
+                               change.nic_before->leaf == change.nic_after->leaf &&
+                               change.nic_before->leaf_port == change.nic_after->leaf_port;
+    return is_same_place ? where + " " + text(nic->netdev) + " " + text(nic->address) : where;
   }
   const std::optional<ReportedGpu>& gpu = before ? change.gpu_before : change.gpu_after;
   return gpu ? format("gpu%d of ", gpu->index) + text(reported_.hosts[change.host].name) : "";
