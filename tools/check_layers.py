@@ -44,6 +44,7 @@ MAY_USE = {
     "bench/analyze": ["profile"],
     "bench/client": ["net"],
     "bench/diagnosis": ["diagnosis", "ingest", "sim", "wire"],
+    "bench/fabric": ["fabric"],
     "bench/flows": ["wire", "fabric"],
     "bench/full_node": ["plugin"],
     "bench/metrics": ["wire", "net"],

@@ -12,6 +12,8 @@ constexpr Command kCommands[] = {
     {"jobs", "the jobs the server knows, worst first", run_jobs},
     {"mfu", "why MFU is what it is: from the GPU's peak down to what was achieved", run_mfu},
     {"step", "one step, rank against rank: who made whom wait, the critical path", run_step},
+    {"path", "the way from one GPU or rank to another, hop by hop, and how each hop does", run_path},
+    {"fabric", "the topology: what differs from the file, what changed, who depends on what", run_fabric},
     {"service", "how an inference service does: first token, time per token, queue", run_service},
     {"trace", "a step, rank by rank, as a file for the Perfetto UI", run_trace},
     {"analyze", "what kernel traces of ranks say: which rank, which kernel, why", run_analyze},

@@ -33,6 +33,8 @@ int run_replay(const Arguments& arguments);      // replay.cc
 int run_score(const Arguments& arguments);       // score.cc
 int run_service(const Arguments& arguments);     // service.cc
 int run_mfu(const Arguments& arguments);         // mfu.cc
+int run_path(const Arguments& arguments);        // path.cc
+int run_fabric(const Arguments& arguments);      // path.cc
 int run_step(const Arguments& arguments);        // step.cc
 int run_sim(const Arguments& arguments);         // sim.cc
 int run_trace(const Arguments& arguments);       // trace.cc

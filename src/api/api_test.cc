@@ -19,6 +19,7 @@
 #include "base/files.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "fabric/fabric.h"
 #include "ingest/counters_table.h"
 #include "model/evidence_files.h"
 #include "model/profile_finding.h"
@@ -141,6 +142,7 @@ class ApiTest : public ::testing::Test {
     context.feedback = feedback_.get();
     context.readiness = readiness_;
     context.backup = &backup_;
+    context.fabric = &fabric_;
     context.blobs = blobs_.get();
     if (!newest_summary_.empty()) context.newest_summary = [this](const std::string&) { return newest_summary_; };
     context.tokens = tokens_.get();
@@ -211,6 +213,12 @@ class ApiTest : public ::testing::Test {
   std::atomic<bool> ready_{true};
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail_;
   std::unique_ptr<FeedbackStore> feedback_;
+  fabric::Fabric fabric_{[] {
+                           fabric::Declared declared;
+                           declared.nodes = {{.name = "node-0", .kind = fabric::NodeKind::kHost, .gpus = 2}};
+                           return declared;
+                         }(),
+                         clock_};
   TestBackup backup_;
   Counters blob_counters_{kBlobCounters};
   std::unique_ptr<BlobStore> blobs_;
@@ -929,6 +937,9 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
     const bool is_of_service = path.ends_with("/operations") || path == "/jaeger/api/traces";
     const std::string query = is_of_service                      ? "service=vllm"
                               : path == "/jaeger/api/v3/traces"  ? "query.service_name=vllm"
+                              : path == "/api/fabric/path"       ? "a=node-0:gpu0&b=node-0:gpu1"
+                              : path == "/api/fabric/affected"   ? "component=host:node-0"
+                              : path == "/api/graph"             ? "focus=node-0"
                               : path.starts_with("/prometheus/") ? "query=up&start=1&end=2&step=1&match[]=up"
                                                                  : "";
     const bool is_file = path.find("/files") != std::string::npos;
@@ -938,6 +949,17 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
     EXPECT_EQ(get(path, query).status, is_refused ? 501 : is_off ? 404 : 200) << path;
     EXPECT_FALSE(std::string(route.help).empty());
   }
+}
+
+TEST_F(ApiTest, AnUnknownPartOfTheFabricIsOneClearLine) {
+  EXPECT_EQ(get("/api/fabric/path", "a=node-0:gpu0").status, 400);
+  EXPECT_EQ(get("/api/fabric/path", "a=node-0:gpu0&b=node-0:gpu1&qp=5").status, 400);
+  const HttpResponse missing = get("/api/fabric/path", "a=node-0:gpu0&b=node-0:gpu7");
+  EXPECT_EQ(missing.status, 404);
+  EXPECT_NE(missing.body.find("node-0 has no \\\"gpu7\\\""), std::string::npos) << missing.body;
+  EXPECT_EQ(get("/api/graph", "focus=nothing").status, 404);
+  EXPECT_EQ(get("/api/graph", "focus=node-0&depth=99").status, 400);
+  EXPECT_EQ(get("/api/fabric/affected", "component=nothing").status, 404);
 }
 
 TEST_F(ApiTest, AFileOfACaptureIsListedReadWholeOrInPartAndRemoved) {

@@ -36,6 +36,9 @@ class OidcSignIn;
 class Readiness;
 class TokenGatekeeper;
 class TokenStore;
+namespace fabric {
+struct Fabric;
+}
 
 struct ApiContext {
   const StepStore& steps;
@@ -78,6 +81,9 @@ struct ApiContext {
   BlobStore* blobs = nullptr;             // files of captures; nullptr: none are kept
   const FlowTable* flows = nullptr;       // that switches reported; nullptr: none are received here
   Readiness* readiness = nullptr;         // asked once `ready` is set; nullptr: nothing else is checked
+
+  // Topology, paths, graph; nullptr: none is kept. Thread-safe.
+  const fabric::Fabric* fabric = nullptr;
 };
 
 }  // namespace lockstep

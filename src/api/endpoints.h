@@ -39,6 +39,10 @@ HttpResponse get_verdicts(const ApiContext&, const ApiRequest&);                
 HttpResponse get_verdict(const ApiContext&, const ApiRequest&);                    // jobs/verdict.cc
 HttpResponse get_warnings(const ApiContext&, const ApiRequest&);                   // warnings.cc
 HttpResponse post_verdict_feedback(const ApiContext&, const ApiRequest&);          // jobs/verdict.cc
+HttpResponse get_fabric(const ApiContext&, const ApiRequest&);                     // fabric/fabric.cc
+HttpResponse get_affected(const ApiContext&, const ApiRequest&);                   // fabric/fabric.cc
+HttpResponse get_path(const ApiContext&, const ApiRequest&);                       // fabric/path.cc
+HttpResponse get_graph(const ApiContext&, const ApiRequest&);                      // fabric/graph.cc
 HttpResponse get_agents(const ApiContext&, const ApiRequest&);                     // agents.cc
 HttpResponse get_cardinality(const ApiContext&, const ApiRequest&);                // cardinality.cc
 HttpResponse get_metrics(const ApiContext&, const ApiRequest&);                    // metrics.cc

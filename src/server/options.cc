@@ -123,6 +123,10 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
             "name and addresses always are")
       .text(&options.scrape, "--scrape", "FILE",
             "exporters to scrape: a file in the words of Prometheus' scrape_configs; SIGHUP reads it again")
+      .list(
+          &options.topology, "--topology", "FILE",
+          "how the fabric is cabled: YAML, containerlab, ibnetdiscover, dump_lfts or lldpctl -f json; SIGHUP reads it "
+          "again")
       .list(&options.remote_write, "--remote-write", "[TENANT=]URL",
             "where all accepted samples are sent on to, by remote write: the default tenant's, or this one's")
       .toggle(

@@ -51,6 +51,7 @@ struct ServerOptions {
   std::string oidc;
   std::vector<std::string> allowed_hosts;
   std::string scrape;
+  std::vector<std::string> topology;  // files
   std::vector<std::string> remote_write;
   std::vector<std::string> sflow_listen, ipfix_listen;  // empty: not received
   std::string flow_exporters;                           // empty: loopback and private networks

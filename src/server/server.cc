@@ -22,6 +22,7 @@
 #include "base/memory_budget.h"
 #include "base/text.h"
 #include "fabric/flows/switch_directory.h"
+#include "fabric/topology_file.h"
 #include "ingest/counters_table.h"
 #include "ingest/flow/flow_receivers.h"
 #include "ingest/otlp/otlp_receivers.h"
@@ -60,6 +61,7 @@ struct Settings {
   ListenAddress http, otlp_http, otlp_grpc;
   std::string web_folder;
   ScrapeConfig scrape;
+  fabric::Declared topology;
   std::map<std::string, Url, std::less<>> remote_write;  // by tenant, "" the default one
   std::vector<std::string> names;
   std::optional<OidcConfig> oidc;
@@ -113,6 +115,7 @@ Result<Settings> check_settings(const ServerOptions& options) {
   settings.otlp_grpc = LOCKSTEP_TRY(address_of("--otlp-grpc", options.otlp_grpc));
   settings.web_folder = LOCKSTEP_TRY(find_web_folder(options.web));
   settings.scrape = LOCKSTEP_TRY(read_scrape_file(options.scrape));
+  settings.topology = LOCKSTEP_TRY(fabric::read_topology_files(options.topology));
   settings.remote_write = LOCKSTEP_TRY(remote_write_urls(options.remote_write));
   settings.names = server_names(options, settings.http);
   settings.oidc = LOCKSTEP_TRY(read_oidc_file(options));
@@ -198,10 +201,24 @@ bool is_told_to_stop() {
   return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
 }
 
+void reload_topology(const ServerOptions& options, Tenants& tenants) {
+  if (options.topology.empty()) return;
+  contained("server", "--topology", [&] {
+    Result<fabric::Declared> declared = fabric::read_topology_files(options.topology);
+    if (!declared.ok())
+      LOCKSTEP_LOG_WARN("server", "%s; what was declared before still is", declared.error().c_str());
+    else
+      tenants.find_default()->declare_topology(std::move(*declared));
+  });
+}
+
 void loop(const sigset_t& signals, Common& common, AccessParts& access, Tenants& tenants) {
   const timespec tick{0, kLookEveryNs};
   for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = sigtimedwait(&signals, nullptr, &tick)) {
-    if (signal == SIGHUP) tenants.reload_scrape_file();
+    if (signal == SIGHUP) {
+      tenants.reload_scrape_file();
+      reload_topology(common.options, tenants);
+    }
     tenants.tick();
     contained("server", "a look at the process", [&] {
       show_clocks(common.witness, common.counters);
@@ -250,8 +267,11 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
     gatekeeper.hand_over_to(access->gatekeeper());
     return {};
   };
-  const bool started = LOCKSTEP_TRY(tenants.start_default(
-      {.folder = options.data, .is_default = true, .state_opened = open_access}, is_told_to_stop));
+  const bool started = LOCKSTEP_TRY(tenants.start_default({.folder = options.data,
+                                                           .is_default = true,
+                                                           .topology = std::move(settings.topology),
+                                                           .state_opened = open_access},
+                                                          is_told_to_stop));
   if (!started) return {};
   const std::unique_ptr<OtlpReceivers> receivers =
       LOCKSTEP_TRY(start_receivers(settings, common, access->gatekeeper(), tenants));

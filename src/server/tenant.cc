@@ -22,6 +22,7 @@
 #include "diagnosis/engine.h"
 #include "diagnosis/signals/gpu_reading.h"
 #include "egress/remote_write_out.h"
+#include "fabric/fabric.h"
 #include "fabric/flows/flow_telemetry.h"
 #include "ingest/alias_feed.h"
 #include "ingest/metric_intake.h"
@@ -117,6 +118,7 @@ class OpenTenant final : public Tenant {
   void start() override;
   void tick() override;
   void scrape(ScrapeConfig config) override;
+  void declare_topology(fabric::Declared declared) override { fabric_.topology.declare(std::move(declared)); }
   void stop() override;
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) override;
   IngestTarget otlp() override { return {.handler = &*otlp_, .commands = &commands_, .uploads = &uploads_}; }
@@ -168,6 +170,7 @@ class OpenTenant final : public Tenant {
   AliasFeed alias_feed_;
   MetricIntake intake_;
   JobRollups rollups_;
+  fabric::Fabric fabric_{std::move(settings_.topology), clock_};
   std::unique_ptr<FlowTelemetry> flow_telemetry_;  // nullptr: no switch reports here
   std::atomic<bool> ready_{false};
   int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
@@ -227,6 +230,8 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   applier_.subscribe(captures_);
   for (const JobNumberRow& row : job_number_rows()) intake_.metadata(row.name, row.type, row.help, "");
   applier_.subscribe(rollups_);
+  applier_.subscribe(fabric_.topology);
+  applier_.subscribe(fabric_.places);
   readiness_.add({"disk", [this] { return disk_problem(); }});
   readiness_.add({"metrics", [this] { return metrics_.trouble(); }});
   readiness_.add({"memory", [this] { return memory_problem(); }});
@@ -258,6 +263,7 @@ ApiContext OpenTenant::make_context() {
   if (common_.access != nullptr) common_.access->put_into(context);
   context.is_tls = !common_.options.tls.certificate_file.empty();
   context.readiness = &readiness_;
+  context.fabric = &fabric_;
   if (flow_telemetry_) context.flows = &flow_telemetry_->flows();
   context.memory = &memory_;
   context.ask_detail = [this](const JobInfo& job, const DetailRequest& request) {
@@ -405,6 +411,7 @@ void OpenTenant::look_once() {
   captures_.tick();
   commands_.tick();
   rollups_.write();
+  fabric_.topology.tick();
   if (flow_telemetry_) flow_telemetry_->tick(clock_.unix_ns());
 }
 

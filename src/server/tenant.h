@@ -21,6 +21,7 @@
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "base/result.h"
+#include "fabric/topology_file.h"
 #include "ingest/otlp/otlp_receivers.h"
 #include "ingest/scrape/scraper.h"
 #include "ingest/uploads/upload_receiver.h"
@@ -55,6 +56,7 @@ struct TenantSettings {
   ScrapeConfig scrape = {};         // its own jobs
   std::optional<Url> remote_write;  // where its samples are sent on to; empty: nowhere
   // Of the default tenant alone.
+  fabric::Declared topology = {};        // how the operator's files say that the fabric is cabled
   BackupSource* backup = nullptr;        // what all tenants keep
   const Counters* of_tenants = nullptr;  // what the operator is told of all tenants
   // Called once its state is open, before anything uses TenantCommon::access.
@@ -76,6 +78,8 @@ class Tenant {
   virtual void tick() = 0;
   // From now on by these jobs.
   virtual void scrape(ScrapeConfig config) = 0;
+  // The files of --topology were read again.
+  virtual void declare_topology(fabric::Declared declared) = 0;
   // Takes no more data, and looks once more.
   virtual void stop() = 0;
 

@@ -331,7 +331,7 @@ def test_a_port_is_joined_with_its_gpu_and_its_leaf(story):
     for rail in story.node.rails:
         info = one_of(story.healthy, "lockstep_nic_info", device=f"mlx5_{rail['i']}")
         for label, value in (("port", "1"), ("netdev", rail["netdev"]), ("pci", rail["nic"]), ("gpu_uuid", rail["uuid"]),
-                             ("leaf", rail["leaf"]), ("leaf_port", rail["leaf_port"]), ("link_layer", "Ethernet")):  # fmt: skip
+                             ("leaf", rail["leaf"]), ("leaf_port", rail["leaf_port"]), ("link_layer", "Ethernet"), ("address", rail["ip"])):  # fmt: skip
             assert info.get(label) == value, (label, info)
         near = story.healthy.total("lockstep_gpu_nic_distance", gpu_uuid=rail["uuid"], device=f"mlx5_{rail['i']}")
         assert near == 4, "PIX"

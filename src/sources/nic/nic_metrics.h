@@ -16,8 +16,8 @@ namespace lockstep {
 inline constexpr MetricDescriptor kNicMetrics[] = {
     // RDMA ports: what they are and how they stand.
     {"lockstep_nic_info", "1", MetricKind::kGauge,
-     "device, port, netdev, pci, link_layer, firmware, numa_node, gpu_uuid, distance, leaf, leaf_port",
-     "Always 1: joins a port with its interface, its nearest GPU and the switch port that LLDP names."},
+     "device, port, netdev, pci, link_layer, firmware, numa_node, gpu_uuid, distance, leaf, leaf_port, address",
+     "Always 1: joins a port with its interface, its nearest GPU, the switch port that LLDP names and its address."},
     {"hw.network.up", "1", MetricKind::kGauge, "device, port",
      "1: the RDMA port is ACTIVE. Not told where the driver always says so and no interface shows the truth."},
     {"hw.network.bandwidth.limit", "By/s", MetricKind::kGauge, "device, port", "Rate that the RDMA port trained to."},

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "sources/nic/nic_address.h"
 #include "sources/nic/nic_metrics.h"
 
 namespace lockstep {
@@ -66,7 +67,18 @@ std::vector<NicSource::Nic> NicSource::list_nics(const std::vector<Netdevs::Netd
   return nics;
 }
 
-void NicSource::publish_info(const Nic& nic, NodeReadings& out) {
+// Read seldom: it is some 16 files of a port, and changes when somebody configures the network.
+const std::string& NicSource::address_of(const Tick& tick, const Nic& nic) {
+  Info& info = infos_[nic.device + "/" + nic.port];
+  if (tick.monotonic_ns < info.address_due_ns) return info.address;
+  info.address_due_ns = tick.monotonic_ns + kAddressNs;
+  info.address = nic.port.empty() ? "" : rdma_port_address(context_.root, nic.device, nic.port);
+  if (info.address.empty() && context_.root.empty() && nic.link_layer != "InfiniBand")
+    info.address = interface_address(nic.netdev);
+  return info.address;
+}
+
+void NicSource::publish_info(const Tick& tick, const Nic& nic, NodeReadings& out) {
   auto gpu = pci_map_.gpu_of_nic.find(nic.device);
   auto near = pci_map_.gpus_of_nic.find(nic.device);
   const LldpNeighbour* neighbour = lldp_.neighbour(nic.netdev);
@@ -81,7 +93,8 @@ void NicSource::publish_info(const Nic& nic, NodeReadings& out) {
                 {"gpu_uuid", has_gpu ? gpu->second : ""},
                 {"distance", has_gpu ? to_text(near->second.distance) : ""},
                 {"leaf", neighbour ? neighbour->leaf() : ""},
-                {"leaf_port", neighbour ? neighbour->leaf_port() : ""}};
+                {"leaf_port", neighbour ? neighbour->leaf_port() : ""},
+                {"address", address_of(tick, nic)}};
   Info& info = infos_[nic.device + "/" + nic.port];
   if (!info.shared || info.labels != labels) {
     info.shared = std::make_shared<const Labels>(labels);
@@ -127,7 +140,7 @@ void NicSource::publish_map(const Tick& tick, const std::vector<Netdevs::Netdev>
     return std::none_of(nics_.begin(), nics_.end(),
                         [&](const Nic& nic) { return nic.device + "/" + nic.port == entry.first; });
   });
-  for (const Nic& nic : nics_) publish_info(nic, out);
+  for (const Nic& nic : nics_) publish_info(tick, nic, out);
   pci_devices_.read(tick, devices, out);
 }
 

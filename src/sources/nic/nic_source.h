@@ -61,11 +61,15 @@ class NicSource final : public NodeSource {
   struct Info {
     Labels labels;
     LabelSet shared;
+    std::string address;
+    int64_t address_due_ns = INT64_MIN;
   };
+  static constexpr int64_t kAddressNs = 60'000'000'000;
 
   std::vector<Nic> list_nics(const std::vector<Netdevs::Netdev>& netdevs) const;
   void publish_map(const Tick& tick, const std::vector<Netdevs::Netdev>& netdevs, NodeReadings& out);
-  void publish_info(const Nic& nic, NodeReadings& out);
+  const std::string& address_of(const Tick& tick, const Nic& nic);
+  void publish_info(const Tick& tick, const Nic& nic, NodeReadings& out);
   void explain(const Tick& tick, NodeEvent& event) const;
 
   NicSourceOptions options_;

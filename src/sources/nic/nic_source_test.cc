@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sources/nic/nic_address.h"
 #include "sources/nic/nic_metrics.h"
 #include "sources/nic/testing.h"
 
@@ -26,6 +27,13 @@ class NicSourceTree : public ::testing::Test {
     const std::string management = tree_.pci("pci0000:00/0000:00:03.0", 0);
     tree_.rdma("mlx5_0", nic0, "eth0");
     tree_.rdma("mlx5_1", nic1, "eth1");
+    const std::string port = "/sys/class/infiniband/mlx5_1/ports/1/";
+    tree_.write(port + "gid_attrs/types/0", "IB/RoCE v1\n");
+    tree_.write(port + "gids/0", "0000:0000:0000:0000:0000:ffff:0a1e:0009\n");
+    tree_.write(port + "gid_attrs/types/1", "RoCE v2\n");
+    tree_.write(port + "gids/1", "fe80:0000:0000:0000:966d:aeff:fe5c:1000\n");
+    tree_.write(port + "gid_attrs/types/3", "RoCE v2\n");
+    tree_.write(port + "gids/3", "0000:0000:0000:0000:0000:ffff:0a1e:0011\n");
     tree_.netdev("eth0", 2, nic0);
     tree_.netdev("eth1", 3, nic1);
     tree_.netdev("eno1", 4, management);
@@ -67,7 +75,8 @@ TEST_F(NicSourceTree, JoinsAPortWithItsGpuAndItsSwitchPort) {
                       {"gpu_uuid", "GPU-1"},
                       {"distance", "PIX"},
                       {"leaf", "leaf-1"},
-                      {"leaf_port", "swp7"}}),
+                      {"leaf_port", "swp7"},
+                      {"address", "10.30.0.17"}}),
             1);
   EXPECT_EQ(value_of(out, "lockstep_nic_info", {{"device", "mlx5_0"}, {"gpu_uuid", "GPU-0"}, {"leaf", ""}}), 1);
   EXPECT_EQ(value_of(out, "lockstep_nic_info", {{"device", "eno1"}, {"port", ""}, {"distance", "NODE"}}), 1);
@@ -80,6 +89,16 @@ TEST_F(NicSourceTree, JoinsAPortWithItsGpuAndItsSwitchPort) {
   EXPECT_EQ(out.failures, 0);
   EXPECT_TRUE(out.notes.empty()) << out.notes[0];
   EXPECT_TRUE(out.events.empty());
+}
+
+TEST(NicAddress, IsWhatPacketsCarry) {
+  EXPECT_EQ(address_of_gid("0000:0000:0000:0000:0000:ffff:0a1e:0011\n"), "10.30.0.17");
+  EXPECT_EQ(address_of_gid("2001:0db8:0000:0000:0000:0000:0000:0001"), "2001:db8::1");
+  EXPECT_EQ(address_of_gid("fe80:0000:0000:0000:966d:aeff:fe5c:1000"), std::nullopt);
+  EXPECT_EQ(address_of_gid("0000:0000:0000:0000:0000:0000:0000:0000"), std::nullopt);
+  EXPECT_EQ(address_of_gid("not a GID"), std::nullopt);
+  EXPECT_EQ(interface_address("lo"), "127.0.0.1");
+  EXPECT_EQ(interface_address("no-such-one"), "");
 }
 
 TEST_F(NicSourceTree, AFastTickReadsCountersAloneAndSaysNoMoreThanItMust) {

@@ -138,14 +138,6 @@ void parse_queue_pairs(Bytes payload, std::vector<QueuePair>& out) {
   }
 }
 
-uint16_t roce_udp_source_port(uint32_t local_number, uint32_t remote_number) {
-  uint64_t value = static_cast<uint64_t>(local_number) * remote_number;
-  value ^= value >> 20;
-  value ^= value >> 40;
-  const auto flow_label = static_cast<uint32_t>(value & 0xfffff);
-  return static_cast<uint16_t>(((flow_label & 0x3fff) ^ (flow_label >> 14)) | 0xc000);
-}
-
 RdmaResources::RdmaResources() {
   Result<NetlinkSocket> socket = NetlinkSocket::open(kProtocolRdma);
   if (socket) {

@@ -1,6 +1,6 @@
 // RDMA queue pairs as the kernel lists them over netlink: whose they are, what they are connected to, how they stand.
-// From the numbers of both ends follows the UDP source port of a RoCEv2 flow, and from that the path that switches
-// choose for it.
+// From the numbers of both ends follows the UDP source port of a RoCEv2 flow (model/roce.h), and from that the path
+// that switches choose for it.
 //
 // Thread rule: Confined (RdmaResources), Thread-safe (functions).
 // Limits:      kQueuePairsMax queue pairs; the rest is left out, and that is said.
@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "model/roce.h"
 #include "sources/nic/netlink.h"
 #include "sources/node_source.h"
 
@@ -41,10 +42,6 @@ struct RdmaDeviceName {
 };
 std::optional<RdmaDeviceName> parse_rdma_device(Bytes payload);
 void parse_queue_pairs(Bytes payload, std::vector<QueuePair>& out);
-
-// The UDP source port of a RoCEv2 connection without a flow label of its own, as the kernel's helper computes it for
-// drivers; NCCL sets no flow label. Both ends get the same. 49152-65535.
-uint16_t roce_udp_source_port(uint32_t local_number, uint32_t remote_number);
 
 class RdmaResources {
  public:

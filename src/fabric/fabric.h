@@ -1,0 +1,20 @@
+// All that the API asks of the fabric.
+//
+// Thread rule: Thread-safe; what it borrows outlives it.
+#pragma once
+
+#include "fabric/flow_observer.h"
+#include "fabric/job_places.h"
+#include "fabric/topology_store.h"
+
+namespace lockstep::fabric {
+
+struct Fabric {
+  Fabric(Declared declared, const Clock& clock) : topology(std::move(declared), clock) {}
+
+  TopologyStore topology;
+  JobPlaces places;
+  const FlowObserver* observer = nullptr;  // nullptr: nobody samples packets
+};
+
+}  // namespace lockstep::fabric

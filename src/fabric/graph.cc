@@ -1,0 +1,410 @@
+#include "fabric/graph.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+
+namespace lockstep::fabric {
+namespace {
+
+struct RankAt {
+  uint32_t job = 0;
+  int32_t rank = 0;
+  NodeIndex gpu = kNone;
+};
+
+// Where every rank runs, as numbers of the topology.
+struct RanksAt {
+  std::vector<std::string> jobs;
+  std::vector<RankAt> ranks;  // of a job together
+
+  RanksAt(const Topology& topology, const JobPlaces& places, std::string_view job, int64_t at_unix_ns) {
+    std::string host_name;
+    NodeIndex host = kNone;
+    places.visit(job, at_unix_ns, [&](const JobPlaces::View& view) {
+      if (jobs.empty() || jobs.back() != view.job) jobs.emplace_back(view.job);
+      // Ranks of a host mostly come one after the other.
+      if (host_name != view.host || host == kNone) {
+        host_name = view.host;
+        host = topology.find(view.host).value_or(kNone);
+        if (host != kNone && topology.nodes()[host].kind != NodeKind::kHost) host = kNone;
+      }
+      NodeIndex gpu = kNone;
+      if (host != kNone) {
+        for (const NodeIndex child : topology.children(host)) {
+          const Node& node = topology.nodes()[child];
+          if (node.kind != NodeKind::kGpu) continue;
+          const bool is_same = !view.gpu_uuid.empty() && topology.text(node.name) == view.gpu_uuid;
+          if (is_same || (gpu == kNone && node.index == view.local_rank)) gpu = child;
+          if (is_same) break;
+        }
+      }
+      ranks.push_back({static_cast<uint32_t>(jobs.size() - 1), view.rank, gpu});
+    });
+  }
+};
+
+NodeIndex leaf_of_gpu(const Topology& topology, NodeIndex gpu) {
+  if (gpu == kNone) return kNone;
+  const std::optional<Topology::Adapter> adapter = topology.adapter_of(gpu);
+  const std::optional<LinkIndex> uplink = adapter ? topology.uplink_of(adapter->nic) : std::nullopt;
+  return uplink ? topology.other_end(*uplink, adapter->nic) : kNone;
+}
+
+// "leaf-1:Ethernet49": the link on that port.
+LinkIndex link_at_port(const Topology& topology, std::string_view name) {
+  for (size_t colon = name.find(':'); colon != std::string_view::npos; colon = name.find(':', colon + 1)) {
+    const std::optional<NodeIndex> node = topology.find(name.substr(0, colon));
+    if (!node || !is_switch(topology.nodes()[*node].kind)) continue;
+    for (const LinkIndex link : topology.links_of(*node)) {
+      const Link& one = topology.links()[link];
+      if (topology.text(one.a == *node ? one.port_a : one.port_b) == name.substr(colon + 1)) return link;
+    }
+  }
+  return kNone;
+}
+
+struct Component {
+  NodeIndex node = kNone;
+  LinkIndex link = kNone;
+};
+
+Result<Component> component_of(const Topology& topology, std::string_view text) {
+  std::string_view name = text;
+  if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
+    const std::string_view kind = text.substr(0, colon);
+    if (node_kind_of(kind) || kind == "link") name = text.substr(colon + 1);
+  }
+  if (const std::optional<NodeIndex> node = topology.find(name)) return Component{*node, kNone};
+  if (const LinkIndex link = link_at_port(topology, name); link != kNone) return Component{kNone, link};
+  const std::optional<std::string> meant = did_you_mean(name, topology.names_like(name));
+  return Error{format("no component \"%s\"%s", as_one_line(text.substr(0, 100)).c_str(),
+                      meant ? (". Did you mean " + *meant + "?").c_str() : ""),
+               ErrorCode::kNotFound};
+}
+
+std::string link_name(const Topology& topology, LinkIndex link) {
+  const Link& one = topology.links()[link];
+  return topology.port_name(link, one.a) + " - " + topology.port_name(link, one.b);
+}
+
+class GraphWalk {
+ public:
+  GraphWalk(const Topology& topology, const JobPlaces& places, const Troubles& troubles, const GraphQuestion& question)
+      : topology_(topology),
+        troubles_(troubles),
+        question_(question),
+        ranks_(topology, places, "", question.at_unix_ns) {
+    for (uint32_t i = 0; i < ranks_.ranks.size(); ++i)
+      if (ranks_.ranks[i].gpu != kNone) ranks_of_gpu_.emplace(ranks_.ranks[i].gpu, i);
+  }
+
+  Result<Graph> walk() {
+    LOCKSTEP_TRY(begin());
+    for (size_t at = 0; at < graph_.nodes.size(); ++at) {
+      if (graph_.nodes[at].depth >= question_.depth) continue;
+      grow(at);
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  enum class What : uint8_t { kNode, kJob, kRank, kLink };
+  struct Key {
+    What what = What::kNode;
+    uint32_t index = 0;
+    bool operator<(const Key& other) const { return what != other.what ? what < other.what : index < other.index; }
+  };
+  struct Neighbour {
+    Key key;
+    const char* kind = "";
+    bool outwards = true;  // the edge leads from the node to the neighbour
+    double weight = 1;
+    std::string label, known;
+    std::string id;
+    bool is_troubled = false;
+  };
+
+  std::string name_of(Key key) const {
+    switch (key.what) {
+      case What::kNode:
+        return topology_.name(key.index);
+      case What::kJob:
+        return ranks_.jobs[key.index];
+      case What::kRank:
+        return format("%s/%d", ranks_.jobs[ranks_.ranks[key.index].job].c_str(), ranks_.ranks[key.index].rank);
+      case What::kLink:
+        return link_name(topology_, key.index);
+    }
+    return {};
+  }
+  std::string kind_of(Key key) const {
+    switch (key.what) {
+      case What::kNode:
+        return to_text(topology_.nodes()[key.index].kind);
+      case What::kJob:
+        return "job";
+      case What::kRank:
+        return "rank";
+      case What::kLink:
+        return "link";
+    }
+    return {};
+  }
+
+  Result<void> begin() {
+    const std::string& focus = question_.focus;
+    const std::string_view name = focus.starts_with("job:") ? std::string_view(focus).substr(4) : focus;
+    const auto job = std::find(ranks_.jobs.begin(), ranks_.jobs.end(), name);
+    if (focus.starts_with("rank:")) {
+      const std::string wanted = focus.substr(5);
+      for (uint32_t i = 0; i < ranks_.ranks.size(); ++i)
+        if (name_of({What::kRank, i}) == wanted) {
+          put({What::kRank, i}, 0);
+          return {};
+        }
+      return Error{format("no rank \"%s\": rank:JOB/NUMBER", as_one_line(wanted.substr(0, 100)).c_str()),
+                   ErrorCode::kNotFound};
+    }
+    if (job != ranks_.jobs.end() && (focus.starts_with("job:") || !topology_.find(focus))) {
+      put({What::kJob, static_cast<uint32_t>(job - ranks_.jobs.begin())}, 0);
+      return {};
+    }
+    if (focus.starts_with("job:"))
+      return Error{format("no job \"%s\"", as_one_line(name.substr(0, 100)).c_str()), ErrorCode::kNotFound};
+    const Component component = LOCKSTEP_TRY(component_of(topology_, focus));
+    put(component.link == kNone ? Key{What::kNode, component.node} : Key{What::kLink, component.link}, 0);
+    return {};
+  }
+
+  uint32_t put(Key key, uint32_t depth) {
+    const auto [entry, is_new] = numbers_.emplace(key, static_cast<uint32_t>(graph_.nodes.size()));
+    if (!is_new) return entry->second;
+    GraphNode node{.kind = kind_of(key), .name = name_of(key), .depth = depth};
+    node.id = node.kind + ":" + node.name;
+    if (const auto trouble = troubles_.find(node.id); trouble != troubles_.end()) node.trouble = trouble->second;
+    graph_.nodes.push_back(std::move(node));
+    keys_.push_back(key);
+    return entry->second;
+  }
+
+  void grow(size_t at) {
+    std::vector<Neighbour> neighbours = neighbours_of(keys_[at]);
+    for (Neighbour& one : neighbours) {
+      one.id = kind_of(one.key) + ":" + name_of(one.key);
+      one.is_troubled = troubles_.contains(one.id);
+    }
+    std::stable_sort(neighbours.begin(), neighbours.end(), [](const Neighbour& a, const Neighbour& b) {
+      return a.is_troubled != b.is_troubled ? a.is_troubled : a.weight > b.weight;
+    });
+    size_t taken = 0;
+    for (Neighbour& one : neighbours) {
+      const bool is_known = numbers_.contains(one.key);
+      if (!is_known && (taken >= kFanOutMax || graph_.nodes.size() >= question_.nodes_max)) {
+        ++graph_.nodes[at].left_out;
+        continue;
+      }
+      taken += is_known ? 0 : 1;
+      const uint32_t number = put(one.key, graph_.nodes[at].depth + 1);
+      const auto here = static_cast<uint32_t>(at);
+      const uint32_t from = one.outwards ? here : number, to = one.outwards ? number : here;
+      if (!edges_.insert({std::min(from, to), std::max(from, to), std::string(one.kind)}).second) continue;
+      graph_.edges.push_back({from, to, one.kind, one.weight, std::move(one.label), std::move(one.known)});
+    }
+  }
+
+  std::vector<Neighbour> neighbours_of(Key key) {
+    switch (key.what) {
+      case What::kJob:
+        return neighbours_of_job(key.index);
+      case What::kRank: {
+        const RankAt& rank = ranks_.ranks[key.index];
+        std::vector<Neighbour> found = {{.key = {What::kJob, rank.job}, .kind = "member-of"}};
+        if (rank.gpu != kNone) found.push_back({.key = {What::kNode, rank.gpu}, .kind = "runs-on", .known = "agent"});
+        return found;
+      }
+      case What::kLink: {
+        const Link& link = topology_.links()[key.index];
+        return {{.key = {What::kNode, link.a}, .kind = "carries", .known = known_by_text(link.known)},
+                {.key = {What::kNode, link.b}, .kind = "carries", .known = known_by_text(link.known)}};
+      }
+      case What::kNode:
+        return neighbours_of_node(key.index);
+    }
+    return {};
+  }
+
+  std::vector<Neighbour> neighbours_of_job(uint32_t job) {
+    std::vector<Neighbour> found;
+    std::map<NodeIndex, std::map<uint32_t, double>> ranks_by_leaf;
+    for (uint32_t i = 0; i < ranks_.ranks.size(); ++i) {
+      const RankAt& rank = ranks_.ranks[i];
+      if (rank.job == job) found.push_back({.key = {What::kRank, i}, .kind = "member-of", .outwards = false});
+      if (const NodeIndex leaf = leaf_of_gpu(topology_, rank.gpu); leaf != kNone) ++ranks_by_leaf[leaf][rank.job];
+    }
+    std::map<uint32_t, std::pair<double, std::string>> shared;  // by the other job
+    for (const auto& [leaf, jobs] : ranks_by_leaf) {
+      if (!jobs.contains(job)) continue;
+      for (const auto& [other, ranks] : jobs) {
+        if (other == job) continue;
+        auto& [weight, label] = shared[other];
+        weight += ranks;
+        if (label.size() < 80) label += (label.empty() ? "" : ", ") + topology_.name(leaf);
+      }
+    }
+    for (auto& [other, what] : shared)
+      found.push_back({.key = {What::kJob, other}, .kind = "shares", .weight = what.first, .label = what.second});
+    return found;
+  }
+
+  std::vector<Neighbour> neighbours_of_node(NodeIndex index) {
+    std::vector<Neighbour> found;
+    const Node& node = topology_.nodes()[index];
+    auto [first, last] = ranks_of_gpu_.equal_range(index);
+    for (auto rank = first; rank != last; ++rank)
+      found.push_back({.key = {What::kRank, rank->second}, .kind = "runs-on", .outwards = false, .known = "agent"});
+    if (node.parent != kNone)
+      found.push_back({.key = {What::kNode, node.parent}, .kind = "member-of", .known = known_by_text(node.known)});
+    for (const NodeIndex child : topology_.children(index))
+      found.push_back({.key = {What::kNode, child},
+                       .kind = "member-of",
+                       .outwards = false,
+                       .known = known_by_text(topology_.nodes()[child].known)});
+    std::map<NodeIndex, size_t> at;  // links side by side are one edge
+    for (const LinkIndex link : topology_.links_of(index)) {
+      const Link& one = topology_.links()[link];
+      const NodeIndex other = topology_.other_end(link, index);
+      const auto [entry, is_new] = at.emplace(other, found.size());
+      if (!is_new) {
+        found[entry->second].weight += 1;
+        continue;
+      }
+      const bool is_nvlink = one.kind == LinkKind::kNvlink;
+      std::string label = one.kind == LinkKind::kPcie ? pcie_distance_text(one.distance) : "";
+      if (one.kind == LinkKind::kNetwork) label = link_name(topology_, link);
+      found.push_back({.key = {What::kNode, other},
+                       .kind = is_nvlink ? "member-of" : "carries",
+                       .outwards = !is_nvlink || node.kind == NodeKind::kGpu,
+                       .label = std::move(label),
+                       .known = known_by_text(one.known)});
+    }
+    return found;
+  }
+
+  const Topology& topology_;
+  const Troubles& troubles_;
+  const GraphQuestion& question_;
+  const RanksAt ranks_;
+  std::unordered_multimap<NodeIndex, uint32_t> ranks_of_gpu_;
+  std::map<Key, uint32_t> numbers_;
+  std::vector<Key> keys_;
+  std::set<std::tuple<uint32_t, uint32_t, std::string>> edges_;
+  Graph graph_;
+};
+
+// Of what goes up from a leaf, the share that each switch and link above it carries, spread evenly.
+double share_over(const Topology& topology, NodeIndex leaf, const Component& component) {
+  std::map<NodeIndex, double> here = {{leaf, 1}};
+  std::set<NodeIndex> seen = {leaf};
+  double share = 0;
+  for (int tier = 0; tier < 4 && !here.empty() && share == 0; ++tier) {
+    std::map<NodeIndex, double> next;
+    for (const auto& [node, carried] : here) {
+      std::vector<LinkIndex> up;
+      for (const LinkIndex link : topology.links_of(node)) {
+        const NodeIndex other = topology.other_end(link, node);
+        const NodeKind kind = topology.nodes()[other].kind;
+        if (!is_switch(kind) || seen.contains(other)) continue;
+        if (kind == NodeKind::kLeaf && topology.nodes()[node].kind != NodeKind::kLeaf) continue;  // that is down
+        up.push_back(link);
+      }
+      for (const LinkIndex link : up) {
+        const double part = carried / static_cast<double>(up.size());
+        if (link == component.link) share += part;
+        next[topology.other_end(link, node)] += part;
+      }
+    }
+    for (const auto& [node, carried] : next) {
+      seen.insert(node);
+      if (node == component.node) share += carried;
+    }
+    here = std::move(next);
+  }
+  return share;
+}
+
+}  // namespace
+
+Result<Graph> find_graph(const Topology& topology, const JobPlaces& places, const Troubles& troubles,
+                         const GraphQuestion& question) {
+  return GraphWalk(topology, places, troubles, question).walk();
+}
+
+Result<Affected> find_affected(const Topology& topology, const JobPlaces& places, std::string_view text,
+                               int64_t at_unix_ns) {
+  const Component component = LOCKSTEP_TRY(component_of(topology, text));
+  Affected affected;
+  affected.component = component.link == kNone ? topology.name(component.node) : link_name(topology, component.link);
+  affected.kind = component.link == kNone ? to_text(topology.nodes()[component.node].kind) : "link";
+  // A cable of an adapter is as the adapter itself.
+  NodeIndex own = component.node;
+  if (component.link != kNone) {
+    const Link& link = topology.links()[component.link];
+    for (const NodeIndex end : {link.a, link.b})
+      if (topology.nodes()[end].kind == NodeKind::kNic) own = end;
+  }
+  const bool is_shared_in_part =
+      own == kNone || topology.nodes()[own].kind == NodeKind::kSpine || topology.nodes()[own].kind == NodeKind::kSwitch;
+  std::unordered_map<NodeIndex, double> share_of_leaf;
+  auto share_of = [&](NodeIndex gpu, NodeIndex leaf) -> double {
+    if (gpu == kNone) return 0;
+    if (is_shared_in_part) {
+      if (leaf == kNone) return 0;
+      const auto [entry, is_new] = share_of_leaf.try_emplace(leaf, 0);
+      if (is_new) entry->second = share_over(topology, leaf, component);
+      return entry->second;
+    }
+    if (gpu == own || topology.nodes()[gpu].parent == own || leaf == own) return 1;
+    if (const auto domain = topology.nvlink_of(gpu); domain == own) return 1;
+    const std::optional<Topology::Adapter> adapter = topology.adapter_of(gpu);
+    return adapter && adapter->nic == own ? 1 : 0;
+  };
+
+  const RanksAt ranks(topology, places, "", at_unix_ns);
+  std::set<NodeIndex> gpus, hosts;
+  for (size_t begin = 0; begin < ranks.ranks.size();) {
+    const uint32_t job = ranks.ranks[begin].job;
+    size_t end = begin;
+    std::set<NodeIndex> leaves;
+    while (end < ranks.ranks.size() && ranks.ranks[end].job == job)
+      leaves.insert(leaf_of_gpu(topology, ranks.ranks[end++].gpu));
+    leaves.erase(kNone);
+    AffectedJob one{.job = ranks.jobs[job], .ranks = static_cast<int32_t>(end - begin)};
+    for (; begin < end; ++begin) {
+      const RankAt& rank = ranks.ranks[begin];
+      if (is_shared_in_part && leaves.size() < 2) continue;  // it stays under its leaf
+      const double share = share_of(rank.gpu, leaf_of_gpu(topology, rank.gpu));
+      if (share <= 0) continue;
+      ++one.ranks_hit;
+      one.share += share;
+      if (one.first_ranks.size() < kRanksShown) one.first_ranks.push_back(rank.rank);
+      gpus.insert(rank.gpu);
+      hosts.insert(topology.nodes()[rank.gpu].parent);
+    }
+    if (one.ranks_hit == 0) continue;
+    one.share /= one.ranks_hit;
+    affected.jobs.push_back(std::move(one));
+  }
+  std::stable_sort(affected.jobs.begin(), affected.jobs.end(), [](const AffectedJob& a, const AffectedJob& b) {
+    return a.ranks_hit * a.share > b.ranks_hit * b.share;
+  });
+  affected.gpus = gpus.size();
+  affected.hosts = hosts.size();
+  if (is_shared_in_part)
+    affected.note = "share: of what these ranks send to other leaves, spread evenly over equal links";
+  return affected;
+}
+
+}  // namespace lockstep::fabric

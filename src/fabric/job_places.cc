@@ -1,0 +1,128 @@
+#include "fabric/job_places.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace lockstep::fabric {
+namespace {
+
+constexpr size_t kTextBytesMax = 512u << 20;
+
+}  // namespace
+
+const JobPlaces::Attempt* JobPlaces::attempt_at(const Job& job, int64_t at_unix_ns) {
+  const Attempt* found = nullptr;
+  for (const Attempt& attempt : job.attempts)
+    if (found == nullptr || attempt.since_unix_ns <= at_unix_ns) found = &attempt;
+  return found;
+}
+
+const JobPlaces::Job* JobPlaces::find_job(std::string_view job) const {
+  const auto found = jobs_.find(std::string(job));
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+void JobPlaces::forget_one() {
+  const auto oldest = std::min_element(jobs_.begin(), jobs_.end(), [](const auto& a, const auto& b) {
+    return a.second->heard_unix_ns < b.second->heard_unix_ns;
+  });
+  if (oldest == jobs_.end()) return;
+  for (const Attempt& attempt : oldest->second->attempts) ranks_ -= attempt.ranks.size();
+  jobs_.erase(oldest);
+}
+
+void JobPlaces::note(const Identity& identity, int64_t received_unix_ns) {
+  const int32_t rank = identity.rank.value();
+  if (rank < 0 || identity.job_id.empty() || identity.host.empty()) return;
+  MutexLock lock(mutex_);
+  auto found = jobs_.find(identity.job_id);
+  if (found == jobs_.end()) {
+    if (jobs_.size() >= kJobsMax) forget_one();
+    found = jobs_.emplace(identity.job_id, std::make_unique<Job>()).first;
+  }
+  Job& job = *found->second;
+  job.heard_unix_ns = received_unix_ns;
+  if (job.attempts.empty() || job.attempts.back().number < identity.attempt) {
+    job.attempts.push_back({identity.attempt, received_unix_ns, {}});
+    if (job.attempts.size() > kAttemptsMax) {
+      ranks_ -= job.attempts.front().ranks.size();
+      job.attempts.pop_front();
+    }
+  }
+  Attempt& attempt = job.attempts.back();
+  if (attempt.number != identity.attempt) return;  // of one that is over
+  const auto index = static_cast<size_t>(rank);
+  if (attempt.ranks.size() <= index) {
+    // A rank is a number that a sender claims: the world's size bounds it.
+    if ((identity.world_size > 0 && rank >= identity.world_size) ||
+        ranks_ + index + 1 - attempt.ranks.size() > kRanksMax)
+      return;
+    ranks_ += index + 1 - attempt.ranks.size();
+    attempt.ranks.resize(index + 1);
+  }
+  Place& place = attempt.ranks[index];
+  if (place.host != kNoText && texts_.text(place.host) == identity.host &&
+      texts_.text(place.gpu) == identity.gpu_uuid && place.local_rank == identity.local_rank)
+    return;
+  if (texts_.bytes() > kTextBytesMax) return;
+  place = {texts_.add(identity.host), texts_.add(identity.gpu_uuid), identity.local_rank};
+}
+
+void JobPlaces::on_attempt_back(const std::string& job_id, int64_t attempt) {
+  MutexLock lock(mutex_);
+  const auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) return;
+  std::deque<Attempt>& attempts = found->second->attempts;
+  while (!attempts.empty() && attempts.back().number > attempt) {
+    ranks_ -= attempts.back().ranks.size();
+    attempts.pop_back();
+  }
+}
+
+bool JobPlaces::has_job(std::string_view job) const {
+  MutexLock lock(mutex_);
+  return find_job(job) != nullptr;
+}
+
+std::vector<std::string> JobPlaces::jobs() const {
+  MutexLock lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, job] : jobs_) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+int32_t JobPlaces::rank_count(std::string_view job, int64_t at_unix_ns) const {
+  MutexLock lock(mutex_);
+  const Job* const known = find_job(job);
+  const Attempt* const attempt = known == nullptr ? nullptr : attempt_at(*known, at_unix_ns);
+  return attempt == nullptr ? 0 : static_cast<int32_t>(attempt->ranks.size());
+}
+
+std::optional<RankPlace> JobPlaces::find(std::string_view job, int32_t rank, int64_t at_unix_ns) const {
+  MutexLock lock(mutex_);
+  const Job* const known = find_job(job);
+  const Attempt* const attempt = known == nullptr ? nullptr : attempt_at(*known, at_unix_ns);
+  if (attempt == nullptr || rank < 0 || static_cast<size_t>(rank) >= attempt->ranks.size()) return std::nullopt;
+  const Place& place = attempt->ranks[static_cast<size_t>(rank)];
+  if (place.host == kNoText) return std::nullopt;
+  return RankPlace{rank, attempt->number, place.local_rank, std::string(texts_.text(place.host)),
+                   std::string(texts_.text(place.gpu))};
+}
+
+void JobPlaces::visit(std::string_view job, int64_t at_unix_ns, const std::function<void(const View&)>& visit) const {
+  MutexLock lock(mutex_);
+  for (const auto& [name, one] : jobs_) {
+    if (!job.empty() && job != name) continue;
+    const Attempt* const attempt = attempt_at(*one, at_unix_ns);
+    if (attempt == nullptr) continue;
+    for (size_t i = 0; i < attempt->ranks.size(); ++i) {
+      const Place& place = attempt->ranks[i];
+      if (place.host == kNoText) continue;
+      visit({name, static_cast<int32_t>(i), place.local_rank, texts_.text(place.host), texts_.text(place.gpu)});
+    }
+  }
+}
+
+}  // namespace lockstep::fabric

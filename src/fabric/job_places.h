@@ -1,0 +1,93 @@
+// Where the ranks of every job run, now and in their last attempts: what joins a job with the topology.
+//
+// Limits: kJobsMax jobs and kRanksMax ranks over all of them (a further job takes the place of the one that was silent
+//         longest; a further rank is left out), kAttemptsMax attempts of each job.
+// Hot: called for every step of every rank; a rank that is where it was costs a look into a table.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "apply/subscriber.h"
+#include "base/mutex.h"
+#include "fabric/text_pool.h"
+
+namespace lockstep::fabric {
+
+struct RankPlace {
+  int32_t rank = -1;
+  int64_t attempt = 0;
+  int32_t local_rank = 0;
+  std::string host;
+  std::string gpu_uuid;
+};
+
+class JobPlaces final : public StoreSubscriber {
+ public:
+  static constexpr size_t kJobsMax = 10'000;
+  static constexpr size_t kRanksMax = 1'000'000;
+  static constexpr size_t kAttemptsMax = 4;
+
+  void on_step(const Identity& identity, const StepSummary&, int64_t received_unix_ns) override {
+    note(identity, received_unix_ns);
+  }
+  void on_status(const Identity& identity, const RankStatus&, int64_t received_unix_ns) override {
+    note(identity, received_unix_ns);
+  }
+  void on_rank_started(const Identity& identity, int64_t received_unix_ns) override {
+    note(identity, received_unix_ns);
+  }
+
+  void on_attempt_back(const std::string& job_id, int64_t attempt) override;
+
+  bool has_job(std::string_view job) const;
+  std::vector<std::string> jobs() const;
+  int32_t rank_count(std::string_view job, int64_t at_unix_ns) const;
+  std::optional<RankPlace> find(std::string_view job, int32_t rank, int64_t at_unix_ns) const;
+
+  // Of all jobs, or of one where it is not empty. Called under the lock: be quick. Places of one job come together.
+  struct View {
+    std::string_view job;
+    int32_t rank;
+    int32_t local_rank;
+    std::string_view host;
+    std::string_view gpu_uuid;
+  };
+  void visit(std::string_view job, int64_t at_unix_ns, const std::function<void(const View&)>& visit) const;
+
+ private:
+  struct Place {
+    Symbol host = kNoText;  // kNoText: not heard of
+    Symbol gpu = kNoText;
+    int32_t local_rank = 0;
+  };
+  struct Attempt {
+    int64_t number = 0;
+    int64_t since_unix_ns = 0;
+    std::vector<Place> ranks;
+  };
+  struct Job {
+    std::deque<Attempt> attempts;  // oldest first
+    int64_t heard_unix_ns = 0;
+  };
+
+  void note(const Identity& identity, int64_t received_unix_ns);
+  void forget_one() LOCKSTEP_REQUIRES(mutex_);
+  static const Attempt* attempt_at(const Job& job, int64_t at_unix_ns);
+  const Job* find_job(std::string_view job) const LOCKSTEP_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  TextPool texts_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::unique_ptr<Job>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
+  size_t ranks_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace lockstep::fabric

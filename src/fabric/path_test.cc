@@ -1,0 +1,286 @@
+#include "fabric/path.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "fabric/graph.h"
+#include "fabric/hop_state.h"
+#include "fabric/job_places.h"
+#include "fabric/testing/fleet.h"
+#include "fabric/topology_store.h"
+#include "model/roce.h"
+#include "store/testing/memory_metric_reader.h"
+#include "testing/fake_clock.h"
+
+namespace lockstep::fabric {
+namespace {
+
+struct SeenPorts final : FlowObserver {
+  std::vector<ObservedPort> ports;
+  mutable FiveTuple asked;
+  std::vector<ObservedPort> observed_ports(const FiveTuple& flow, int64_t, int64_t) const override {
+    asked = flow;
+    return ports;
+  }
+};
+
+class PathTest : public ::testing::Test {
+ protected:
+  void SetUp() override { build(fleet_switches(shape_)); }
+  void build(Declared declared) {
+    store_.emplace(std::move(declared), clock_);
+    for (int32_t host = 0; host < shape_.hosts; ++host)
+      store_->on_metrics({{"host.name", fleet_host(host)}}, fleet_points(shape_, host), clock_.unix_ns());
+    topology_ = store_->topology();
+  }
+  NodeIndex gpu(int32_t host, int32_t index) { return *topology_->find(fleet_gpu(host, index)); }
+  FabricPath path(NodeIndex a, NodeIndex b, const FlowObserver* observer = nullptr) {
+    return find_path(*topology_, {.a = a, .b = b}, observer);
+  }
+  // "node-0000:mlx5_0", or a link as "a - b"; with the share of those that are not all of it.
+  std::vector<std::string> names(const FabricPath& path) {
+    std::vector<std::string> all;
+    for (const Hop& hop : path.hops) {
+      std::string name = topology_->name(hop.node);
+      if (hop.link != kNone)
+        name = topology_->port_name(hop.link, hop.node) + " - " +
+               topology_->port_name(hop.link, topology_->other_end(hop.link, hop.node));
+      all.push_back(hop.share < 0.9999 ? format("%.2f ", hop.share) + name : name);
+    }
+    return all;
+  }
+  void place(const std::string& job, int32_t ranks, int32_t first_host = 0) {
+    for (int32_t rank = 0; rank < ranks; ++rank) {
+      const int32_t host = first_host + rank / shape_.gpus_per_host, local = rank % shape_.gpus_per_host;
+      places_.on_rank_started({job, 0, Rank{rank}, ranks, local, fleet_host(host), fleet_gpu(host, local)},
+                              clock_.unix_ns());
+    }
+  }
+  std::string end_error(std::string_view job, std::string_view text) {
+    const Result<PathEnd> end = find_path_end(*topology_, places_, job, text, clock_.unix_ns());
+    return end.ok() ? "" : end.error();
+  }
+
+  FleetShape shape_;
+  testing::FakeClock clock_;
+  std::optional<TopologyStore> store_;
+  std::shared_ptr<const Topology> topology_;
+  JobPlaces places_;
+};
+
+TEST_F(PathTest, StaysOnNvlinkWithinAHost) {
+  EXPECT_EQ(path(gpu(0, 1), gpu(0, 1)).kind, PathKind::kSameGpu);
+  const FabricPath found = path(gpu(0, 1), gpu(0, 5));
+  EXPECT_EQ(found.kind, PathKind::kNvlink);
+  ASSERT_EQ(found.hops.size(), 5u);
+  EXPECT_EQ(topology_->name(found.hops[2].node), "node-0000:nvlink");
+}
+
+TEST_F(PathTest, GoesThroughOneLeafOnTheSameRailOfAPod) {
+  const FabricPath found = path(gpu(0, 3), gpu(1, 3));
+  EXPECT_EQ(found.kind, PathKind::kNetwork);
+  EXPECT_EQ(found.equal_paths, 1u);
+  EXPECT_TRUE(found.notes.empty());
+  EXPECT_EQ(names(found),
+            (std::vector<std::string>{fleet_gpu(0, 3), fleet_gpu(0, 3) + " - node-0000:mlx5_3", "node-0000:mlx5_3",
+                                      "node-0000:mlx5_3 - leaf-3:Ethernet1/1", "leaf-3",
+                                      "leaf-3:Ethernet1/2 - node-0001:mlx5_3", "node-0001:mlx5_3",
+                                      "node-0001:mlx5_3 - " + fleet_gpu(1, 3), fleet_gpu(1, 3)}));
+  for (const Hop& hop : found.hops) EXPECT_EQ(hop.sure, Certainty::kReported);
+}
+
+TEST_F(PathTest, SpreadsEvenlyOverEqualPathsThatNobodyObserved) {
+  const FabricPath found = path(gpu(0, 3), gpu(2, 3));
+  EXPECT_EQ(found.equal_paths, 4u);
+  const std::vector<std::string> all = names(found);
+  EXPECT_EQ(std::count(all.begin(), all.end(), "0.25 spine-2"), 1);
+  EXPECT_EQ(std::count(all.begin(), all.end(), "0.25 leaf-3:up2 - spine-2:down3"), 1);
+  EXPECT_EQ(std::count(all.begin(), all.end(), "0.25 spine-2:down11 - leaf-11:up2"), 1);
+  double share = 0;
+  for (const Hop& hop : found.hops) {
+    if (hop.share < 0.9999) {
+      EXPECT_EQ(hop.sure, Certainty::kPossible);
+    }
+    if (hop.link == kNone && topology_->nodes()[hop.node].kind == NodeKind::kSpine) share += hop.share;
+  }
+  EXPECT_DOUBLE_EQ(share, 1);
+  ASSERT_EQ(found.notes.size(), 1u);
+  EXPECT_EQ(found.notes[0], "4 equal paths, none observed: each switch is taken to spread evenly");
+}
+
+TEST_F(PathTest, TakesTheWayThatPacketsWereSeenOn) {
+  Declared declared = fleet_switches(shape_);
+  for (const int32_t host : {0, 2}) {
+    declared.nodes.push_back({.name = fleet_host(host), .kind = NodeKind::kHost, .gpus = 8});
+    declared.nics.push_back({.nic = {fleet_host(host), "mlx5_3"}, .address = format("10.0.3.%d", host)});
+  }
+  build(std::move(declared));
+  SeenPorts seen;
+  seen.ports = {{"leaf-3", "up2", true, 17}};
+  const FabricPath found = path(gpu(0, 3), gpu(2, 3), &seen);
+  EXPECT_EQ(seen.asked.source, "10.0.3.0");
+  EXPECT_EQ(seen.asked.destination, "10.0.3.2");
+  EXPECT_EQ(found.equal_paths, 1u);
+  for (const Hop& hop : found.hops) {
+    EXPECT_DOUBLE_EQ(hop.share, 1);
+    if (hop.link != kNone && topology_->port_name(hop.link, hop.node) == "leaf-3:up2") {
+      EXPECT_EQ(hop.sure, Certainty::kObserved);
+      EXPECT_EQ(hop.packets, 17u);
+    }
+  }
+  const std::vector<std::string> all = names(found);
+  EXPECT_EQ(std::count(all.begin(), all.end(), "spine-2"), 1) << "seen on the way to it, so it is the one";
+  EXPECT_EQ(std::count(all.begin(), all.end(), "spine-2:down11 - leaf-11:up2"), 1);
+}
+
+TEST_F(PathTest, FollowsTheForwardingTablesOfInfiniband) {
+  Declared declared;
+  const char* discovered = R"(switchguid=0x1(1)
+Switch	4 "S-1"		# "MF0;ib-a:X/U1" lid 1
+switchguid=0x2(2)
+Switch	4 "S-2"		# "MF0;ib-b:X/U1" lid 2
+switchguid=0x3(3)
+Switch	4 "S-3"		# "MF0;ib-s1:X/U1" lid 3
+[1]	"S-1"[3]	# lid 1 4xNDR
+[2]	"S-2"[3]	# lid 2 4xNDR
+switchguid=0x4(4)
+Switch	4 "S-4"		# "MF0;ib-s2:X/U1" lid 4
+[1]	"S-1"[4]	# lid 1 4xNDR
+[2]	"S-2"[4]	# lid 2 4xNDR
+caguid=0x11
+Ca	1 "H-11"		# "hostx mlx5_0"
+[1](11) 	"S-1"[1]		# lid 11 lmc 0 "a" lid 1 4xNDR
+caguid=0x12
+Ca	1 "H-12"		# "hosty mlx5_0"
+[1](12) 	"S-2"[1]		# lid 12 lmc 0 "b" lid 2 4xNDR
+)";
+  ASSERT_TRUE(parse_topology(discovered, "ib", declared).ok());
+  ASSERT_TRUE(parse_topology(
+                  "Unicast lids [0x0-0xc] of switch Lid 1 guid 0x1 (x):\n0x000c 004 : (Channel Adapter portguid 0x12: "
+                  "'hosty mlx5_0')\nUnicast lids [0x0-0xc] of switch Lid 4 guid 0x4 (x):\n0x000c 002 : \n",
+                  "lft", declared)
+                  .ok());
+  ASSERT_TRUE(parse_topology("hosts:\n- {name: hostx, gpus: 1, nics: [{device: mlx5_0, gpu: 0}]}\n"
+                             "- {name: hosty, gpus: 1, nics: [{device: mlx5_0, gpu: 0}]}\n",
+                             "y", declared)
+                  .ok());
+  build(std::move(declared));
+  const FabricPath found = path(*topology_->find("hostx:gpu0"), *topology_->find("hosty:gpu0"));
+  EXPECT_EQ(names(found), (std::vector<std::string>{"hostx:gpu0", "hostx:gpu0 - hostx:mlx5_0", "hostx:mlx5_0",
+                                                    "hostx:mlx5_0 - ib-a:1", "ib-a", "ib-a:4 - ib-s2:1", "ib-s2",
+                                                    "ib-s2:2 - ib-b:4", "ib-b", "ib-b:1 - hosty:mlx5_0", "hosty:mlx5_0",
+                                                    "hosty:mlx5_0 - hosty:gpu0", "hosty:gpu0"}));
+  EXPECT_EQ(found.hops[5].sure, Certainty::kRouted);
+  EXPECT_EQ(topology_->nodes()[*topology_->find("ib-s2")].kind, NodeKind::kSpine)
+      << "what nobody said of it, its links do";
+}
+
+TEST_F(PathTest, SaysWhatIsNotKnown) {
+  build({});  // no links between switches
+  const FabricPath cross = path(gpu(0, 0), gpu(2, 1));
+  EXPECT_EQ(cross.equal_paths, 0u);
+  ASSERT_EQ(cross.notes.size(), 2u);
+  EXPECT_EQ(cross.notes[0], "rails differ (0 and 1): NCCL may first go over NVLink to the GPU on rail 1 (PXN)");
+  EXPECT_EQ(cross.notes[1],
+            "no way from leaf-0 to leaf-9 is known: give the links between switches in a topology file");
+}
+
+TEST_F(PathTest, NamesWhatIsMeantInstead) {
+  place("llama", 16);
+  EXPECT_EQ(find_path_end(*topology_, places_, "llama", "9", clock_.unix_ns())->gpu, gpu(1, 1));
+  EXPECT_EQ(find_path_end(*topology_, places_, "", "node-0001:gpu1", clock_.unix_ns())->gpu, gpu(1, 1));
+  EXPECT_EQ(end_error("llama", "16"), "job llama has no rank 16 (16 ranks)");
+  EXPECT_EQ(end_error("lama", "1"), "no job \"lama\". Did you mean llama?");
+  EXPECT_EQ(end_error("", "1"), "\"1\" is a rank: of which job? (--job JOB)");
+  EXPECT_EQ(end_error("", "node-0001:gpu9"), "node-0001 has no \"gpu9\"");
+  EXPECT_EQ(end_error("", "node-001:gpu1"),
+            "no GPU \"node-001:gpu1\". Did you mean node-0001? (RANK with --job, HOST:gpuN, or a GPU's UUID)");
+  EXPECT_EQ(end_error("", "leaf-1"), "leaf-1 is a leaf, not a GPU: RANK, HOST:gpuN or a GPU's UUID");
+}
+
+TEST_F(PathTest, ComparesAnAdapterWithItsSiblings) {
+  MemoryMetricReader metrics;
+  const int64_t now_ms = clock_.unix_ms();
+  for (const auto& [host, rate] : {std::pair(0, 5000.0), {1, 10.0}}) {
+    for (int64_t ago = 120'000; ago >= 0; ago -= 10'000)
+      metrics.add({{"__name__", "lockstep_nic_np_ecn_marked_roce_packets_total"},
+                   {"host", fleet_host(host)},
+                   {"device", "mlx5_3"},
+                   {"port", "1"}},
+                  now_ms - ago, rate * static_cast<double>(120'000 - ago) / 1000);
+  }
+  HopStates states(metrics, *topology_, clock_.unix_ns());
+  std::vector<HopValue> values = states.of_nic(*topology_->find("node-0000:mlx5_3"));
+  ASSERT_EQ(values.size(), 1u);
+  EXPECT_NEAR(values[0].value, 5000, 1);
+  EXPECT_NEAR(*values[0].siblings, 10, 1);
+  EXPECT_FALSE(values[0].is_odd) << "one sibling is no comparison";
+  std::vector<HopValue> other = states.of_nic(*topology_->find("node-0001:mlx5_3"));
+  HopStates::compare(values, {other, other});
+  EXPECT_TRUE(values[0].is_odd);
+}
+
+TEST_F(PathTest, GraphGrowsFromAFocusAndPutsTheIllFirst) {
+  place("llama", 32);
+  const Result<Graph> graph = find_graph(*topology_, places_, {{"rank:llama/31", "Rank 31 is slow."}},
+                                         {.focus = "job:llama", .depth = 2, .nodes_max = 20});
+  ASSERT_TRUE(graph.ok()) << graph.error();
+  ASSERT_EQ(graph->nodes.size(), 20u);
+  EXPECT_EQ(graph->nodes[0].id, "job:llama");
+  EXPECT_EQ(graph->nodes[0].left_out, 13u);
+  EXPECT_EQ(graph->nodes[1].id, "rank:llama/31");
+  EXPECT_EQ(graph->nodes[1].trouble, "Rank 31 is slow.");
+  EXPECT_STREQ(graph->edges[0].kind, "member-of");
+  EXPECT_EQ(graph->edges[0].to, 0u);
+  const Result<Graph> of_leaf = find_graph(*topology_, places_, {}, {.focus = "leaf-3", .depth = 1});
+  ASSERT_TRUE(of_leaf.ok());
+  EXPECT_EQ(of_leaf->nodes.size(), 1u + 2 + 4);  // adapters, spines
+  EXPECT_EQ(find_graph(*topology_, places_, {}, {.focus = "leef-3"}).error(),
+            "no component \"leef-3\". Did you mean leaf-3?");
+}
+
+TEST_F(PathTest, JobsOnOneLeafShareIt) {
+  place("llama", 8, 0);
+  place("qwen", 8, 1);
+  const Result<Graph> graph = find_graph(*topology_, places_, {}, {.focus = "qwen", .depth = 1});
+  ASSERT_TRUE(graph.ok());
+  const auto shared = std::find_if(graph->edges.begin(), graph->edges.end(),
+                                   [](const GraphEdge& edge) { return std::string(edge.kind) == "shares"; });
+  ASSERT_NE(shared, graph->edges.end());
+  EXPECT_EQ(graph->nodes[shared->to].id, "job:llama");
+  EXPECT_EQ(shared->weight, 8);
+}
+
+TEST_F(PathTest, SaysWhoElseSuffers) {
+  place("llama", 32);
+  place("alone", 8, 1);
+  const Result<Affected> leaf = find_affected(*topology_, places_, "leaf:leaf-3", clock_.unix_ns());
+  ASSERT_TRUE(leaf.ok());
+  ASSERT_EQ(leaf->jobs.size(), 2u);
+  EXPECT_EQ(leaf->jobs[0].job, "llama");
+  EXPECT_EQ(leaf->jobs[0].first_ranks, (std::vector<int32_t>{3, 11}));
+  EXPECT_EQ(leaf->jobs[0].share, 1);
+  const Result<Affected> spine = find_affected(*topology_, places_, "spine-1", clock_.unix_ns());
+  ASSERT_TRUE(spine.ok());
+  EXPECT_EQ(spine->jobs[0].ranks_hit, 32);
+  EXPECT_DOUBLE_EQ(spine->jobs[0].share, 0.25);
+  const Result<Affected> uplink = find_affected(*topology_, places_, "link:leaf-3:up1", clock_.unix_ns());
+  ASSERT_TRUE(uplink.ok());
+  EXPECT_EQ(uplink->component, "leaf-3:up1 - spine-1:down3");
+  EXPECT_EQ(uplink->jobs[0].first_ranks, (std::vector<int32_t>{3, 11}));
+  EXPECT_DOUBLE_EQ(uplink->jobs[0].share, 0.25);
+  const Result<Affected> host = find_affected(*topology_, places_, "node-0001", clock_.unix_ns());
+  ASSERT_TRUE(host.ok());
+  EXPECT_EQ(host->gpus, 8u);
+  EXPECT_EQ(host->jobs.size(), 2u);
+}
+
+TEST(RoceSourcePort, IsTheSameFromBothEnds) {
+  EXPECT_EQ(roce_udp_source_port(101, 202), roce_udp_source_port(202, 101));
+  EXPECT_GE(roce_udp_source_port(1, 1), 0xC000);
+}
+
+}  // namespace
+}  // namespace lockstep::fabric

@@ -1,0 +1,55 @@
+// What agents report of their nodes, as far as the topology needs it: GPUs, adapters, which adapter hangs on which
+// switch port (LLDP), how far GPUs and adapters are from each other.
+//
+// Thread rule: Confined.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "fabric/text_pool.h"
+
+namespace lockstep::fabric {
+
+struct ReportedGpu {
+  Symbol uuid = kNoText;
+  Symbol model = kNoText;
+  int16_t index = -1;
+  int16_t links_up = -1;  // NVLink, XGMI; -1: not reported
+  bool operator==(const ReportedGpu&) const = default;
+};
+
+struct ReportedNic {
+  Symbol device = kNoText;  // "mlx5_0"; with a second port "mlx5_0/2"
+  Symbol netdev = kNoText;
+  Symbol pci = kNoText;
+  Symbol gpu = kNoText;  // UUID of the GPU it is for
+  Symbol leaf = kNoText, leaf_port = kNoText;
+  Symbol address = kNoText;
+  uint8_t distance = 0;  // to that GPU, as NCCL numbers it
+  bool operator==(const ReportedNic&) const = default;
+};
+
+struct ReportedDistance {
+  Symbol gpu = kNoText;
+  Symbol device = kNoText;
+  uint8_t path = 0;
+};
+
+struct ReportedHost {
+  Symbol name = kNoText;
+  int64_t first_seen_unix_ns = 0;
+  int64_t last_seen_unix_ns = 0;
+  std::vector<ReportedGpu> gpus;
+  std::vector<ReportedNic> nics;
+  std::vector<ReportedDistance> distances;
+};
+
+struct ReportedHosts {
+  TextPool texts;
+  std::vector<ReportedHost> hosts;
+  std::unordered_map<Symbol, uint32_t> by_name;
+};
+
+}  // namespace lockstep::fabric

@@ -1,0 +1,111 @@
+// The topology as it is now and as it was: hears what agents report, keeps the last changes with their times, and
+// builds a Topology when something has changed.
+//
+// Hears lockstep_gpu_info, lockstep_nic_info, lockstep_gpu_links_up and lockstep_gpu_nic_distance; reading the durable
+// log back makes it again. What a host reports within kSettlingNs of its first word is how it was found, not a change.
+// Limits: kHostsMax hosts, kPartsMax GPUs or adapters and kDistancesMax distances of each, kTextBytesMax of names; what
+//         is beyond is refused and counted. kChangesMax changes, oldest forgotten first. A host of which nothing was
+//         heard for kForgottenNs is forgotten.
+// A build of 100,000 GPUs takes a good part of a second, in which reports wait; so it is done by tick(), and not again
+// before twenty times as long has passed. Small ones are built when somebody asks.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "apply/subscriber.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "fabric/reported.h"
+#include "fabric/topology.h"
+#include "fabric/topology_file.h"
+
+namespace lockstep::fabric {
+
+// For people.
+struct TopologyChange {
+  int64_t time_unix_ns = 0;
+  std::string subject;  // "node-01:mlx5_0", a GPU's UUID
+  std::string before;   // "leaf-1:Ethernet1/1", "there"; empty: it was not there
+  std::string after;
+};
+
+class TopologyStore final : public StoreSubscriber {
+ public:
+  static constexpr size_t kHostsMax = 100'000;
+  static constexpr size_t kPartsMax = 256;
+  static constexpr size_t kDistancesMax = 4'096;
+  static constexpr size_t kTextBytesMax = 512u << 20;
+  static constexpr size_t kChangesMax = 10'000;
+  static constexpr int64_t kSettlingNs = 300'000'000'000;
+  static constexpr int64_t kForgottenNs = 86'400'000'000'000;
+
+  TopologyStore(Declared declared, const Clock& clock);
+
+  bool hears_metric(std::string_view name) const override;
+  void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) override;
+  // A file was read again.
+  void declare(Declared declared);
+  // A few times a second.
+  void tick();
+
+  std::shared_ptr<const Topology> topology() const;
+  struct AsOf {
+    std::shared_ptr<const Topology> topology;
+    bool is_too_old = false;  // changes of that time are forgotten already: it is the oldest that is known
+  };
+  AsOf topology_at(int64_t unix_ns) const;
+
+  // Newest first.
+  std::vector<TopologyChange> changes(size_t limit) const;
+  uint64_t change_count() const;   // since the start, forgotten ones too
+  uint64_t refused_count() const;  // reports beyond a limit
+
+ private:
+  // The whole of a thing before and after; none: it was, or is, not there.
+  struct Change {
+    int64_t time_unix_ns = 0;
+    uint32_t host = 0;
+    std::optional<ReportedNic> nic_before, nic_after;
+    std::optional<ReportedGpu> gpu_before, gpu_after;
+  };
+
+  ReportedHost* host_of(std::string_view name, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void take(uint32_t host, const MetricPoint& point, std::string_view resource_gpu, int64_t now_unix_ns)
+      LOCKSTEP_REQUIRES(mutex_);
+  void take_nic(uint32_t host, const MetricPoint& point, std::string_view resource_gpu, int64_t now_unix_ns)
+      LOCKSTEP_REQUIRES(mutex_);
+  void take_gpu(uint32_t host, const MetricPoint& point, std::string_view resource_gpu, int64_t now_unix_ns)
+      LOCKSTEP_REQUIRES(mutex_);
+  void take_distance(ReportedHost& host, const MetricPoint& point, std::string_view resource_gpu)
+      LOCKSTEP_REQUIRES(mutex_);
+  void note(uint32_t host, Change change, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void set_state(const Change& change, bool to_before) const LOCKSTEP_REQUIRES(mutex_);
+  void build() const LOCKSTEP_REQUIRES(mutex_);
+  std::string describe(const Change& change, bool before) const LOCKSTEP_REQUIRES(mutex_);
+
+  const Clock& clock_;
+  mutable Mutex mutex_;
+  Declared declared_ LOCKSTEP_GUARDED_BY(mutex_);
+  // Mutable: a moment of the past is built by undoing changes, and doing them again.
+  mutable ReportedHosts reported_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::deque<Change> changes_ LOCKSTEP_GUARDED_BY(mutex_);
+  uint64_t changes_made_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  uint64_t refused_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  mutable bool is_stale_ LOCKSTEP_GUARDED_BY(mutex_) = true;
+  mutable int64_t built_monotonic_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  mutable int64_t build_took_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  mutable std::shared_ptr<const Topology> current_ LOCKSTEP_GUARDED_BY(mutex_);
+  // Of the past, by how many changes had been made then.
+  mutable std::deque<std::pair<uint64_t, std::shared_ptr<const Topology>>> past_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep::fabric
