@@ -36,6 +36,11 @@ HttpResponse get_verdicts(const ApiContext&, const ApiRequest&);                
 HttpResponse get_verdict(const ApiContext&, const ApiRequest&);                    // jobs/verdict.cc
 HttpResponse get_warnings(const ApiContext&, const ApiRequest&);                   // warnings.cc
 HttpResponse post_verdict_feedback(const ApiContext&, const ApiRequest&);          // jobs/verdict.cc
+HttpResponse get_alerts(const ApiContext&, const ApiRequest&);                     // alerts.cc
+HttpResponse get_alert_table(const ApiContext&, const ApiRequest&);                // alerts.cc
+HttpResponse get_silences(const ApiContext&, const ApiRequest&);                   // alerts.cc
+HttpResponse post_silences(const ApiContext&, const ApiRequest&);                  // alerts.cc
+HttpResponse post_silence_end(const ApiContext&, const ApiRequest&);               // alerts.cc
 HttpResponse get_agents(const ApiContext&, const ApiRequest&);                     // agents.cc
 HttpResponse get_cardinality(const ApiContext&, const ApiRequest&);                // cardinality.cc
 HttpResponse get_metrics(const ApiContext&, const ApiRequest&);                    // metrics.cc

@@ -17,6 +17,18 @@ Result<void> check(const ServerOptions& options) {
   return {};
 }
 
+void add_alert_flags(Flags& flags, ServerOptions& options) {
+  flags
+      .text(&options.alertmanager, "--alertmanager", "URL,...",
+            "Alertmanagers that are told of every alert of the default tenant (API v2)")
+      .text(&options.notify, "--notify", "FILE",
+            "who is called when an alert fires: webhooks, Slack, PagerDuty, mail (docs/guide/alerts.md)")
+      .list(&options.rules, "--rules", "FILE_OR_GLOB",
+            "recording and alerting rules of the default tenant, in Prometheus's format; SIGHUP reads them again")
+      .text(&options.external_url, "--external-url", "URL",
+            "where people reach this server, for links in notifications (default: the address of --http)");
+}
+
 }  // namespace
 
 Result<ServerOptions> read_server_options(const std::vector<std::string>& arguments) {
@@ -109,6 +121,7 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
               "on a confirmed verdict take a kernel profile of its culprits and one other rank, within a budget")
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
                "peak of one GPU in TFLOP/s, for jobs that tell none (default: by the GPU's name, bf16)", 0, 1e6);
+  add_alert_flags(flags, options);
   LOCKSTEP_TRY(flags.parse(arguments));
   options.help = flags.help_wanted();
   options.help_text = flags.help();

@@ -52,6 +52,10 @@ struct ServerOptions {
   std::vector<std::string> allowed_hosts;
   std::string scrape;
   std::vector<std::string> remote_write;
+  std::string alertmanager;        // URLs, joined by commas
+  std::string notify;              // file with receivers
+  std::vector<std::string> rules;  // files, or patterns of them
+  std::string external_url;        // where people reach the API and the web UI; empty: as --http says
   bool sample_culprits = false;
   double gpu_hour_price = 0;
   double peak_tflops = 0;

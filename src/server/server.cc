@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "access/oidc.h"
+#include "alert/alert_center.h"
 #include "api/prometheus/query_scheduler.h"
 #include "api/routes.h"
 #include "base/clock.h"
@@ -61,6 +62,7 @@ struct Settings {
   std::map<std::string, Url, std::less<>> remote_write;  // by tenant, "" the default one
   std::vector<std::string> names;
   std::optional<OidcConfig> oidc;
+  AlertSettings alerts;  // of the default tenant
 };
 
 Result<ListenAddress> address_of(const char* option, const std::string& text) {
@@ -89,6 +91,22 @@ Result<std::optional<OidcConfig>> read_oidc_file(const ServerOptions& options) {
   return std::optional<OidcConfig>(std::move(*config));
 }
 
+Result<AlertSettings> alert_settings(const ServerOptions& options, const ListenAddress& http) {
+  AlertSettings alerts;
+  alerts.alertmanagers = LOCKSTEP_TRY(parse_alertmanagers(options.alertmanager));
+  alerts.notify = LOCKSTEP_TRY(read_notify_file(options.notify));
+  alerts.rules = LOCKSTEP_TRY(read_rule_files(options.rules));
+  alerts.gpu_hour_price = options.gpu_hour_price;
+  alerts.external_url = options.external_url;
+  if (!options.external_url.empty()) {
+    const Result<Url> url = parse_url(options.external_url, 80);
+    if (!url.ok()) return Error{"--external-url: " + url.error()};
+  } else if (http.port != 0) {
+    alerts.external_url = (options.tls.enabled() ? "https://" : "http://") + options.http;
+  }
+  return alerts;
+}
+
 Result<Settings> check_settings(const ServerOptions& options) {
   Settings settings;
   settings.http = LOCKSTEP_TRY(address_of("--http", options.http));
@@ -99,6 +117,7 @@ Result<Settings> check_settings(const ServerOptions& options) {
   settings.remote_write = LOCKSTEP_TRY(remote_write_urls(options.remote_write));
   settings.names = server_names(options, settings.http);
   settings.oidc = LOCKSTEP_TRY(read_oidc_file(options));
+  settings.alerts = LOCKSTEP_TRY(alert_settings(options, settings.http));
   return settings;
 }
 
@@ -164,7 +183,10 @@ bool is_told_to_stop() {
 void loop(const sigset_t& signals, Common& common, AccessParts& access, Tenants& tenants) {
   const timespec tick{0, kLookEveryNs};
   for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = sigtimedwait(&signals, nullptr, &tick)) {
-    if (signal == SIGHUP) tenants.reload_scrape_file();
+    if (signal == SIGHUP) {
+      tenants.reload_scrape_file();
+      tenants.reload_rules();
+    }
     tenants.tick();
     contained("server", "a look at the process", [&] {
       show_clocks(common.witness, common.counters);
@@ -214,7 +236,8 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
     return {};
   };
   const bool started = LOCKSTEP_TRY(tenants.start_default(
-      {.folder = options.data, .is_default = true, .state_opened = open_access}, is_told_to_stop));
+      {.folder = options.data, .is_default = true, .alerts = std::move(settings.alerts), .state_opened = open_access},
+      is_told_to_stop));
   if (!started) return {};
   const std::unique_ptr<OtlpReceivers> receivers =
       LOCKSTEP_TRY(start_receivers(settings, common, access->gatekeeper(), tenants));

@@ -111,6 +111,7 @@ class OpenTenant final : public Tenant {
   void start() override;
   void tick() override;
   void scrape(ScrapeConfig config) override;
+  void rules(std::vector<RuleGroup> groups) override;
   void stop() override;
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) override;
   IngestTarget otlp() override { return {.handler = &*otlp_, .commands = &commands_, .uploads = &uploads_}; }
@@ -120,6 +121,7 @@ class OpenTenant final : public Tenant {
 
  private:
   ApiContext make_context();
+  AlertSettings alert_settings() const;
   LogOptions log_options();
   std::optional<std::string> disk_problem();
   std::optional<std::string> memory_problem();
@@ -160,6 +162,7 @@ class OpenTenant final : public Tenant {
   AliasFeed alias_feed_;
   MetricIntake intake_;
   JobRollups rollups_;
+  AlertCenter alerts_;
   std::atomic<bool> ready_{false};
   int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
   StackRequester stack_asks_{steps_, commands_, counters_};
@@ -201,6 +204,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
       alias_feed_([](const MetricAlias& alias) { return feeds_of(alias.sent()) != nullptr; },
                   [this](const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
                     engine_.on_metrics(resource, points, received_unix_ns);
+                    alerts_.watch().on_metrics(resource, points, received_unix_ns);
                   },
                   counters_),
       intake_(remote_write_out_ ? static_cast<MetricWriter&>(*remote_write_out_) : metrics_, clock_, counters_,
@@ -208,11 +212,16 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
       rollups_([this](auto stream, auto series,
                       const auto& canonical) { return intake_.push("rollup", stream, series, canonical); },
                named_metrics_, counters_, options_.peak_tflops * 1e12),
+      alerts_(
+          alert_settings(), state_, {engine_, agents_, spans_, named_metrics_},
+          [this](auto series, const auto& canonical) { return intake_.push("rule", "rules", series, canonical); },
+          clock_, counters_),
       context_(make_context()),
       queries_(
           {.running_max = static_cast<size_t>(options_.queries_max)},
           [this](const ServerRequest& request) { return answer(context_, request); }, counters_, &common.queries) {
   applier_.subscribe(tail_);
+  applier_.subscribe(alerts_.watch());
   applier_.subscribe(captures_);
   for (const JobNumberRow& row : job_number_rows()) intake_.metadata(row.name, row.type, row.help, "");
   applier_.subscribe(rollups_);
@@ -224,10 +233,17 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   if (settings_.is_default) readiness_.add({"clock", [this] { return clock_problem(witness_); }, true});
 }
 
+AlertSettings OpenTenant::alert_settings() const {
+  AlertSettings settings = settings_.alerts;
+  settings.gpu_hour_price = options_.gpu_hour_price;
+  return settings;
+}
+
 ApiContext OpenTenant::make_context() {
   ApiContext context{steps_,    spans_, traces_, named_metrics_,    state_, agents_, engine_,
                      counters_, clock_, ready_,  common_.web_folder};
   context.feedback = &feedback_;
+  context.alerts = &alerts_;
   context.backup = settings_.backup;
   context.blobs = stores_.blobs.get();
   context.of_tenants = settings_.of_tenants;
@@ -313,6 +329,7 @@ Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop)
   stack_asks_.go_live();
   captures_.go_live();
   sample_asks_.go_live();
+  alerts_.go_live();
   return true;
 }
 
@@ -337,11 +354,16 @@ void OpenTenant::scrape(ScrapeConfig config) {
   scraping_ = scraper_.get();
 }
 
+void OpenTenant::rules(std::vector<RuleGroup> groups) {
+  alerts_.rules().reload(std::move(groups));
+}
+
 void OpenTenant::stop() {
   ready_ = false;
   if (scraper_) scraper_->stop();
   sink_->close();
   look();
+  alerts_.stop();
 }
 
 void OpenTenant::look() {
@@ -366,6 +388,7 @@ void OpenTenant::look_once() {
   sample_asks_.note(changed, clock_.unix_ns());
   tail_.note(changed);
   captures_.note(changed);
+  alerts_.note(changed);
   keeper_.keep(std::move(changed));
   counters_.set("lockstep_warnings", "", engine_.warnings_raised());
   counters_.set("lockstep_warnings_left_out", "", static_cast<int64_t>(engine_.warnings_left_out()));
@@ -373,6 +396,7 @@ void OpenTenant::look_once() {
   captures_.tick();
   commands_.tick();
   rollups_.write();
+  alerts_.tick();
 }
 
 void OpenTenant::look_at_itself() {

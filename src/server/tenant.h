@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "alert/alert_center.h"
 #include "api/prometheus/query_scheduler.h"
 #include "api/readiness.h"
 #include "base/clock.h"
@@ -51,6 +52,7 @@ struct TenantSettings {
   bool is_default = false;          // the operator's: told of the process besides (its clock, disk and memory)
   ScrapeConfig scrape = {};         // its own jobs
   std::optional<Url> remote_write;  // where its samples are sent on to; empty: nowhere
+  AlertSettings alerts = {};        // who is called; empty: alerts are kept and shown
   // Of the default tenant alone.
   BackupSource* backup = nullptr;        // what all tenants keep
   const Counters* of_tenants = nullptr;  // what the operator is told of all tenants
@@ -73,6 +75,8 @@ class Tenant {
   virtual void tick() = 0;
   // From now on by these jobs.
   virtual void scrape(ScrapeConfig config) = 0;
+  // From now on by these rules.
+  virtual void rules(std::vector<RuleGroup> groups) = 0;
   // Takes no more data, and looks once more.
   virtual void stop() = 0;
 
