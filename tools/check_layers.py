@@ -29,14 +29,13 @@ MAY_USE = {
     "ingest": ["wire", "net", "bus", "store", "control"],
     "egress": ["wire", "net", "store"],
     "diagnosis": ["analysis"],
-    "api": ["diagnosis", "fabric", "query", "control", "ingest", "net", "profile"],
+    "api": ["alert", "diagnosis", "fabric", "query", "control", "ingest", "net", "profile"],
     "server": ["api", "diagnosis", "ingest", "egress", "control", "apply", "bus", "s3"],
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "testing": ["base"],  # for tests alone: see FOR_TESTS
     "profile": ["analysis"],  # kernel traces of ranks: read, aligned, analysed
-    # Rooms to come: the network between nodes, who is told of verdicts.
-    "fabric": ["analysis"],
-    "alert": ["diagnosis", "query", "egress"],
+    "alert": ["diagnosis", "query", "egress"],  # who is called: alerts, rules, notifiers
+    "fabric": ["analysis"],  # the network between nodes: topology, paths, flows of switches
     "apps/agent": ["agent"],
     "apps/server": ["server"],
     "apps/cli": ["backup", "sim", "net", "recorder", "sources", "diagnosis", "analysis", "profile", "query"],
@@ -53,6 +52,7 @@ MAY_USE = {
     "bench/sequential": ["diagnosis"],
     "bench/steps": ["store"],
     "bench/traces": ["ingest", "store", "wire"],
+    "tests/alerts": ["alert"],
     "tests/faults": ["bus", "store"],
     "tests/golden": ["agent", "analysis", "diagnosis", "sim", "wire"],
     "tests/gpu": ["plugin"],
@@ -64,7 +64,7 @@ MAY_USE = {
 }
 # What a test may use besides: it plays the other side.
 TESTS_ALSO = {"wire": ["model"], "agent": ["recorder"], "sim": ["recorder", "agent"], "analysis": ["wire"],
-              "control": ["diagnosis", "ingest"], "egress": ["ingest"],
+              "control": ["diagnosis", "ingest"], "egress": ["ingest"], "alert": ["ingest"],
               "ingest": ["agent"], "server": ["agent"]}
 
 # Tests, fuzzers, benchmarks and what they share: they may use src/testing, which no product may.

@@ -26,6 +26,7 @@
 
 namespace lockstep {
 
+class AlertCenter;
 class BackupSource;
 class BlobStore;
 class Captures;
@@ -69,6 +70,7 @@ struct ApiContext {
   MetricEngine* metric_admin = nullptr;  // may be told to delete and to copy; nullptr: nobody may
   std::function<std::vector<ScrapeTarget>()> scrape_targets = {};  // empty: nothing is scraped. Thread-safe
   MemoryBudget* memory = nullptr;     // where queries take theirs from; nullptr: no limit for all together. Thread-safe
+  AlertCenter* alerts = nullptr;      // who is called; nullptr: nobody is
   FeedbackStore* feedback = nullptr;  // what people say of verdicts; nullptr: not taken here
   TokenStore* tokens = nullptr;       // nullptr: there are none
   TokenGatekeeper* gatekeeper = nullptr;  // lets people sign in; nullptr: nobody can

@@ -43,6 +43,11 @@ HttpResponse get_fabric(const ApiContext&, const ApiRequest&);                  
 HttpResponse get_affected(const ApiContext&, const ApiRequest&);                   // fabric/fabric.cc
 HttpResponse get_path(const ApiContext&, const ApiRequest&);                       // fabric/path.cc
 HttpResponse get_graph(const ApiContext&, const ApiRequest&);                      // fabric/graph.cc
+HttpResponse get_alerts(const ApiContext&, const ApiRequest&);                     // alerts.cc
+HttpResponse get_alert_table(const ApiContext&, const ApiRequest&);                // alerts.cc
+HttpResponse get_silences(const ApiContext&, const ApiRequest&);                   // alerts.cc
+HttpResponse post_silences(const ApiContext&, const ApiRequest&);                  // alerts.cc
+HttpResponse post_silence_end(const ApiContext&, const ApiRequest&);               // alerts.cc
 HttpResponse get_agents(const ApiContext&, const ApiRequest&);                     // agents.cc
 HttpResponse get_cardinality(const ApiContext&, const ApiRequest&);                // cardinality.cc
 HttpResponse get_metrics(const ApiContext&, const ApiRequest&);                    // metrics.cc

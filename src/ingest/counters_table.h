@@ -85,6 +85,28 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
     {"lockstep_scrape_lists_refused_total", "counter", Severity::kNotice,
      "Lists of targets (files, HTTP) that could not be read; the targets stay as they were."},
 
+    // Of src/alert.
+    {"lockstep_alerts_firing", "gauge", Severity::kNotice, "Alerts that fire now, by severity."},
+    {"lockstep_alerts_total", "counter", Severity::kNotice,
+     "Alerts that began to fire, by alertname (rule: any of the user's)."},
+    {"lockstep_alerts_refused_total", "counter", Severity::kError,
+     "Alerts that were not taken because too many fire at once."},
+    {"lockstep_alert_notifications_total", "counter", Severity::kInfo,
+     "Notifications, by receiver and result: queued = delivered + failed + waiting; attempts to be repeated are "
+     "again."},
+    {"lockstep_alert_notifications_lost_total", "counter", Severity::kDataLoss,
+     "Notifications that were given up, by receiver and reason: refused, expired, queue_full, receiver_gone."},
+    {"lockstep_alert_notifications_waiting", "gauge", Severity::kNotice,
+     "Notifications that are still to be delivered."},
+    {"lockstep_alert_silences", "gauge", Severity::kInfo, "Silences that are active."},
+    {"lockstep_alertmanager_posts_total", "counter", Severity::kNotice,
+     "Lists of alerts sent to Alertmanagers, by address and result: sent, failed."},
+    {"lockstep_rule_evaluations_total", "counter", Severity::kInfo, "Evaluations of rules, by result: ok, failed."},
+    {"lockstep_rule_groups_missed_total", "counter", Severity::kNotice,
+     "Evaluations of rule groups that were left out because the one before took too long."},
+    {"lockstep_rule_samples_total", "counter", Severity::kInfo, "Samples that rules recorded, ALERTS among them."},
+    {"lockstep_rule_loads_total", "counter", Severity::kNotice, "Readings of rule files, by result: read, refused."},
+
     {"lockstep_remote_write_out_samples_total", "counter", Severity::kNotice,
      "Samples for the server of --remote-write, by result: queued (= sent + refused + those that wait), sent, refused "
      "there, dropped (the queue was full, or the server stopped)."},

@@ -160,7 +160,7 @@ Result<HttpResponse> HttpClient::send(const HttpRequest& request) {
     if (answer) return answer;
     connection_.reset();
     // Once only: the second time round the connection is fresh.
-    if (!reused || !stale) return Error{url + ": " + answer.error()};
+    if (!reused || !stale) return Error{url + ": " + answer.error(), answer.code()};
   }
 }
 

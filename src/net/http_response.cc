@@ -74,7 +74,8 @@ Result<bool> HttpResponseParser::step() {
     case State::kBodyUntilClose:
       if (rest.size() > body_bytes_max_ - response_.body.size()) {
         return Error{format("the answer's body is over the limit of %llu bytes",
-                            static_cast<unsigned long long>(body_bytes_max_))};
+                            static_cast<unsigned long long>(body_bytes_max_)),
+                     ErrorCode::kTooLarge};
       }
       response_.body.append(rest);
       at_ += rest.size();
@@ -87,7 +88,8 @@ Result<bool> HttpResponseParser::step() {
       if (!size) return Error{"a chunk's size is not a number"};
       if (*size > body_bytes_max_ - response_.body.size()) {
         return Error{format("the answer's body is over the limit of %llu bytes",
-                            static_cast<unsigned long long>(body_bytes_max_))};
+                            static_cast<unsigned long long>(body_bytes_max_)),
+                     ErrorCode::kTooLarge};
       }
       left_ = *size;
       state_ = left_ == 0 ? State::kTrailers : State::kChunkData;
@@ -192,7 +194,8 @@ Result<void> HttpResponseParser::choose_body() {
   }
   if (*length > body_bytes_max_) {
     return Error{format("the answer's body of %llu bytes is over the limit of %llu",
-                        static_cast<unsigned long long>(*length), static_cast<unsigned long long>(body_bytes_max_))};
+                        static_cast<unsigned long long>(*length), static_cast<unsigned long long>(body_bytes_max_)),
+                 ErrorCode::kTooLarge};
   }
   left_ = *length;
   state_ = left_ == 0 ? State::kDone : State::kBodyLength;

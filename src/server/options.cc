@@ -31,8 +31,13 @@ void add_profile_flags(Flags& flags, ServerOptions& options) {
               "and its CPU time in seconds; 0: profiles are not analysed here (default 600)", 0, 86'400);
 }
 
-void add_flow_options(Flags& flags, ServerOptions& options) {
+// The network between nodes.
+void add_fabric_flags(Flags& flags, ServerOptions& options) {
   flags
+      .list(
+          &options.topology, "--topology", "FILE",
+          "how the fabric is cabled: YAML, containerlab, ibnetdiscover, dump_lfts or lldpctl -f json; SIGHUP reads it "
+          "again")
       .list(&options.sflow_listen, "--sflow-listen", "ADDR",
             "receive sFlow version 5 of switches here, over UDP, such as :6343 (default: nowhere)")
       .list(&options.ipfix_listen, "--ipfix-listen", "ADDR",
@@ -41,6 +46,19 @@ void add_flow_options(Flags& flags, ServerOptions& options) {
             "whose datagrams these take (default: loopback and private networks)")
       .list(&options.flow_switches, "--flow-switch", "ADDRESS[/DOMAIN]=NAME",
             "what the switch with this address is called in metrics and flows (default: its address)");
+}
+
+// Who is called.
+void add_alert_flags(Flags& flags, ServerOptions& options) {
+  flags
+      .text(&options.alertmanager, "--alertmanager", "URL,...",
+            "Alertmanagers that are told of every alert of the default tenant (API v2)")
+      .text(&options.notify, "--notify", "FILE",
+            "who is called when an alert fires: webhooks, Slack, PagerDuty, mail (docs/guide/alerts.md)")
+      .list(&options.rules, "--rules", "FILE_OR_GLOB",
+            "recording and alerting rules of the default tenant, in Prometheus's format; SIGHUP reads them again")
+      .text(&options.external_url, "--external-url", "URL",
+            "where people reach this server, for links in notifications (default: the address of --http)");
 }
 
 }  // namespace
@@ -123,10 +141,6 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
             "name and addresses always are")
       .text(&options.scrape, "--scrape", "FILE",
             "exporters to scrape: a file in the words of Prometheus' scrape_configs; SIGHUP reads it again")
-      .list(
-          &options.topology, "--topology", "FILE",
-          "how the fabric is cabled: YAML, containerlab, ibnetdiscover, dump_lfts or lldpctl -f json; SIGHUP reads it "
-          "again")
       .list(&options.remote_write, "--remote-write", "[TENANT=]URL",
             "where all accepted samples are sent on to, by remote write: the default tenant's, or this one's")
       .toggle(
@@ -138,7 +152,8 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
                "peak of one GPU in TFLOP/s, for jobs that tell none (default: by the GPU's name, bf16)", 0, 1e6);
   add_profile_flags(flags, options);
-  add_flow_options(flags, options);
+  add_fabric_flags(flags, options);
+  add_alert_flags(flags, options);
   LOCKSTEP_TRY(flags.parse(arguments));
   options.help = flags.help_wanted();
   options.help_text = flags.help();

@@ -56,6 +56,10 @@ struct ServerOptions {
   std::vector<std::string> sflow_listen, ipfix_listen;  // empty: not received
   std::string flow_exporters;                           // empty: loopback and private networks
   std::vector<std::string> flow_switches;
+  std::string alertmanager;        // URLs, joined by commas
+  std::string notify;              // file with receivers
+  std::vector<std::string> rules;  // files, or patterns of them
+  std::string external_url;        // where people reach the API and the web UI; empty: as --http says
   bool sample_culprits = false;
   double gpu_hour_price = 0;
   double peak_tflops = 0;

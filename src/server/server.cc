@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "access/oidc.h"
+#include "alert/alert_center.h"
 #include "api/prometheus/query_scheduler.h"
 #include "api/routes.h"
 #include "base/clock.h"
@@ -66,6 +67,7 @@ struct Settings {
   std::vector<std::string> names;
   std::optional<OidcConfig> oidc;
   FlowReceiversOptions flows;
+  AlertSettings alerts;  // of the default tenant
 };
 
 Result<ListenAddress> address_of(const char* option, const std::string& text) {
@@ -108,6 +110,22 @@ Result<FlowReceiversOptions> flow_options(const ServerOptions& options) {
   return flows;
 }
 
+Result<AlertSettings> alert_settings(const ServerOptions& options, const ListenAddress& http) {
+  AlertSettings alerts;
+  alerts.alertmanagers = LOCKSTEP_TRY(parse_alertmanagers(options.alertmanager));
+  alerts.notify = LOCKSTEP_TRY(read_notify_file(options.notify));
+  alerts.rules = LOCKSTEP_TRY(read_rule_files(options.rules));
+  alerts.gpu_hour_price = options.gpu_hour_price;
+  alerts.external_url = options.external_url;
+  if (!options.external_url.empty()) {
+    const Result<Url> url = parse_url(options.external_url, 80);
+    if (!url.ok()) return Error{"--external-url: " + url.error()};
+  } else if (http.port != 0) {
+    alerts.external_url = (options.tls.enabled() ? "https://" : "http://") + options.http;
+  }
+  return alerts;
+}
+
 Result<Settings> check_settings(const ServerOptions& options) {
   Settings settings;
   settings.http = LOCKSTEP_TRY(address_of("--http", options.http));
@@ -120,6 +138,7 @@ Result<Settings> check_settings(const ServerOptions& options) {
   settings.names = server_names(options, settings.http);
   settings.oidc = LOCKSTEP_TRY(read_oidc_file(options));
   settings.flows = LOCKSTEP_TRY(flow_options(options));
+  settings.alerts = LOCKSTEP_TRY(alert_settings(options, settings.http));
   return settings;
 }
 
@@ -218,6 +237,7 @@ void loop(const sigset_t& signals, Common& common, AccessParts& access, Tenants&
     if (signal == SIGHUP) {
       tenants.reload_scrape_file();
       reload_topology(common.options, tenants);
+      tenants.reload_rules();
     }
     tenants.tick();
     contained("server", "a look at the process", [&] {
@@ -269,6 +289,7 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   };
   const bool started = LOCKSTEP_TRY(tenants.start_default({.folder = options.data,
                                                            .is_default = true,
+                                                           .alerts = std::move(settings.alerts),
                                                            .topology = std::move(settings.topology),
                                                            .state_opened = open_access},
                                                           is_told_to_stop));

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// Runs until one of SIGTERM and SIGINT comes; SIGHUP reads the file of --scrape again. signals: these, blocked in every
+// Runs until one of SIGTERM and SIGINT comes; SIGHUP reads the files of --scrape and --rules again. signals: these, blocked in every
 // thread.
 // On error: one line; everything that was opened is closed.
 Result<void> run_server(const ServerOptions& options, const sigset_t& signals);

@@ -294,6 +294,8 @@ struct FailingState final : testing::WithFailingAccess<StateStore> {
   Result<void> save_capture(const StoredCapture&) override { return Error{"disk full"}; }
   Result<void> drop_capture(std::string_view) override { return Error{"disk full"}; }
   std::vector<StoredCapture> captures() const override { return {}; }
+  Result<void> save_alert_rows(std::span<const StoredAlertRow>) override { return Error{"disk full"}; }
+  Result<std::vector<StoredAlertRow>> alert_rows() const override { return std::vector<StoredAlertRow>(); }
 };
 
 Verdict verdict_of(std::string id, VerdictState state) {

@@ -119,6 +119,7 @@ class OpenTenant final : public Tenant {
   void tick() override;
   void scrape(ScrapeConfig config) override;
   void declare_topology(fabric::Declared declared) override { fabric_.topology.declare(std::move(declared)); }
+  void rules(std::vector<RuleGroup> groups) override;
   void stop() override;
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) override;
   IngestTarget otlp() override { return {.handler = &*otlp_, .commands = &commands_, .uploads = &uploads_}; }
@@ -130,6 +131,7 @@ class OpenTenant final : public Tenant {
  private:
   std::unique_ptr<FlowTelemetry> make_flow_telemetry();
   ApiContext make_context();
+  AlertSettings alert_settings() const;
   LogOptions log_options();
   std::optional<std::string> disk_problem();
   std::optional<std::string> memory_problem();
@@ -172,6 +174,7 @@ class OpenTenant final : public Tenant {
   JobRollups rollups_;
   fabric::Fabric fabric_{std::move(settings_.topology), clock_};
   std::unique_ptr<FlowTelemetry> flow_telemetry_;  // nullptr: no switch reports here
+  AlertCenter alerts_;
   std::atomic<bool> ready_{false};
   int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
   StackRequester stack_asks_{steps_, commands_, counters_};
@@ -214,6 +217,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
       alias_feed_([](const MetricAlias& alias) { return feeds_of(alias.sent()) != nullptr; },
                   [this](const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
                     engine_.on_metrics(resource, points, received_unix_ns);
+                    alerts_.watch().on_metrics(resource, points, received_unix_ns);
                   },
                   counters_),
       intake_(remote_write_out_ ? static_cast<MetricWriter&>(*remote_write_out_) : metrics_, clock_, counters_,
@@ -222,11 +226,16 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
                       const auto& canonical) { return intake_.push("rollup", stream, series, canonical); },
                named_metrics_, counters_, options_.peak_tflops * 1e12),
       flow_telemetry_(make_flow_telemetry()),
+      alerts_(
+          alert_settings(), state_, {engine_, agents_, spans_, named_metrics_},
+          [this](auto series, const auto& canonical) { return intake_.push("rule", "rules", series, canonical); },
+          clock_, counters_),
       context_(make_context()),
       queries_(
           {.running_max = static_cast<size_t>(options_.queries_max)},
           [this](const ServerRequest& request) { return answer(context_, request); }, counters_, &common.queries) {
   applier_.subscribe(tail_);
+  applier_.subscribe(alerts_.watch());
   applier_.subscribe(captures_);
   for (const JobNumberRow& row : job_number_rows()) intake_.metadata(row.name, row.type, row.help, "");
   applier_.subscribe(rollups_);
@@ -253,10 +262,17 @@ std::unique_ptr<FlowTelemetry> OpenTenant::make_flow_telemetry() {
       counters_);
 }
 
+AlertSettings OpenTenant::alert_settings() const {
+  AlertSettings settings = settings_.alerts;
+  settings.gpu_hour_price = options_.gpu_hour_price;
+  return settings;
+}
+
 ApiContext OpenTenant::make_context() {
   ApiContext context{steps_,    spans_, traces_, named_metrics_,    state_, agents_, engine_,
                      counters_, clock_, ready_,  common_.web_folder};
   context.feedback = &feedback_;
+  context.alerts = &alerts_;
   context.backup = settings_.backup;
   context.blobs = stores_.blobs.get();
   context.of_tenants = settings_.of_tenants;
@@ -345,6 +361,7 @@ Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop)
   stack_asks_.go_live();
   captures_.go_live();
   sample_asks_.go_live();
+  alerts_.go_live();
   return true;
 }
 
@@ -374,12 +391,17 @@ void OpenTenant::scrape(ScrapeConfig config) {
   scraping_ = scraper_.get();
 }
 
+void OpenTenant::rules(std::vector<RuleGroup> groups) {
+  alerts_.rules().reload(std::move(groups));
+}
+
 void OpenTenant::stop() {
   ready_ = false;
   if (scraper_) scraper_->stop();
   analyzer_.reset();
   sink_->close();
   look();
+  alerts_.stop();
 }
 
 void OpenTenant::look() {
@@ -404,6 +426,7 @@ void OpenTenant::look_once() {
   sample_asks_.note(changed, clock_.unix_ns());
   tail_.note(changed);
   captures_.note(changed);
+  alerts_.note(changed);
   keeper_.keep(std::move(changed));
   counters_.set("lockstep_warnings", "", engine_.warnings_raised());
   counters_.set("lockstep_warnings_left_out", "", static_cast<int64_t>(engine_.warnings_left_out()));
@@ -413,6 +436,7 @@ void OpenTenant::look_once() {
   rollups_.write();
   fabric_.topology.tick();
   if (flow_telemetry_) flow_telemetry_->tick(clock_.unix_ns());
+  alerts_.tick();
 }
 
 void OpenTenant::look_at_itself() {

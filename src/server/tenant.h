@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "alert/alert_center.h"
 #include "api/prometheus/query_scheduler.h"
 #include "api/readiness.h"
 #include "base/clock.h"
@@ -55,6 +56,7 @@ struct TenantSettings {
   bool is_default = false;          // the operator's: told of the process besides (its clock, disk and memory)
   ScrapeConfig scrape = {};         // its own jobs
   std::optional<Url> remote_write;  // where its samples are sent on to; empty: nowhere
+  AlertSettings alerts = {};        // who is called; empty: alerts are kept and shown
   // Of the default tenant alone.
   fabric::Declared topology = {};        // how the operator's files say that the fabric is cabled
   BackupSource* backup = nullptr;        // what all tenants keep
@@ -80,6 +82,8 @@ class Tenant {
   virtual void scrape(ScrapeConfig config) = 0;
   // The files of --topology were read again.
   virtual void declare_topology(fabric::Declared declared) = 0;
+  // From now on by these rules.
+  virtual void rules(std::vector<RuleGroup> groups) = 0;
   // Takes no more data, and looks once more.
   virtual void stop() = 0;
 

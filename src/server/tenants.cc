@@ -225,6 +225,21 @@ void Tenants::tick() {
   contained("server", "a look at backups", [this] { backup_.tick(); });
 }
 
+void Tenants::reload_rules() {
+  const std::vector<std::string>& files = common_.options.rules;
+  if (files.empty()) return;
+  contained("server", "--rules", [&] {
+    Result<std::vector<RuleGroup>> read = read_rule_files(files);
+    counters_.add("lockstep_rule_loads_total", read.ok() ? "result=\"read\"" : "result=\"refused\"");
+    if (!read.ok()) {
+      LOCKSTEP_LOG_WARN("server", "%s; the rules from before still hold", read.error().c_str());
+      return;
+    }
+    LOCKSTEP_LOG_INFO("server", "--rules read again: %zu groups", read->size());
+    default_->rules(std::move(*read));
+  });
+}
+
 void Tenants::reload_scrape_file() {
   if (options_.scrape_file.empty()) return;
   contained("server", "--scrape", [this] {

@@ -53,6 +53,7 @@ class Tenants final : public OtlpRouter {
   // A few times a second: the default tenant's look, and what the operator is told of the others.
   void tick();
   void reload_scrape_file();
+  void reload_rules();  // of the default tenant
   void stop();
 
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);

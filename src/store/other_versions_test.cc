@@ -179,9 +179,9 @@ TEST_F(OtherVersions, OfTheStateDatabaseIsUpgradedWhereOlderAndRefusedWhereNewer
     EXPECT_EQ((*store)->verdicts("job").size(), 1u);
     EXPECT_TRUE((*store)->save_token({.id = "t1"}).ok());
   }
-  run("PRAGMA user_version=4");
-  expect_refused(open_sqlite_state_store(file), file, 4);
-  run("PRAGMA user_version=3");  // nothing was changed meanwhile
+  run("PRAGMA user_version=5");
+  expect_refused(open_sqlite_state_store(file), file, 5);
+  run("PRAGMA user_version=4");  // nothing was changed meanwhile
   EXPECT_EQ((*open_sqlite_state_store(file))->verdicts("job").size(), 1u);
 }
 

@@ -67,6 +67,8 @@ constexpr const char* kUpgrades[] = {
     "used_unix_ns INTEGER NOT NULL, PRIMARY KEY(tenant, kind, name)) STRICT;",
     "CREATE TABLE IF NOT EXISTS captures(id TEXT PRIMARY KEY, begun_unix_ns INTEGER NOT NULL, json TEXT NOT NULL) "
     "STRICT;",
+    "CREATE TABLE IF NOT EXISTS alert_rows(kind INTEGER NOT NULL, id TEXT NOT NULL, json TEXT NOT NULL, PRIMARY "
+    "KEY(kind, id)) STRICT, WITHOUT ROWID;",
 };
 static_assert(std::size(kUpgrades) == formats::kState.version);
 
@@ -211,6 +213,45 @@ class SqliteStateStore final : public StateStore {
     while (query && (outcome = sqlite3_step(query.get())) == SQLITE_ROW)
       list.push_back({column(query.get(), 0), sqlite3_column_int64(query.get(), 1), column(query.get(), 2)});
     if (outcome != SQLITE_DONE) LOCKSTEP_LOG_ERROR("state", "%s", failure("cannot read captures from").message.c_str());
+    return list;
+  }
+
+  Result<void> save_alert_rows(std::span<const StoredAlertRow> rows) override {
+    MutexLock lock(mutex_);
+    if (sqlite3_exec(database_.get(), "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) != SQLITE_OK)
+      return failure("cannot save alerts in");
+    const auto undo = [&]() LOCKSTEP_REQUIRES(mutex_) {
+      const Error failed = failure("cannot save alerts in");
+      sqlite3_exec(database_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
+      return failed;
+    };
+    {
+      Statement save = prepare(database_.get(), "INSERT OR REPLACE INTO alert_rows(kind, id, json) VALUES(?, ?, ?)");
+      Statement drop = prepare(database_.get(), "DELETE FROM alert_rows WHERE kind = ? AND id = ?");
+      if (!save || !drop) return undo();
+      for (const StoredAlertRow& row : rows) {
+        sqlite3_stmt* statement = row.json.empty() ? drop.get() : save.get();
+        sqlite3_reset(statement);
+        sqlite3_bind_int(statement, 1, static_cast<int>(row.kind));
+        bind_text(statement, 2, row.id);
+        if (!row.json.empty()) bind_text(statement, 3, row.json);
+        if (sqlite3_step(statement) != SQLITE_DONE) return undo();
+      }
+    }
+    if (sqlite3_exec(database_.get(), "COMMIT", nullptr, nullptr, nullptr) != SQLITE_OK) return undo();
+    return {};
+  }
+
+  Result<std::vector<StoredAlertRow>> alert_rows() const override {
+    MutexLock lock(mutex_);
+    Statement query = prepare(database_.get(), "SELECT kind, id, json FROM alert_rows ORDER BY kind, id");
+    if (!query) return failure("cannot read alerts from");
+    std::vector<StoredAlertRow> list;
+    int outcome = SQLITE_ROW;
+    while ((outcome = sqlite3_step(query.get())) == SQLITE_ROW)
+      list.push_back({static_cast<AlertRowKind>(sqlite3_column_int(query.get(), 0)), column(query.get(), 1),
+                      column(query.get(), 2)});
+    if (outcome != SQLITE_DONE) return failure("cannot read alerts from");
     return list;
   }
 

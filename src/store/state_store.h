@@ -1,11 +1,13 @@
-// State that must outlive everything else: verdicts, what people said of them, and who may do what
-// (store/access_state.h; incidents and silences join it later).
+// State that must outlive everything else: verdicts, what people said of them, alerts with what is still to be sent and
+// their silences, and who may do what (store/access_state.h; incidents join it later).
 //
 // Contract (store/state_store_contract_test.cc): what save_verdict() and save_feedback() returned ok for survives a
 // crash; the same id saved again replaces; listings are newest first.
 // Thread rule: Thread-safe.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +36,14 @@ struct StoredVerdict {
   std::string json;  // as to_json(Verdict) wrote it
 };
 
+// What src/alert keeps: an alert, a notification that is still to be delivered, a silence.
+enum class AlertRowKind : uint8_t { kAlert = 1, kDelivery = 2, kSilence = 3 };
+struct StoredAlertRow {
+  AlertRowKind kind = AlertRowKind::kAlert;
+  std::string id;
+  std::string json;  // empty in save_alert_rows(): the row goes
+};
+
 class StateStore : public AccessState {
  public:
   virtual Result<void> save_verdict(const Verdict& verdict) = 0;
@@ -46,6 +56,10 @@ class StateStore : public AccessState {
   virtual Result<void> save_capture(const StoredCapture& capture) = 0;
   virtual Result<void> drop_capture(std::string_view id) = 0;  // nothing where there is none
   virtual std::vector<StoredCapture> captures() const = 0;
+
+  // All of them or none: that an alert fires, and that it is to be sent, is one fact.
+  virtual Result<void> save_alert_rows(std::span<const StoredAlertRow> rows) = 0;
+  virtual Result<std::vector<StoredAlertRow>> alert_rows() const = 0;  // by kind and id
 
   // Everything saved so far as a file of its own, which must not be there yet; open_sqlite_state_store() opens it.
   virtual Result<void> copy_to(const std::string& path) const;

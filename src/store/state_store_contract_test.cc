@@ -132,6 +132,22 @@ TEST_P(StateStoreContract, KeepsCapturesOverARestart) {
   EXPECT_EQ(kept[1].json, "{\"a\":1}");
 }
 
+TEST_P(StateStoreContract, RowsOfAlertsAreSavedTogetherAndKeptOverARestart) {
+  using enum AlertRowKind;
+  {
+    const auto store = open();
+    const StoredAlertRow first[] = {{kAlert, "a", "{}"}, {kDelivery, "a", "{\"n\":1}"}, {kSilence, "s", "{}"}};
+    ASSERT_TRUE(store->save_alert_rows(first).ok());
+    const StoredAlertRow second[] = {{kAlert, "a", "{\"n\":2}"}, {kDelivery, "a", ""}, {kDelivery, "none", ""}};
+    ASSERT_TRUE(store->save_alert_rows(second).ok());
+  }
+  const Result<std::vector<StoredAlertRow>> kept = open()->alert_rows();
+  ASSERT_TRUE(kept.ok());
+  ASSERT_EQ(kept->size(), 2u);
+  EXPECT_EQ(kept->at(0).json, "{\"n\":2}");
+  EXPECT_EQ(kept->at(1).kind, kSilence);
+}
+
 VerdictFeedback feedback_of(std::string id, bool right, int64_t at_unix_ns, Cause cause = Cause::kNone) {
   return {std::move(id), right, Cause::kSlowCompute, cause, "it's \"odd\"\n", at_unix_ns};
 }

@@ -323,16 +323,19 @@ def test_the_alert_list_shows_a_verdict_while_it_is_open(seen):
     assert {rule["state"] for rule in group["rules"]} == {"inactive"}
     test_feedback.play(seen.server, "train", 40)
     verdict = harness.eventually(lambda: test_feedback.confirmed(seen.server, "train"), 15, "a confirmed verdict")
-    (alert,) = seen.ours("alerts")["alerts"]
-    assert alert["state"] == "firing" and float(alert["value"]) > 0
-    assert alert["labels"]["job"] == "train" and alert["labels"]["rank"] == str(test_feedback.SLOW)
+    (alert,) = harness.eventually(
+        lambda: [one for one in seen.ours("alerts")["alerts"] if one["state"] == "firing"] or None, 10, "the alert"
+    )
+    assert float(alert["value"]) > 0
+    assert alert["labels"]["job"] == "train" and alert["annotations"]["ranks"] == str(test_feedback.SLOW)
     assert alert["labels"]["layer"] == verdict["culprit"]["layer"] and alert["labels"]["severity"] == "warning"
     assert alert["annotations"]["summary"] == verdict["sentence"]
-    assert alert["annotations"]["link"] == f"{seen.server.url}/jobs/train?rank={test_feedback.SLOW}"
+    assert alert["annotations"]["link"].startswith(f"{seen.server.url}/jobs/train?step=")
+    assert alert["annotations"]["link"].endswith(f"rank={test_feedback.SLOW}")
     assert seen.server.get(alert["annotations"]["evidence"])["id"] == verdict["id"]
     (group,) = seen.ours("rules", type="alert")["groups"]
     (rule,) = [one for one in group["rules"] if one["state"] == "firing"]
-    assert rule["alerts"] == [alert] and rule["labels"]["layer"] == alert["labels"]["layer"]
+    assert rule["alerts"] == [alert] and rule["labels"]["severity"] == alert["labels"]["severity"]
     assert seen.ours("rules", type="record")["groups"] == []
 
 

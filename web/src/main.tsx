@@ -2,6 +2,7 @@ import { render } from 'preact';
 import { askSession, session } from './base/session';
 import { startTheme } from './base/theme';
 import { place, watchAddress } from './base/url';
+import { AlertsPage } from './pages/alerts';
 import { CardinalityPage } from './pages/cardinality';
 import { Fleet } from './pages/fleet';
 import { JobPage } from './pages/job';
@@ -21,6 +22,7 @@ function App() {
   if (session.value.wanted) return <SignIn />;
   const at = place.value;
   if (at.page === 'fleet') return <Fleet />;
+  if (at.page === 'alerts') return <AlertsPage place={at} />;
   if (at.page === 'cardinality') return <CardinalityPage />;
   if (at.page === 'job') return <JobPage key={at.job} place={at} />;
   if (at.page === 'step') return <StepPage key={`${at.job}/${at.step}`} place={at} />;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "alert/alert_center.h"
 #include "api/endpoints.h"
 #include "api/prometheus/prometheus_answer.h"
 #include "base/text.h"
@@ -59,10 +60,15 @@ HttpResponse prometheus_config(const ApiContext&, const ApiRequest&) {
   return prometheus_answer([](JsonWriter& json) { json.begin_object().field("yaml", "").end_object(); });
 }
 
-HttpResponse prometheus_alertmanagers(const ApiContext&, const ApiRequest&) {
-  return prometheus_answer([](JsonWriter& json) {
+HttpResponse prometheus_alertmanagers(const ApiContext& context, const ApiRequest&) {
+  return prometheus_answer([&](JsonWriter& json) {
     json.begin_object();
-    json.key("activeAlertmanagers").begin_array().end_array();
+    json.key("activeAlertmanagers").begin_array();
+    if (context.alerts != nullptr) {
+      for (const AlertmanagerState& one : context.alerts->alertmanagers())
+        json.begin_object().field("url", one.url + "/api/v2/alerts").end_object();
+    }
+    json.end_array();
     json.key("droppedAlertmanagers").begin_array().end_array();
     json.end_object();
   });

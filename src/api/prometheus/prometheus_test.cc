@@ -266,7 +266,7 @@ TEST_F(PrometheusApi, ShowsOpenVerdictsAsAlerts) {
   host_ = "lockstep:7070";
   EXPECT_EQ(
       get("alerts"),
-      R"({"status":"success","data":{"alerts":[{"labels":{"alertname":"LockstepGpu","cause":"slow-compute","host":"node-1","job":"llama 3","kind":"slow","layer":"gpu","rank":"5","severity":"warning","verdict":"v1"},"annotations":{"summary":"Rank 5 is late.","action":"Drain node-1.","link":"http://lockstep:7070/jobs/llama%203?rank=5","evidence":"/api/verdicts/v1"},"state":"firing","activeAt":"2023-11-14T21:56:40.500Z","value":"1.25e-01"}]}})");
+      R"({"status":"success","data":{"alerts":[{"labels":{"alertname":"LockstepStraggler","cause":"slow-compute","component":"host node-1","host":"node-1","job":"llama 3","layer":"gpu","severity":"warning"},"annotations":{"action":"Drain node-1.","evidence":"/api/verdicts/v1","link":"http://lockstep:7070/jobs/llama%203?rank=5","ranks":"5","runbook":"Open the link: it shows the rank, its host and what differs from its peers. Cordon the host if the cause is its hardware.","summary":"Rank 5 is late."},"state":"firing","activeAt":"2023-11-14T21:56:40.500Z","value":"0e+00"}]}})");
   Verdict hang = slow_gpu();
   hang.id = "v2";
   hang.kind = VerdictKind::kHang;
@@ -277,7 +277,7 @@ TEST_F(PrometheusApi, ShowsOpenVerdictsAsAlerts) {
   over.state = VerdictState::kCleared;
   diagnosis_.known = {hang, over};
   const std::string alerts = get("alerts");
-  EXPECT_NE(alerts.find(R"("alertname":"LockstepUnknown")"), std::string::npos) << alerts;
+  EXPECT_NE(alerts.find(R"("alertname":"LockstepHang")"), std::string::npos) << alerts;
   EXPECT_NE(alerts.find(R"("state":"pending")"), std::string::npos) << alerts;
   EXPECT_NE(alerts.find(R"("severity":"critical")"), std::string::npos) << alerts;
   EXPECT_EQ(alerts.find("v3"), std::string::npos) << "it is over";
@@ -289,29 +289,29 @@ size_t count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-TEST_F(PrometheusApi, HasARuleForEachLayerWithItsAlerts) {
+TEST_F(PrometheusApi, HasARuleForEachBuiltInAlertWithItsAlerts) {
   diagnosis_.known = {slow_gpu()};
   const std::string all = get("rules", "type=alert");
-  EXPECT_EQ(count_of(all, R"("type":"alerting")"), 10u);
-  EXPECT_EQ(count_of(all, R"("state":"inactive")"), 9u);
+  EXPECT_EQ(count_of(all, R"("type":"alerting")"), 14u);
+  EXPECT_EQ(count_of(all, R"("state":"inactive")"), 13u);
   EXPECT_EQ(count_of(all, R"("name":"lockstep","file":"lockstep")"), 1u);
-  const std::string gpu = get("rules", "rule_name[]=LockstepGpu&rule_name[]=LockstepHost");
-  EXPECT_NE(gpu.find(R"({"state":"firing","name":"LockstepGpu",)"), std::string::npos) << gpu;
-  EXPECT_NE(gpu.find(R"("alerts":[{"labels":{"alertname":"LockstepGpu")"), std::string::npos) << gpu;
-  EXPECT_NE(gpu.find(R"({"state":"inactive","name":"LockstepHost",)"), std::string::npos) << gpu;
+  const std::string gpu = get("rules", "rule_name[]=LockstepStraggler&rule_name[]=LockstepHang");
+  EXPECT_NE(gpu.find(R"({"state":"firing","name":"LockstepStraggler",)"), std::string::npos) << gpu;
+  EXPECT_NE(gpu.find(R"("alerts":[{"labels":{"alertname":"LockstepStraggler")"), std::string::npos) << gpu;
+  EXPECT_NE(gpu.find(R"({"state":"inactive","name":"LockstepHang",)"), std::string::npos) << gpu;
   EXPECT_EQ(count_of(gpu, R"("type":"alerting")"), 2u);
 }
 
 TEST_F(PrometheusApi, NarrowsRulesAsItIsAsked) {
   diagnosis_.known = {slow_gpu()};
   const auto rules = [&](const std::string& form) { return count_of(get("rules", form), R"("type":"alerting")"); };
-  EXPECT_EQ(rules("rule_group[]=lockstep&file[]=lockstep"), 10u);
+  EXPECT_EQ(rules("rule_group[]=lockstep&file[]=lockstep"), 14u);
   EXPECT_EQ(rules("rule_group[]=other"), 0u);
   EXPECT_EQ(rules("file[]=other.yml"), 0u);
-  EXPECT_EQ(rules("match[]=%7Blayer%3D~%22gpu%7Cnic%22%7D"), 2u);
-  EXPECT_EQ(rules("match[]=%7Blayer%3D%22gpu%22%7D&match[]=%7Blayer%3D%22host%22%7D"), 2u);
+  EXPECT_EQ(rules("match[]=%7Bseverity%3D~%22info%7Cnone%22%7D"), 2u);
+  EXPECT_EQ(rules("match[]=%7Bseverity%3D%22info%22%7D&match[]=%7Bseverity%3D%22none%22%7D"), 2u);
   EXPECT_EQ(rules("match[]=%7Bteam%3D%22a%22%7D"), 0u);
-  const std::string bare = get("rules", "exclude_alerts=true&rule_name[]=LockstepGpu");
+  const std::string bare = get("rules", "exclude_alerts=true&rule_name[]=LockstepStraggler");
   EXPECT_NE(bare.find(R"("alerts":null)"), std::string::npos) << bare;
   for (const char* wrong : {"type=every", "exclude_alerts=maybe", "match[]=%7B", "match[]=%7Ba%3D~%22(%22%7D"})
     EXPECT_EQ(ask("GET", "rules", wrong).status, 400) << wrong;

@@ -1,6 +1,7 @@
 // Questions to the server, one function each. Every answer is decoded before anyone sees it.
 import { decodeJobs, decodeRank, decodeRanks, decodeVerdict, decodeWarnings, decodeWhy, list, object, text } from './decode';
 import type { JobList, RankDetail, RankList, Verdict, WarningList, Why } from './decode';
+import { decodeAlerts, type AlertList } from './alert';
 import { decodeCardinality, type Cardinality } from './cardinality';
 import { decodeCost, decodeMfu, type Cost, type Mfu } from './cost';
 import { decodeSummary, type SummaryAnswer } from './kernel_profile';
@@ -78,6 +79,7 @@ export const paths = {
   samples: (job: string) => `/api/jobs/${encodeURIComponent(job)}/samples`,
   feedback: (verdict: string) => `/api/verdicts/${encodeURIComponent(verdict)}/feedback`,
   warnings: () => '/api/warnings',
+  alerts: () => '/api/alerts?state=all',
   cardinality: () => '/api/cardinality',
   services: () => '/api/services',
   service: (name: string, last: number) => `/api/services/${encodeURIComponent(name)}?last_s=${last}`,
@@ -121,6 +123,7 @@ export const api = {
   feedback: async (verdict: string, right: boolean | null, cause: string, signal: AbortSignal): Promise<Verdict> =>
     decodeVerdict(await get(paths.feedback(verdict), signal, 'POST', JSON.stringify(cause ? { right, cause } : { right }))),
   warnings: async (signal: AbortSignal): Promise<WarningList> => decodeWarnings(await get(paths.warnings(), signal)),
+  alerts: async (signal: AbortSignal): Promise<AlertList> => decodeAlerts(await get(paths.alerts(), signal)),
   cardinality: async (signal: AbortSignal): Promise<Cardinality> => decodeCardinality(await get(paths.cardinality(), signal)),
   services: async (signal: AbortSignal): Promise<string[]> => decodeServices(await get(paths.services(), signal)),
   service: async (name: string, last: number, signal: AbortSignal): Promise<Service> => decodeService(await get(paths.service(name, last), signal)),

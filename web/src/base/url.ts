@@ -9,6 +9,7 @@
 //                                                  open are the ranks with their streams, rank is compared with the others or with
 //                                                  itself in the capture `against`, kernel is marked
 //   /services/NAME?last=                           an inference service over the last seconds
+//   /alerts?id=                                    alerts; id: the one that a notification linked to
 //   /cardinality                                   series of the metrics store, and who made them
 import { signal } from '@preact/signals';
 import { clean } from './format';
@@ -59,7 +60,11 @@ export interface ServicePlace {
   service: string;
   last: number;
 }
-export type Place = { page: 'fleet' } | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
+export interface AlertsPlace {
+  page: 'alerts';
+  id: string;
+}
+export type Place = { page: 'fleet' } | AlertsPlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -75,6 +80,7 @@ export function parsePlace(path: string, search: string): Place {
   if (path === '/' || path === '') return { page: 'fleet' };
   if (/^\/cardinality\/?$/.test(path)) return { page: 'cardinality' };
   const query = new URLSearchParams(search);
+  if (/^\/alerts\/?$/.test(path)) return { page: 'alerts', id: (query.get('id') ?? '').slice(0, 64) };
   const named = /^\/services\/([^/]+)\/?$/.exec(path);
   const service = named && decode(named[1]!);
   if (service) return { page: 'service', service, last: Math.max(1, Math.min(kServiceLastMax, whole(query.get('last')) ?? kServiceLast)) };
@@ -148,6 +154,10 @@ export function writePlace(place: Place): string {
   if (place.page === 'cardinality') return '/cardinality';
   if (place.page === 'missing') return place.path;
   const query = new URLSearchParams();
+  if (place.page === 'alerts') {
+    if (place.id) query.set('id', place.id);
+    return withQuery('/alerts', query);
+  }
   if (place.page === 'service') {
     if (place.last !== kServiceLast) query.set('last', String(place.last));
     return withQuery(`/services/${segment(place.service)}`, query);

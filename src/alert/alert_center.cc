@@ -1,0 +1,82 @@
+#include "alert/alert_center.h"
+
+#include "base/text.h"
+
+namespace lockstep {
+
+Result<std::vector<Url>> parse_alertmanagers(const std::string& text) {
+  std::vector<Url> urls;
+  for (const std::string_view part : split(text, ',')) {
+    if (trim(part).empty()) continue;
+    Result<Url> url = parse_url(trim(part), 9093);
+    if (!url.ok()) return Error{"--alertmanager: " + url.error()};
+    urls.push_back(std::move(*url));
+  }
+  return urls;
+}
+
+AlertCenter::AlertCenter(AlertSettings settings, StateStore& state, AlertWatch::Reads reads, RuleManager::Push push,
+                         const Clock& clock, Counters& counters)
+    : settings_(std::move(settings)),
+      registry_(state, clock, counters),
+      watch_(registry_, reads, clock, settings_.gpu_hour_price),
+      rules_(registry_, reads.metrics, std::move(push), settings_.external_url, clock, counters) {
+  if (!settings_.rules.empty()) rules_.reload(settings_.rules);
+  std::vector<ReceiverTerms> terms;
+  for (const ReceiverConfig& receiver : settings_.notify.receivers) {
+    terms.push_back({receiver.name, receiver.least, receiver.send_resolved, receiver.type == ReceiverType::kPagerDuty});
+    senders_.push_back(std::make_unique<NotificationSender>(receiver, settings_.external_url, registry_, clock));
+  }
+  registry_.set_receivers(std::move(terms));
+  for (const Url& url : settings_.alertmanagers)
+    alertmanagers_.push_back(
+        std::make_unique<AlertmanagerSender>(url, settings_.external_url, registry_, clock, counters));
+}
+
+AlertCenter::~AlertCenter() {
+  stop();
+}
+
+void AlertCenter::go_live() {
+  live_ = true;
+  watch_.go_live();
+  watch_.tick();
+  registry_.tick();
+  for (const auto& sender : senders_) sender->start();
+  for (const auto& sender : alertmanagers_) sender->start();
+  evaluator_.start();
+}
+
+void AlertCenter::tick() {
+  if (!live_) return;
+  watch_.tick();
+  registry_.tick();
+}
+
+void AlertCenter::stop() {
+  evaluator_.stop();
+  for (const auto& sender : senders_) sender->stop();
+  for (const auto& sender : alertmanagers_) sender->stop();
+  if (live_) registry_.tick();
+  live_ = false;
+}
+
+void AlertCenter::evaluate(const std::function<bool()>& give_up) {
+  rules_.evaluate_due(give_up);
+  watch_.look_at_services();
+}
+
+std::vector<AlertmanagerState> AlertCenter::alertmanagers() const {
+  std::vector<AlertmanagerState> list;
+  for (const auto& sender : alertmanagers_) list.push_back(sender->state());
+  return list;
+}
+
+std::vector<AlertCenter::Receiver> AlertCenter::receivers() const {
+  std::vector<Receiver> list;
+  for (const ReceiverConfig& receiver : settings_.notify.receivers)
+    list.push_back({receiver.name, to_text(receiver.type), receiver.least, registry_.waiting(receiver.name)});
+  return list;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,573 @@
+#include "alert/alert_registry.h"
+
+#include <algorithm>
+#include <random>
+#include <tuple>
+
+#include "alert/builtin_alerts.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kClockStepNs = 5'000'000'000;  // less is drift, or a busy machine
+constexpr uint32_t bit(AlertSource source) {
+  return 1u << static_cast<uint32_t>(source);
+}
+
+std::string episode_text(const Alert& alert) {
+  return format("%s/%lld", alert.fingerprint.c_str(), static_cast<long long>(alert.starts_unix_ns));
+}
+
+std::string delivery_json(const Delivery& delivery) {
+  JsonWriter json;
+  json.begin_object()
+      .field("id", delivery.id)
+      .field("receiver", delivery.receiver)
+      .field("created_unix_ns", delivery.created_unix_ns)
+      .field("attempts", delivery.attempts)
+      .key("alert")
+      .raw(to_json(delivery.alert))
+      .end_object();
+  return json.take();
+}
+
+Result<Delivery> delivery_from_json(const JsonValue& json) {
+  Delivery delivery{.id = json["id"].string().value_or(""),
+                    .receiver = json["receiver"].string().value_or(""),
+                    .created_unix_ns = json["created_unix_ns"].integer().value_or(0),
+                    .attempts = json["attempts"].integer().value_or(0)};
+  delivery.alert = LOCKSTEP_TRY(alert_from_json(json["alert"]));
+  if (delivery.id.empty() || delivery.receiver.empty()) return Error{"a notification without id or receiver"};
+  return delivery;
+}
+
+std::string new_silence_id() {
+  static thread_local std::random_device random;
+  return format("s-%08x%04x", random(), random() & 0xFFFF);
+}
+
+std::string receiver_label(std::string_view receiver, const char* name, const char* value) {
+  return format("receiver=\"%.*s\",%s=\"%s\"", static_cast<int>(receiver.size()), receiver.data(), name, value);
+}
+
+}  // namespace
+
+AlertRegistry::AlertRegistry(StateStore& state, const Clock& clock, Counters& counters)
+    : state_(state), clock_(clock), counters_(counters) {
+  read_back();
+}
+
+void AlertRegistry::read_back() {
+  MutexLock lock(mutex_);
+  const Result<std::vector<StoredAlertRow>> rows = state_.alert_rows();
+  if (!rows.ok()) LOCKSTEP_LOG_ERROR("alerts", "%s; what fired before is not known", rows.error().c_str());
+  size_t unreadable = 0;
+  for (const StoredAlertRow& row : rows.ok() ? *rows : std::vector<StoredAlertRow>()) {
+    const Result<JsonDocument> document = JsonDocument::parse(row.json);
+    if (!document.ok()) {
+      ++unreadable;
+      continue;
+    }
+    if (row.kind == AlertRowKind::kAlert) {
+      Result<Alert> alert = alert_from_json(document->root());
+      if (alert.ok()) alerts_[row.id].alert = std::move(*alert);
+      unreadable += !alert.ok();
+    } else if (row.kind == AlertRowKind::kDelivery) {
+      Result<Delivery> delivery = delivery_from_json(document->root());
+      if (delivery.ok()) waiting_[row.id] = {std::move(*delivery), 0, 0, true, true};
+      unreadable += !delivery.ok();
+    } else if (row.kind == AlertRowKind::kSilence) {
+      Result<Silence> silence = silence_from_json(document->root());
+      if (silence.ok()) silences_[row.id] = std::move(*silence);
+      unreadable += !silence.ok();
+    }
+  }
+  if (unreadable > 0)
+    LOCKSTEP_LOG_ERROR("alerts", "%zu kept alerts, notifications or silences cannot be read", unreadable);
+}
+
+void AlertRegistry::set_receivers(std::vector<ReceiverTerms> receivers) {
+  MutexLock lock(mutex_);
+  receivers_ = std::move(receivers);
+  for (auto waiting = waiting_.begin(); waiting != waiting_.end();) {
+    const auto here = waiting++;
+    const std::string& name = here->second.delivery.receiver;
+    const bool known =
+        std::any_of(receivers_.begin(), receivers_.end(), [&](const auto& one) { return one.name == name; });
+    if (known) continue;
+    LOCKSTEP_LOG_WARN("alerts", "there is no receiver %s any more: a notification of %s is dropped", name.c_str(),
+                      here->second.delivery.alert.name.c_str());
+    counters_.add("lockstep_alert_notifications_lost_total", "receiver=\"gone\",reason=\"receiver_gone\"");
+    drop(here, "failed", "the receiver is not configured any more");
+  }
+}
+
+// A wall clock that was set: what was to happen in ten minutes still does.
+void AlertRegistry::move_deadlines() {
+  const int64_t unix_ns = clock_.unix_ns(), monotonic_ns = clock_.monotonic_ns();
+  const int64_t jump = (unix_ns - unix_ns_) - (monotonic_ns - monotonic_ns_);
+  const bool first = unix_ns_ == 0;
+  unix_ns_ = unix_ns;
+  monotonic_ns_ = monotonic_ns;
+  if (first || (jump < kClockStepNs && jump > -kClockStepNs)) return;
+  for (auto& [fingerprint, kept] : alerts_) {
+    if (!kept.alert.firing) continue;
+    if (kept.clear_at_unix_ns != 0) kept.clear_at_unix_ns += jump;
+    if (kept.alert.until_unix_ns != 0) kept.alert.until_unix_ns += jump;
+  }
+}
+
+void AlertRegistry::update(Alert& alert, const RaisedAlert& raised) {
+  // A verdict says more than the event before it; an event that comes again does not take its sentence away.
+  const bool knows_less = alert.has(AlertSource::kVerdict) && raised.source != AlertSource::kVerdict;
+  if (!knows_less) {
+    for (const auto& [name, value] : raised.annotations) set_label(alert.annotations, name, value);
+    if (!raised.path.empty()) alert.path = raised.path;
+  }
+  if (!raised.job_id.empty()) alert.job_id = raised.job_id;
+  if (!raised.verdict_id.empty()) alert.verdict_id = raised.verdict_id;
+  alert.lost_gpu_seconds = std::max(alert.lost_gpu_seconds, raised.lost_gpu_seconds);
+}
+
+void AlertRegistry::begin(Kept& kept, const RaisedAlert& raised, int64_t now_unix_ns) {
+  Alert& alert = kept.alert;
+  const int64_t ended = alert.ends_unix_ns;
+  const int64_t episodes = alert.episodes;
+  const bool soon = ended != 0 && now_unix_ns - ended < kFlapWithinNs;
+  const int64_t flaps = soon ? alert.flaps + 1 : 0;
+  alert = Alert{.fingerprint = raised.fingerprint,
+                .name = raised.name,
+                .severity = raised.severity,
+                .firing = true,
+                .from_rule = raised.source == AlertSource::kRule,
+                .labels = raised.labels,
+                .episodes = episodes + 1,
+                .flaps = flaps};
+  set_label(alert.labels, "alertname", raised.name);
+  if (!alert.from_rule) set_label(alert.labels, "severity", to_text(raised.severity));
+  std::sort(alert.labels.begin(), alert.labels.end());
+  // Episodes are told apart by it.
+  alert.starts_unix_ns = std::max(raised.since_unix_ns > 0 ? raised.since_unix_ns : now_unix_ns, ended + 1);
+  counters_.add("lockstep_alerts_total", format("alertname=\"%s\"", alert.from_rule ? "rule" : raised.name.c_str()));
+}
+
+bool AlertRegistry::make_room() {
+  if (alerts_.size() < kAlertsMax) return true;
+  auto oldest = alerts_.end();
+  for (auto one = alerts_.begin(); one != alerts_.end(); ++one) {
+    if (one->second.alert.firing) continue;
+    if (oldest == alerts_.end() || one->second.alert.ends_unix_ns < oldest->second.alert.ends_unix_ns) oldest = one;
+  }
+  if (oldest == alerts_.end()) {
+    counters_.add("lockstep_alerts_refused_total");
+    return false;
+  }
+  gone_.push_back({AlertRowKind::kAlert, oldest->first, ""});
+  alerts_.erase(oldest);
+  return true;
+}
+
+void AlertRegistry::raise(RaisedAlert raised) {
+  const int64_t now = clock_.unix_ns();
+  const int64_t seen = raised.seen_unix_ns > 0 ? raised.seen_unix_ns : now;
+  const bool is_event = raised.source == AlertSource::kEvent;
+  if (is_event && seen + raised.lasts_ns <= now) return;  // of long ago: read back, or sent late
+  std::sort(raised.labels.begin(), raised.labels.end());
+  MutexLock lock(mutex_);
+  auto found = alerts_.find(raised.fingerprint);
+  if (found == alerts_.end()) {
+    if (!make_room()) return;
+    found = alerts_.try_emplace(raised.fingerprint).first;
+  }
+  Kept& kept = found->second;
+  Alert& alert = kept.alert;
+  // The same event once more, from the log: it was counted before the restart.
+  if (is_event && !alert.firing && alert.ends_unix_ns != 0 && seen <= alert.updated_unix_ns) return;
+  const Alert before = alert;
+  if (!alert.firing) begin(kept, raised, now);
+  update(alert, raised);
+  alert.sources |= bit(raised.source);
+  if (is_event) alert.until_unix_ns = std::max(alert.until_unix_ns, seen + raised.lasts_ns);
+  kept.clear_at_unix_ns = 0;
+  // What changes with every look is not worth a write of the disk each time.
+  const bool same = before.firing && before.sources == alert.sources;
+  const int64_t since_ns = seen - before.updated_unix_ns;
+  if (same && since_ns < (before.annotations == alert.annotations ? 60 : 10) * kSecondNs) return;
+  alert.updated_unix_ns = std::max(alert.updated_unix_ns, seen);
+  kept.dirty = true;
+}
+
+void AlertRegistry::let_go(Kept& kept, uint32_t sources) {
+  Alert& alert = kept.alert;
+  if (!alert.firing || (alert.sources & sources) == 0) return;
+  alert.sources &= ~sources;
+  kept.dirty = true;
+}
+
+void AlertRegistry::clear(AlertSource source, std::string_view fingerprint) {
+  MutexLock lock(mutex_);
+  if (const auto found = alerts_.find(fingerprint); found != alerts_.end()) let_go(found->second, bit(source));
+}
+
+void AlertRegistry::sync(AlertSource source, const std::set<std::string>& fingerprints, std::string_view of_name) {
+  MutexLock lock(mutex_);
+  for (auto& [fingerprint, kept] : alerts_) {
+    if (!of_name.empty() && kept.alert.name != of_name) continue;
+    if (!fingerprints.contains(fingerprint)) let_go(kept, bit(source));
+  }
+}
+
+void AlertRegistry::end_what_is_over(int64_t now_unix_ns) {
+  for (auto& [fingerprint, kept] : alerts_) {
+    Alert& alert = kept.alert;
+    if (!alert.firing) continue;
+    if (alert.has(AlertSource::kEvent) && alert.until_unix_ns <= now_unix_ns) let_go(kept, bit(AlertSource::kEvent));
+    if (alert.sources != 0) {
+      kept.clear_at_unix_ns = 0;
+      continue;
+    }
+    if (kept.clear_at_unix_ns == 0) {
+      // A user's rule says itself how long it waits.
+      const int64_t doubled = kHoldNs << std::min<int64_t>(alert.flaps, 10);
+      kept.clear_at_unix_ns = now_unix_ns + (alert.from_rule ? 0 : std::min(doubled, kHoldMaxNs));
+    }
+    if (now_unix_ns < kept.clear_at_unix_ns) continue;
+    alert.firing = false;
+    alert.ends_unix_ns = now_unix_ns;
+    kept.clear_at_unix_ns = 0;
+    kept.dirty = true;
+  }
+}
+
+bool AlertRegistry::silenced(const Alert& alert, int64_t now_unix_ns) const {
+  return std::any_of(silences_.begin(), silences_.end(), [&](const auto& one) {
+    return one.second.is_active(now_unix_ns) && one.second.matches(alert.labels);
+  });
+}
+
+std::string AlertRegistry::explained(const Alert& alert) const {
+  if (alert.job_id.empty() || !is_explained_by_others(alert.name)) return {};
+  for (const auto& [fingerprint, kept] : alerts_) {
+    if (kept.alert.firing && kept.alert.job_id == alert.job_id && explains_others(kept.alert.name)) return fingerprint;
+  }
+  return {};
+}
+
+void AlertRegistry::note_state(const Delivery& delivery, const char* state, const std::string& line) {
+  const auto found = alerts_.find(delivery.alert.fingerprint);
+  if (found == alerts_.end() || found->second.alert.starts_unix_ns != delivery.alert.starts_unix_ns) return;
+  Kept& kept = found->second;
+  const char* status = delivery.alert.firing ? "firing" : "resolved";
+  auto& all = kept.alert.deliveries;
+  auto one = std::find_if(all.begin(), all.end(), [&](const DeliveryState& known) {
+    return known.receiver == delivery.receiver && known.status == status;
+  });
+  if (one == all.end()) one = all.insert(all.end(), {.receiver = delivery.receiver, .status = status});
+  one->state = state;
+  one->at_unix_ns = clock_.unix_ns();
+  one->attempts = delivery.attempts;
+  one->error = line.substr(0, 300);
+  kept.dirty = true;
+}
+
+void AlertRegistry::drop(std::map<std::string, Waiting, std::less<>>::iterator waiting, const char* state,
+                         const std::string& line) {
+  note_state(waiting->second.delivery, state, line);
+  gone_.push_back({AlertRowKind::kDelivery, waiting->first, ""});
+  waiting_.erase(waiting);
+}
+
+void AlertRegistry::enqueue(Kept& kept, const ReceiverTerms& receiver, int64_t now_unix_ns) {
+  const Alert& alert = kept.alert;
+  if (alert.severity < receiver.least) return;
+  const std::string begins = receiver.name + "/" + episode_text(alert);
+  if (!alert.firing) {
+    if (!receiver.send_resolved) return;
+    // Nobody was told that it began: that it was, and is over, is one message. (Where "resolved" needs the other, both go.)
+    const auto first = waiting_.find(begins + "/firing");
+    if (first != waiting_.end() && !receiver.in_pairs) {
+      counters_.add("lockstep_alert_notifications_total", receiver_label(receiver.name, "result", "queued"), -1);
+      gone_.push_back({AlertRowKind::kDelivery, first->first, ""});
+      waiting_.erase(first);
+    }
+  }
+  if (waiting_.size() >= kDeliveriesMax) {
+    auto oldest = std::min_element(waiting_.begin(), waiting_.end(), [](const auto& a, const auto& b) {
+      return a.second.delivery.created_unix_ns < b.second.delivery.created_unix_ns;
+    });
+    counters_.add("lockstep_alert_notifications_lost_total",
+                  receiver_label(oldest->second.delivery.receiver, "reason", "queue_full"));
+    drop(oldest, "failed", "too many notifications wait");
+  }
+  Delivery delivery{.id = begins + (alert.firing ? "/firing" : "/resolved"),
+                    .receiver = receiver.name,
+                    .alert = alert,
+                    .created_unix_ns = now_unix_ns};
+  delivery.alert.deliveries.clear();
+  note_state(delivery, "waiting", "");
+  counters_.add("lockstep_alert_notifications_total", receiver_label(receiver.name, "result", "queued"));
+  const std::string id = delivery.id;
+  waiting_.insert_or_assign(id, Waiting{std::move(delivery), clock_.monotonic_ns()});
+}
+
+void AlertRegistry::notify(Kept& kept, int64_t now_unix_ns) {
+  Alert& alert = kept.alert;
+  const bool wants_firing = alert.firing && alert.notified_unix_ns == 0;
+  const bool wants_resolved = !alert.firing && alert.notified_unix_ns > 0;
+  if (!wants_firing && !wants_resolved) return;
+  if (wants_firing) {
+    if (silenced(alert, now_unix_ns) || !explained(alert).empty()) return;
+    if (is_explained_by_others(alert.name) && now_unix_ns - alert.starts_unix_ns < kExplainedWithinNs) return;
+  }
+  for (const ReceiverTerms& receiver : receivers_) enqueue(kept, receiver, now_unix_ns);
+  // Negative: also told that it is over.
+  alert.notified_unix_ns = wants_firing ? now_unix_ns : -alert.notified_unix_ns;
+  kept.dirty = true;
+}
+
+void AlertRegistry::forget_old(int64_t now_unix_ns) {
+  for (auto one = alerts_.begin(); one != alerts_.end();) {
+    const Alert& alert = one->second.alert;
+    const bool old = !alert.firing && now_unix_ns - alert.ends_unix_ns > kKeepNs;
+    if (old) gone_.push_back({AlertRowKind::kAlert, one->first, ""});
+    one = old ? alerts_.erase(one) : std::next(one);
+  }
+  for (auto one = silences_.begin(); one != silences_.end();) {
+    const bool old = now_unix_ns - one->second.ends_unix_ns > kKeepNs;
+    if (old) gone_.push_back({AlertRowKind::kSilence, one->first, ""});
+    one = old ? silences_.erase(one) : std::next(one);
+  }
+  for (auto one = waiting_.begin(); one != waiting_.end();) {
+    const auto here = one++;
+    if (now_unix_ns - here->second.delivery.created_unix_ns <= kGiveUpNs) continue;
+    counters_.add("lockstep_alert_notifications_lost_total",
+                  receiver_label(here->second.delivery.receiver, "reason", "expired"));
+    drop(here, "failed", "could not be delivered for three days");
+  }
+}
+
+void AlertRegistry::tick() {
+  {
+    MutexLock lock(mutex_);
+    move_deadlines();
+    const int64_t now = clock_.unix_ns();
+    end_what_is_over(now);
+    if (!receivers_.empty()) {
+      for (auto& [fingerprint, kept] : alerts_) notify(kept, now);
+    }
+    forget_old(now);
+    show();
+  }
+  save();
+}
+
+void AlertRegistry::save() {
+  std::vector<StoredAlertRow> rows;
+  {
+    MutexLock lock(mutex_);
+    rows.swap(gone_);
+    for (auto& [fingerprint, kept] : alerts_) {
+      if (std::exchange(kept.dirty, false)) rows.push_back({AlertRowKind::kAlert, fingerprint, to_json(kept.alert)});
+    }
+    for (auto& [id, waiting] : waiting_) {
+      if (!waiting.saved) rows.push_back({AlertRowKind::kDelivery, id, delivery_json(waiting.delivery)});
+    }
+  }
+  if (rows.empty()) return;
+  const Result<void> saved = state_.save_alert_rows(rows);
+  MutexLock lock(mutex_);
+  if (!saved.ok() && !failing_)
+    LOCKSTEP_LOG_ERROR("alerts", "%s; notifications are sent all the same", saved.error().c_str());
+  failing_ = !saved.ok();
+  for (StoredAlertRow& row : rows) {
+    if (row.kind == AlertRowKind::kDelivery && !row.json.empty()) {
+      const auto found = waiting_.find(row.id);
+      if (found == waiting_.end()) continue;
+      found->second.saved = saved.ok();
+      found->second.visible = true;
+    } else if (!saved.ok() && row.json.empty()) {
+      gone_.push_back(std::move(row));
+    } else if (!saved.ok()) {
+      if (const auto found = alerts_.find(row.id); found != alerts_.end()) found->second.dirty = true;
+    }
+  }
+}
+
+void AlertRegistry::show() {
+  int64_t firing[3] = {};
+  for (const auto& [fingerprint, kept] : alerts_) {
+    if (kept.alert.firing) ++firing[static_cast<size_t>(kept.alert.severity)];
+  }
+  for (const AlertSeverity severity : {AlertSeverity::kInfo, AlertSeverity::kWarning, AlertSeverity::kCritical})
+    counters_.set("lockstep_alerts_firing", format("severity=\"%s\"", to_text(severity)),
+                  firing[static_cast<size_t>(severity)]);
+  counters_.set("lockstep_alert_notifications_waiting", "", static_cast<int64_t>(waiting_.size()));
+  const int64_t now = clock_.unix_ns();
+  counters_.set("lockstep_alert_silences", "", std::count_if(silences_.begin(), silences_.end(), [&](const auto& one) {
+                  return one.second.is_active(now);
+                }));
+}
+
+bool AlertRegistry::is_firing(AlertSource source, std::string_view fingerprint) const {
+  MutexLock lock(mutex_);
+  const auto found = alerts_.find(fingerprint);
+  return found != alerts_.end() && found->second.alert.firing && found->second.alert.has(source);
+}
+
+std::vector<Alert> AlertRegistry::alerts() const {
+  std::vector<Alert> list;
+  {
+    MutexLock lock(mutex_);
+    list.reserve(alerts_.size());
+    for (const auto& [fingerprint, kept] : alerts_) list.push_back(kept.alert);
+  }
+  std::sort(list.begin(), list.end(), [](const Alert& a, const Alert& b) {
+    if (a.firing != b.firing) return a.firing;
+    if (a.firing && a.severity != b.severity) return a.severity > b.severity;
+    return std::tie(b.starts_unix_ns, a.fingerprint) < std::tie(a.starts_unix_ns, b.fingerprint);
+  });
+  return list;
+}
+
+std::vector<Alert> AlertRegistry::to_hold(int64_t over_since_unix_ns) const {
+  MutexLock lock(mutex_);
+  const int64_t now = clock_.unix_ns();
+  std::vector<Alert> list;
+  for (const auto& [fingerprint, kept] : alerts_) {
+    const Alert& alert = kept.alert;
+    if (!alert.firing && alert.ends_unix_ns < over_since_unix_ns) continue;
+    if (alert.firing && (silenced(alert, now) || !explained(alert).empty())) continue;
+    if (alert.firing && is_explained_by_others(alert.name) && now - alert.starts_unix_ns < kExplainedWithinNs) continue;
+    list.push_back(alert);
+  }
+  return list;
+}
+
+bool AlertRegistry::is_silenced(const Alert& alert) const {
+  MutexLock lock(mutex_);
+  return silenced(alert, clock_.unix_ns());
+}
+
+std::string AlertRegistry::explained_by(const Alert& alert) const {
+  MutexLock lock(mutex_);
+  return explained(alert);
+}
+
+std::vector<Delivery> AlertRegistry::due(std::string_view receiver, int64_t older_than_ns, size_t most) const {
+  MutexLock lock(mutex_);
+  const int64_t monotonic_ns = clock_.monotonic_ns();
+  std::vector<const Waiting*> found;
+  for (const auto& [id, waiting] : waiting_) {
+    if (waiting.delivery.receiver != receiver || !waiting.visible || waiting.next_monotonic_ns > monotonic_ns) continue;
+    // First that it fires, however often that has to be tried.
+    const Alert& alert = waiting.delivery.alert;
+    if (!alert.firing && waiting_.contains(std::string(receiver) + "/" + episode_text(alert) + "/firing")) continue;
+    found.push_back(&waiting);
+  }
+  std::sort(found.begin(), found.end(), [](const Waiting* a, const Waiting* b) {
+    return std::tie(a->delivery.created_unix_ns, a->delivery.id) <
+           std::tie(b->delivery.created_unix_ns, b->delivery.id);
+  });
+  std::vector<Delivery> list;
+  // What has waited long enough takes along what came after it, of its kind.
+  if (found.empty() || monotonic_ns - found.front()->since_monotonic_ns < older_than_ns) return list;
+  const Alert& first = found.front()->delivery.alert;
+  for (const Waiting* waiting : found) {
+    const Alert& alert = waiting->delivery.alert;
+    if (list.size() == most) break;
+    if (alert.name != first.name || alert.firing != first.firing) continue;
+    list.push_back(waiting->delivery);
+    const auto newest = alerts_.find(alert.fingerprint);
+    const bool same = newest != alerts_.end() && newest->second.alert.starts_unix_ns == alert.starts_unix_ns;
+    if (same && alert.firing && newest->second.alert.firing) list.back().alert = newest->second.alert;
+  }
+  return list;
+}
+
+void AlertRegistry::delivered(std::span<const Delivery> deliveries) {
+  {
+    MutexLock lock(mutex_);
+    for (const Delivery& delivery : deliveries) {
+      const auto found = waiting_.find(delivery.id);
+      if (found == waiting_.end()) continue;
+      ++found->second.delivery.attempts;
+      counters_.add("lockstep_alert_notifications_total", receiver_label(delivery.receiver, "result", "delivered"));
+      drop(found, "delivered", "");
+    }
+  }
+  save();  // at once: a kill from here on sends nothing again
+}
+
+void AlertRegistry::failed(std::span<const Delivery> deliveries, const std::string& line, bool again,
+                           int64_t retry_ns) {
+  MutexLock lock(mutex_);
+  for (const Delivery& delivery : deliveries) {
+    const auto found = waiting_.find(delivery.id);
+    if (found == waiting_.end()) continue;
+    Waiting& waiting = found->second;
+    const int64_t wait = std::min(kRetryMinNs << std::min<int64_t>(waiting.delivery.attempts, 10), kRetryMaxNs);
+    ++waiting.delivery.attempts;
+    counters_.add("lockstep_alert_notifications_total",
+                  receiver_label(delivery.receiver, "result", again ? "again" : "failed"));
+    if (!again) {
+      counters_.add("lockstep_alert_notifications_lost_total", receiver_label(delivery.receiver, "reason", "refused"));
+      drop(found, "failed", line);
+      continue;
+    }
+    waiting.next_monotonic_ns = clock_.monotonic_ns() + std::max(wait, retry_ns);
+    note_state(waiting.delivery, "waiting", line);
+  }
+}
+
+size_t AlertRegistry::waiting(std::string_view receiver) const {
+  MutexLock lock(mutex_);
+  return static_cast<size_t>(std::count_if(waiting_.begin(), waiting_.end(),
+                                           [&](const auto& one) { return one.second.delivery.receiver == receiver; }));
+}
+
+Result<Silence> AlertRegistry::add_silence(Silence silence) {
+  silence.id = new_silence_id();
+  {
+    MutexLock lock(mutex_);
+    if (silences_.size() >= kSilencesMax) return Error{format("there are %zu silences already", kSilencesMax)};
+  }
+  JsonWriter json;
+  write_silence(json, silence, clock_.unix_ns());
+  const StoredAlertRow row{AlertRowKind::kSilence, silence.id, json.take()};
+  LOCKSTEP_TRY(state_.save_alert_rows({&row, 1}));
+  MutexLock lock(mutex_);
+  return silences_[silence.id] = silence;
+}
+
+Result<void> AlertRegistry::end_silence(std::string_view id) {
+  Silence silence;
+  {
+    MutexLock lock(mutex_);
+    const auto found = silences_.find(id);
+    if (found == silences_.end()) return Error{"there is no such silence", ErrorCode::kNotFound};
+    silence = found->second;
+  }
+  const int64_t now = clock_.unix_ns();
+  silence.starts_unix_ns = std::min(silence.starts_unix_ns, now - 1);
+  silence.ends_unix_ns = std::min(silence.ends_unix_ns, now);
+  JsonWriter json;
+  write_silence(json, silence, now);
+  const StoredAlertRow row{AlertRowKind::kSilence, silence.id, json.take()};
+  LOCKSTEP_TRY(state_.save_alert_rows({&row, 1}));
+  MutexLock lock(mutex_);
+  silences_.insert_or_assign(silence.id, std::move(silence));
+  return {};
+}
+
+std::vector<Silence> AlertRegistry::silences() const {
+  MutexLock lock(mutex_);
+  std::vector<Silence> list;
+  for (const auto& [id, silence] : silences_) list.push_back(silence);
+  std::sort(list.begin(), list.end(),
+            [](const Silence& a, const Silence& b) { return a.ends_unix_ns > b.ends_unix_ns; });
+  return list;
+}
+
+}  // namespace lockstep

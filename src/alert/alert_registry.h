@@ -1,0 +1,165 @@
+// The alerts of a tenant: which fire, which are over, what is still to be sent to whom, and what is silenced. The state
+// machine between whoever finds something (verdicts, node events, rules) and whoever sends it.
+//
+//   raise() -> firing --(no source says so any more, and the hold is over)--> resolved --raise()--> firing: a new episode
+//
+// One page per cause: the fingerprint is of cause and component, so that a fault that is seen by an event, a metric and a
+// verdict is one alert; a receiver is told once of an episode, and once that it is over. Flapping: what comes back within
+// kFlapWithinNs of its end is held twice as long as the last time before it counts as over, up to kHoldMaxNs. An alert
+// that another one of the same job explains (MFU that falls because a rank is slow) is not sent while that one fires.
+//
+// On disk: an alert and its notifications are saved in one transaction before a sender may see them, and a notification
+//   goes once it is delivered. A kill in between sends it after the restart; one between a receiver's answer and our
+//   saving it sends it twice, with the same id. Where the disk fails it is sent all the same: a page matters more.
+// Clock:   a wall clock that is set moves every deadline with it.
+// Limits:  kAlertsMax alerts (the one that was over for longest goes; new ones are refused where all fire),
+//   kDeliveriesMax notifications (the oldest goes, counted as data loss), kSilencesMax silences. A notification that could
+//   not be delivered for kGiveUpNs is given up.
+// Thread rule: Thread-safe. Only tick() and the changes of silences touch the disk.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "alert/alert.h"
+#include "alert/silence.h"
+#include "base/clock.h"
+#include "base/counters.h"
+#include "base/mutex.h"
+#include "store/state_store.h"
+
+namespace lockstep {
+
+// What a source found. Labels: without alertname and severity, which are added.
+struct RaisedAlert {
+  AlertSource source = AlertSource::kVerdict;
+  std::string fingerprint;
+  std::string name;
+  AlertSeverity severity = AlertSeverity::kWarning;
+  Labels labels = {};
+  Labels annotations = {};
+  std::string job_id = {};
+  std::string verdict_id = {};
+  std::string path = {};
+  double lost_gpu_seconds = 0;
+  int64_t since_unix_ns = 0;  // 0: now
+  int64_t seen_unix_ns = 0;   // 0: now
+  int64_t lasts_ns = 0;       // kEvent: it holds for so long after it was seen
+};
+
+// A receiver of notifications, as far as the registry has to know it.
+struct ReceiverTerms {
+  std::string name;
+  AlertSeverity least = AlertSeverity::kInfo;
+  bool send_resolved = true;
+  bool in_pairs = false;  // "resolved" means nothing to it without "firing" before it
+};
+
+// One notification of one alert to one receiver.
+struct Delivery {
+  std::string id;  // the same in every attempt: "RECEIVER/FINGERPRINT/EPISODE/firing"
+  std::string receiver;
+  Alert alert;  // firing: as it stands when it is sent
+  int64_t created_unix_ns = 0;
+  int64_t attempts = 0;
+};
+
+class AlertRegistry {
+ public:
+  static constexpr size_t kAlertsMax = 10'000;
+  static constexpr size_t kDeliveriesMax = 10'000;
+  static constexpr size_t kSilencesMax = 1'000;
+  static constexpr int64_t kSecondNs = 1'000'000'000;
+  static constexpr int64_t kHoldNs = 30 * kSecondNs;
+  static constexpr int64_t kHoldMaxNs = 3'600 * kSecondNs;
+  static constexpr int64_t kFlapWithinNs = 1'800 * kSecondNs;
+  static constexpr int64_t kExplainedWithinNs = 20 * kSecondNs;  // so long what another alert may explain waits for it
+  static constexpr int64_t kGiveUpNs = 3 * 86'400 * kSecondNs;
+  static constexpr int64_t kKeepNs = 30 * 86'400 * kSecondNs;  // what is over
+  static constexpr int64_t kRetryMinNs = kSecondNs;
+  static constexpr int64_t kRetryMaxNs = 60 * kSecondNs;
+
+  // Reads back what was kept; what cannot be read is left out with one log line.
+  AlertRegistry(StateStore& state, const Clock& clock, Counters& counters);
+
+  // Who is told. Notifications to receivers that are gone are dropped. Before the first tick().
+  void set_receivers(std::vector<ReceiverTerms> receivers);
+
+  // Again and again while it lasts, or once (kEvent).
+  void raise(RaisedAlert raised);
+  // That source says so no longer.
+  void clear(AlertSource source, std::string_view fingerprint);
+  // Everything that the source says: what is not among these it says no longer. of_name: only of alerts of that name.
+  void sync(AlertSource source, const std::set<std::string>& fingerprints, std::string_view of_name = {});
+  // A few times a second: what is over ends, what is new is queued for the receivers, and all of it is saved.
+  void tick();
+
+  bool is_firing(AlertSource source, std::string_view fingerprint) const;
+  std::vector<Alert> alerts() const;  // firing ones first, then by start, newest first
+  // Those that a real Alertmanager should hold: firing, or over since then; neither silenced nor explained by another.
+  std::vector<Alert> to_hold(int64_t over_since_unix_ns) const;
+  bool is_silenced(const Alert& alert) const;
+  std::string explained_by(const Alert& alert) const;  // fingerprint of the alert that explains it; empty: none
+
+  // For senders. The notifications to a receiver that are due, oldest first; those of one alertname only.
+  std::vector<Delivery> due(std::string_view receiver, int64_t older_than_ns, size_t most) const;
+  void delivered(std::span<const Delivery> deliveries);
+  // again: tried again after a while, or after retry_ns where that is longer; else given up.
+  void failed(std::span<const Delivery> deliveries, const std::string& line, bool again, int64_t retry_ns = 0);
+  size_t waiting(std::string_view receiver) const;
+
+  Result<Silence> add_silence(Silence silence);
+  Result<void> end_silence(std::string_view id);  // kNotFound
+  std::vector<Silence> silences() const;          // the one that ends last first
+
+ private:
+  struct Kept {
+    Alert alert;
+    int64_t clear_at_unix_ns = 0;  // no source says so; over at that time. 0: one does
+    bool dirty = false;
+  };
+  struct Waiting {
+    Delivery delivery;
+    int64_t since_monotonic_ns = 0;
+    int64_t next_monotonic_ns = 0;
+    bool saved = false;
+    bool visible = false;  // to senders: once it is saved, or could not be
+  };
+
+  void read_back();
+  void move_deadlines() LOCKSTEP_REQUIRES(mutex_);
+  void begin(Kept& kept, const RaisedAlert& raised, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  static void update(Alert& alert, const RaisedAlert& raised);
+  bool make_room() LOCKSTEP_REQUIRES(mutex_);
+  void let_go(Kept& kept, uint32_t sources) LOCKSTEP_REQUIRES(mutex_);
+  void end_what_is_over(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void notify(Kept& kept, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void enqueue(Kept& kept, const ReceiverTerms& receiver, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void drop(std::map<std::string, Waiting, std::less<>>::iterator waiting, const char* state, const std::string& line)
+      LOCKSTEP_REQUIRES(mutex_);
+  void note_state(const Delivery& delivery, const char* state, const std::string& line) LOCKSTEP_REQUIRES(mutex_);
+  void forget_old(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void save();
+  void show() LOCKSTEP_REQUIRES(mutex_);
+  bool silenced(const Alert& alert, int64_t now_unix_ns) const LOCKSTEP_REQUIRES(mutex_);
+  std::string explained(const Alert& alert) const LOCKSTEP_REQUIRES(mutex_);
+
+  StateStore& state_;
+  const Clock& clock_;
+  Counters& counters_;
+  mutable Mutex mutex_;
+  std::map<std::string, Kept, std::less<>> alerts_ LOCKSTEP_GUARDED_BY(mutex_);      // by fingerprint
+  std::map<std::string, Waiting, std::less<>> waiting_ LOCKSTEP_GUARDED_BY(mutex_);  // by id
+  std::map<std::string, Silence, std::less<>> silences_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<ReceiverTerms> receivers_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<StoredAlertRow> gone_ LOCKSTEP_GUARDED_BY(mutex_);  // rows to be deleted
+  int64_t unix_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0, monotonic_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // of the last tick
+  bool failing_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,323 @@
+#include "alert/alert_registry.h"
+
+#include <gtest/gtest.h>
+
+#include "alert/builtin_alerts.h"
+#include "alert/gpu_watch.h"
+#include "alert/mfu_watch.h"
+#include "ingest/counters_table.h"
+#include "store/sqlite_state_store.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+class Alerts : public ::testing::Test {
+ protected:
+  void SetUp() override { start(); }
+  // As after a kill: nothing is closed in order.
+  void start() {
+    registry_.reset();
+    state_.reset();
+    Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_.path() + "/state.sqlite");
+    state_ = std::move(*state);
+    registry_ = std::make_unique<AlertRegistry>(*state_, clock_, counters_);
+    registry_->set_receivers(receivers_);
+  }
+  static RaisedAlert hang(const std::string& job = "llm") {
+    Verdict verdict;
+    verdict.id = "v-" + job;
+    verdict.job_id = job;
+    verdict.kind = VerdictKind::kHang;
+    verdict.culprit.cause = Cause::kRankMissing;
+    verdict.sentence = "Job " + job + " stands still.";
+    return alert_of(verdict, 2);
+  }
+  void pass(int64_t seconds) {
+    for (int64_t i = 0; i < seconds; ++i) {
+      clock_.advance(kSecond);
+      registry_->tick();
+    }
+  }
+  std::vector<Delivery> due(const std::string& receiver = "hook") { return registry_->due(receiver, 0, 50); }
+  // What a receiver gets, all at once.
+  std::vector<std::string> deliver(const std::string& receiver = "hook") {
+    std::vector<std::string> texts;
+    for (std::vector<Delivery> list = due(receiver); !list.empty(); list = due(receiver)) {
+      for (const Delivery& one : list) texts.push_back(one.alert.name + (one.alert.firing ? " firing" : " resolved"));
+      registry_->delivered(list);
+    }
+    return texts;
+  }
+  using Texts = std::vector<std::string>;
+
+  testing::TemporaryFolder folder_;
+  testing::FakeClock clock_;
+  Counters counters_{kServerCounters};
+  std::vector<ReceiverTerms> receivers_{{"hook"}};
+  std::unique_ptr<StateStore> state_;
+  std::unique_ptr<AlertRegistry> registry_;
+};
+
+TEST_F(Alerts, AFaultThatIsSeenManyTimesIsOnePageAndOneWordThatItIsOver) {
+  for (int i = 0; i < 5; ++i) {
+    registry_->raise(hang());
+    pass(1);
+  }
+  EXPECT_EQ(deliver(), Texts{"LockstepHang firing"});
+  registry_->sync(AlertSource::kVerdict, {});
+  pass(10);
+  EXPECT_EQ(deliver(), Texts{}) << "it is held for a while";
+  pass(25);
+  EXPECT_EQ(deliver(), Texts{"LockstepHang resolved"});
+  EXPECT_FALSE(registry_->alerts().at(0).firing);
+}
+
+TEST_F(Alerts, WhatFlapsIsHeldLongerEachTime) {
+  size_t pages = 0;
+  for (int i = 0; i < 60; ++i) {  // on for 20 s, off for 40 s, for an hour
+    registry_->raise(hang());
+    pass(20);
+    registry_->sync(AlertSource::kVerdict, {});
+    pass(40);
+    for (const std::string& text : deliver()) pages += text.ends_with("firing");
+  }
+  EXPECT_LE(pages, 3u);
+  EXPECT_GE(registry_->alerts().at(0).flaps, 1);
+}
+
+TEST_F(Alerts, AKillBetweenFiringAndSendingLosesNothingAndSendsOnce) {
+  registry_->raise(hang());
+  registry_->tick();
+  ASSERT_EQ(due().size(), 1u);
+  start();
+  registry_->raise(hang());  // found again, as the log is read back
+  pass(3);
+  EXPECT_EQ(deliver(), Texts{"LockstepHang firing"});
+  start();
+  registry_->raise(hang());
+  pass(100);
+  EXPECT_EQ(deliver(), Texts{});
+}
+
+TEST_F(Alerts, AReceiverThatIsDownForAnHourGetsOnePageWhenItIsBack) {
+  registry_->raise(hang());
+  pass(1);
+  for (int minute = 0; minute < 60; ++minute) {
+    if (const std::vector<Delivery> list = due(); !list.empty()) registry_->failed(list, "connection refused", true);
+    pass(60);
+  }
+  EXPECT_EQ(deliver(), Texts{"LockstepHang firing"});
+}
+
+TEST_F(Alerts, WhatBeganAndEndedWhileAReceiverWasDownIsOneMessage) {
+  receivers_ = {{"hook"}, {.name = "pager", .in_pairs = true}};
+  start();
+  registry_->raise(hang());
+  pass(1);
+  registry_->failed(due(), "connection refused", true);
+  registry_->failed(due("pager"), "connection refused", true);
+  registry_->sync(AlertSource::kVerdict, {});
+  pass(120);
+  EXPECT_EQ(deliver(), Texts{"LockstepHang resolved"});
+  EXPECT_EQ(deliver("pager"), (Texts{"LockstepHang firing", "LockstepHang resolved"}))
+      << "it knows no end without a beginning";
+}
+
+TEST_F(Alerts, AWallClockThatIsSetNeitherEndsNorProlongsAnything) {
+  RaisedAlert xid = gpu_alert(alert_names::kGpuFault, Cause::kXid, AlertSource::kEvent, "node-1", "GPU-1");
+  xid.lasts_ns = 600 * kSecond;
+  registry_->raise(xid);
+  pass(5);
+  EXPECT_EQ(deliver().size(), 1u);
+  clock_.set_ahead(86'400 * kSecond);
+  pass(60);
+  EXPECT_TRUE(registry_->alerts().at(0).firing);
+  clock_.set_ahead(-86'400 * kSecond);
+  pass(60);
+  EXPECT_TRUE(registry_->alerts().at(0).firing);
+  pass(600);
+  EXPECT_FALSE(registry_->alerts().at(0).firing);
+  EXPECT_EQ(deliver(), Texts{"LockstepGpuFault resolved"});
+}
+
+TEST_F(Alerts, AnXidAndTheVerdictThatBlamesItAreOneAlert) {
+  NodeEvent event{.name = "gpu.xid",
+                  .time_unix_ns = clock_.unix_ns(),
+                  .severity = EventSeverity::kCritical,
+                  .gpu_uuid = "GPU-1",
+                  .code = 79,
+                  .meaning = "GPU fell off the bus"};
+  bool over = false;
+  registry_->raise(*alert_of("node-1", event, &over));
+  pass(2);
+  Verdict verdict;
+  verdict.id = "v1";
+  verdict.job_id = "llm";
+  verdict.kind = VerdictKind::kSlow;
+  verdict.culprit = {
+      .ranks = {5_rank}, .host = "node-1", .gpu_uuid = "GPU-1", .layer = Layer::kGpu, .cause = Cause::kXid};
+  verdict.sentence = "Rank 5 is slow.";
+  registry_->raise(alert_of(verdict, 0));
+  pass(2);
+  EXPECT_EQ(deliver(), Texts{"LockstepGpuFault firing"});
+  ASSERT_EQ(registry_->alerts().size(), 1u);
+  EXPECT_EQ(registry_->alerts()[0].annotation("summary"), "Rank 5 is slow.");
+  EXPECT_EQ(registry_->alerts()[0].label("job"), "") << "labels stay as receivers know them";
+  EXPECT_EQ(registry_->alerts()[0].path, "/jobs/llm?rank=5");
+}
+
+TEST_F(Alerts, AnEventThatIsReadBackFromTheLogIsNoNewPage) {
+  RaisedAlert xid = gpu_alert(alert_names::kGpuFault, Cause::kXid, AlertSource::kEvent, "node-1", "GPU-1");
+  xid.lasts_ns = 600 * kSecond;
+  xid.seen_unix_ns = clock_.unix_ns();
+  registry_->raise(xid);
+  pass(700);
+  EXPECT_EQ(deliver().back(), "LockstepGpuFault resolved");
+  start();
+  registry_->raise(xid);
+  pass(10);
+  EXPECT_EQ(deliver(), Texts{});
+}
+
+TEST_F(Alerts, MfuThatASlowRankExplainsIsNotSent) {
+  RaisedAlert mfu{.source = AlertSource::kMfu, .fingerprint = "m", .name = alert_names::kMfu, .job_id = "llm"};
+  registry_->raise(mfu);
+  pass(5);
+  registry_->raise(hang());
+  pass(40);
+  EXPECT_EQ(deliver(), Texts{"LockstepHang firing"});
+  registry_->sync(AlertSource::kVerdict, {});
+  pass(60);
+  EXPECT_EQ(deliver(), (Texts{"LockstepHang resolved", "LockstepMfuDrop firing"})) << "nothing explains it any more";
+}
+
+TEST_F(Alerts, ASilenceHoldsBackWhatMatchesUntilItEnds) {
+  Silence window{.matchers = R"({job="llm"})",
+                 .starts_unix_ns = clock_.unix_ns(),
+                 .ends_unix_ns = clock_.unix_ns() + 100 * kSecond};
+  const Result<Silence> silence = registry_->add_silence(*checked_silence(window));
+  ASSERT_TRUE(silence.ok());
+  registry_->raise(hang());
+  registry_->raise(hang("other"));
+  pass(5);
+  EXPECT_EQ(deliver().size(), 1u);
+  start();  // kept
+  registry_->raise(hang());
+  registry_->raise(hang("other"));
+  pass(5);
+  EXPECT_EQ(deliver(), Texts{});
+  ASSERT_TRUE(registry_->end_silence(silence->id).ok());
+  EXPECT_EQ(registry_->end_silence("none").code(), ErrorCode::kNotFound);
+  pass(2);
+  EXPECT_EQ(deliver(), Texts{"LockstepHang firing"});
+}
+
+TEST_F(Alerts, ASilenceIsCheckedWhenItIsMade) {
+  const int64_t now = clock_.unix_ns();
+  EXPECT_TRUE(silence_from_request(R"({"matchers":"{host=\"a\"}","for":"2h","comment":"disk"})", now).ok());
+  EXPECT_TRUE(silence_from_request(R"({"matchers":"LockstepHang{job=~\"a.*\"}","for":"2h"})", now).ok());
+  for (const char* wrong : {"{}", R"({"matchers":"{}","for":"2h"})", R"({"matchers":"{a=\"b\"}","for":"2 hours"})",
+                            R"({"matchers":"{a=\"b\"}","for":"9y"})", R"({"matchers":"{a=~\"(\"}","for":"1h"})",
+                            R"({"matchers":"{a=\"b\"}","for":"1h","more":1})", "[]", "{"})
+    EXPECT_FALSE(silence_from_request(wrong, now).ok()) << wrong;
+}
+
+TEST_F(Alerts, WhatIsRefusedForGoodIsGivenUpAndSeen) {
+  registry_->raise(hang());
+  pass(1);
+  registry_->failed(due(), "answers 400", false);
+  EXPECT_EQ(due().size(), 0u);
+  EXPECT_EQ(registry_->alerts().at(0).deliveries.at(0).state, "failed");
+  EXPECT_EQ(counters_.value("lockstep_alert_notifications_lost_total", "receiver=\"hook\",reason=\"refused\""), 1);
+}
+
+TEST_F(Alerts, NoMoreThanTheLimitAreKept) {
+  for (size_t i = 0; i < AlertRegistry::kAlertsMax + 10; ++i) {
+    RaisedAlert one = hang();
+    one.fingerprint = std::to_string(i);
+    registry_->raise(one);
+  }
+  EXPECT_EQ(registry_->alerts().size(), AlertRegistry::kAlertsMax);
+  EXPECT_EQ(counters_.value("lockstep_alerts_refused_total"), 10);
+}
+
+TEST_F(Alerts, GpusAreWatchedWithoutAJob) {
+  GpuWatch watch(*registry_);
+  const Attributes resource = {{"host.name", "node-1"}};
+  const auto point = [&](const char* name, double value, Attributes attributes) {
+    MetricPoint one;
+    one.name = name;
+    one.value = value;
+    one.time_unix_ns = clock_.unix_ns();
+    one.attributes = std::move(attributes);
+    one.attributes.push_back({"gpu_uuid", "GPU-1"});
+    watch.on_metrics(resource, {&one, 1}, clock_.unix_ns());
+    clock_.advance(kSecond);
+  };
+  const auto names = [&] {
+    Texts list;
+    for (const Alert& alert : registry_->alerts()) list.push_back(alert.name);
+    return list;
+  };
+  for (int i = 0; i < 5; ++i) {
+    point("hw.errors", 7, {{"error.type", "uncorrected"}});
+    point("lockstep_gpu_links_up", 18, {});
+    point("lockstep_gpu_throttle_seconds_total", 10.0 * i, {{"reason", "power"}});
+    point("lockstep_gpu_throttle_seconds_total", 0.01 * i, {{"reason", "hw_thermal"}});
+  }
+  EXPECT_EQ(names(), Texts{}) << "a GPU at its power limit is healthy";
+  point("hw.errors", 8, {{"error.type", "uncorrected"}});
+  EXPECT_EQ(names(), Texts{"LockstepGpuEcc"});
+  point("lockstep_gpu_links_up", 17, {});
+  EXPECT_EQ(names().size(), 2u);
+  for (int i = 1; i <= 3; ++i) point("lockstep_gpu_throttle_seconds_total", 100.0 + i, {{"reason", "hw_thermal"}});
+  EXPECT_EQ(names().size(), 3u);
+  point("lockstep_gpu_links_up", 18, {});
+  for (int i = 1; i <= 3; ++i) point("lockstep_gpu_throttle_seconds_total", 103.0, {{"reason", "hw_thermal"}});
+  pass(40);
+  EXPECT_EQ(names().size(), 3u);
+  size_t firing = 0;
+  for (const Alert& alert : registry_->alerts()) firing += alert.firing;
+  EXPECT_EQ(firing, 1u) << "the memory errors are an hour's";
+}
+
+TEST(MfuWatch, FiveStepsBelowTheMedianAreADropAndOneIsNot) {
+  MfuWatch watch;
+  int64_t step = 0;
+  const auto run = [&](int steps, double seconds) {
+    for (int i = 0; i < steps; ++i, ++step) {
+      for (int rank = 0; rank < 2; ++rank) {
+        StepSummary summary;
+        summary.step = StepNumber{step};
+        summary.duration_ns = static_cast<int64_t>(seconds * 1e9);
+        summary.scalars = {{"flops", 1e15}};
+        watch.add({.job_id = "j", .rank = Rank{rank}, .world_size = 2}, summary, 1);
+      }
+    }
+  };
+  run(40, 1);
+  run(4, 2);
+  run(1, 1);
+  EXPECT_TRUE(watch.drops(2).empty());
+  run(5, 1.3);
+  ASSERT_EQ(watch.drops(2).size(), 1u);
+  EXPECT_NEAR(watch.drops(2)[0].now / watch.drops(2)[0].before, 1 / 1.3, 0.01);
+  run(5, 1);
+  EXPECT_TRUE(watch.drops(2).empty());
+}
+
+TEST(BuiltinAlerts, EveryRowSaysWhatRaisesItAndWhatToDo) {
+  for (const BuiltinAlert& row : builtin_alerts()) {
+    EXPECT_TRUE(std::string_view(row.name).starts_with("Lockstep"));
+    EXPECT_FALSE(std::string_view(row.raised_by).empty());
+    EXPECT_FALSE(std::string_view(row.within).empty());
+    EXPECT_FALSE(std::string_view(row.runbook).empty());
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,118 @@
+#include "alert/gpu_watch.h"
+
+#include <cmath>
+
+#include "alert/builtin_alerts.h"
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kThrottle = "lockstep_gpu_throttle_seconds_total";
+constexpr std::string_view kErrors = "hw.errors";
+constexpr std::string_view kLinksUp = "lockstep_gpu_links_up";
+constexpr std::string_view kLinks = "lockstep_gpu_links";
+
+bool is_heat(std::string_view reason) {
+  return reason == "thermal" || reason == "sw_thermal" || reason == "hw_thermal";
+}
+
+void say(RaisedAlert& alert, const std::string& sentence) {
+  set_label(alert.annotations, "summary", sentence);
+}
+
+}  // namespace
+
+bool GpuWatch::hears_metric(std::string_view name) {
+  return name == kThrottle || name == kErrors || name == kLinksUp || name == kLinks;
+}
+
+void GpuWatch::on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
+  std::string_view host;
+  bool held = false;
+  for (const MetricPoint& point : points) {
+    if (!hears_metric(point.name)) continue;
+    if (!held) {
+      host = find_string(resource, "host.name");
+      if (host.empty() || host.size() > 256) return;
+      held = true;
+    }
+    const std::string_view uuid = find_string(point.attributes, "gpu_uuid", find_string(resource, "lockstep.gpu_uuid"));
+    const double value = point.is_int ? static_cast<double>(point.int_value) : point.value;
+    if (uuid.empty() || uuid.size() > 256 || !std::isfinite(value) || received_unix_ns <= 0) continue;
+    MutexLock lock(mutex_);
+    const std::string key = std::string(host) + '\0' + std::string(uuid);
+    auto found = gpus_.find(key);
+    if (found == gpus_.end()) {
+      if (gpus_.size() >= kGpusMax) continue;
+      found = gpus_.try_emplace(key).first;
+    }
+    Gpu& gpu = found->second;
+    if (point.name == kThrottle) take_throttle(gpu, host, uuid, point, value);
+    if (point.name == kErrors) take_errors(gpu, host, uuid, point, value);
+    if (point.name == kLinks) gpu.links = value;
+    if (point.name == kLinksUp) take_links(gpu, host, uuid, value);
+  }
+}
+
+void GpuWatch::take_throttle(Gpu& gpu, std::string_view host, std::string_view uuid, const MetricPoint& point,
+                             double value) {
+  const std::string_view reason = find_string(point.attributes, "reason");
+  const bool heat = is_heat(reason);
+  if (!heat && reason != "hw_power_brake") return;
+  Counter& counter = gpu.throttle.try_emplace(std::string(reason)).first->second;
+  const double seconds = static_cast<double>(point.time_unix_ns - counter.time_unix_ns) / 1e9;
+  const double share = (value - counter.value) / seconds;
+  const bool comparable = counter.time_unix_ns != 0 && seconds >= 0.5 && value >= counter.value;
+  if (counter.time_unix_ns != 0 && seconds < 0.5) return;
+  counter.value = value;
+  counter.time_unix_ns = point.time_unix_ns;
+  if (!comparable) return;
+  const Cause cause = heat ? Cause::kThrottleThermal : Cause::kThrottlePower;
+  RaisedAlert alert = gpu_alert(alert_names::kThrottle, cause, AlertSource::kMetric, host, uuid);
+  if (share >= kThrottledShare) {
+    if (++counter.streak < 2) return;
+    say(alert, format("GPU %.*s of %.*s is slowed %s for %.0f %% of the time.", static_cast<int>(uuid.size()),
+                      uuid.data(), static_cast<int>(host.size()), host.data(), heat ? "by heat" : "by the power brake",
+                      std::min(100.0, 100 * share)));
+    alerts_.raise(std::move(alert));
+  } else if (share < kFreeShare) {
+    counter.streak = 0;
+    // Heat shows under several names: it is over once none of them rises.
+    for (const auto& [other, known] : gpu.throttle) {
+      if (is_heat(other) == heat && known.streak >= 2) return;
+    }
+    alerts_.clear(AlertSource::kMetric, alert.fingerprint);
+  }
+}
+
+void GpuWatch::take_errors(Gpu& gpu, std::string_view host, std::string_view uuid, const MetricPoint& point,
+                           double value) {
+  if (find_string(point.attributes, "error.type") != "uncorrected") return;
+  const bool rose = gpu.uncorrected.time_unix_ns != 0 && value > gpu.uncorrected.value;
+  const double more = value - gpu.uncorrected.value;
+  gpu.uncorrected = {value, point.time_unix_ns, 0};
+  if (!rose) return;
+  RaisedAlert alert = gpu_alert(alert_names::kEcc, Cause::kEcc, AlertSource::kEvent, host, uuid);
+  say(alert, format("GPU %.*s of %.*s had %.0f uncorrected memory errors.", static_cast<int>(uuid.size()), uuid.data(),
+                    static_cast<int>(host.size()), host.data(), more));
+  alert.lasts_ns = kErrorsLastNs;
+  alert.seen_unix_ns = point.time_unix_ns;
+  alerts_.raise(std::move(alert));
+}
+
+void GpuWatch::take_links(Gpu& gpu, std::string_view host, std::string_view uuid, double value) {
+  const bool first = gpu.links_best < 0;
+  if (!first && value == gpu.links_up && value >= gpu.links_best) return;
+  RaisedAlert alert = gpu_alert(alert_names::kNvlink, Cause::kNvlinkDegraded, AlertSource::kMetric, host, uuid);
+  // What fired before a restart of ours is still so, unless all of them are up.
+  const bool was_down = first && value < gpu.links && alerts_.is_firing(AlertSource::kMetric, alert.fingerprint);
+  gpu.links_up = value;
+  gpu.links_best = std::max(gpu.links_best, was_down ? gpu.links : value);
+  if (value >= gpu.links_best) return alerts_.clear(AlertSource::kMetric, alert.fingerprint);
+  say(alert, format("GPU %.*s of %.*s has %.0f NVLinks up and had %.0f.", static_cast<int>(uuid.size()), uuid.data(),
+                    static_cast<int>(host.size()), host.data(), value, gpu.links_best));
+  alerts_.raise(std::move(alert));
+}
+
+}  // namespace lockstep

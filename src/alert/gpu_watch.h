@@ -1,0 +1,55 @@
+// Faults of GPUs that show in metrics alone, with or without a job: uncorrected memory errors, NVLinks that went down,
+// heat and the power brake. Straight from what agents send, so that an alert does not wait for a look at the fleet.
+//
+// Limits: kGpusMax GPUs; what is beyond is not watched.
+// Cost:   a point of another metric is one comparison of lengths and a few bytes.
+// Thread rule: Thread-safe (one lock, taken once per group of points that has one of ours).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "alert/alert_registry.h"
+#include "base/mutex.h"
+#include "model/telemetry.h"
+
+namespace lockstep {
+
+class GpuWatch {
+ public:
+  static constexpr size_t kGpusMax = 200'000;
+  static constexpr double kThrottledShare = 0.5, kFreeShare = 0.1;
+  static constexpr int64_t kErrorsLastNs = 3'600'000'000'000;
+
+  explicit GpuWatch(AlertRegistry& alerts) : alerts_(alerts) {}
+
+  static bool hears_metric(std::string_view name);
+  void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns);
+
+ private:
+  struct Counter {
+    double value = 0;
+    int64_t time_unix_ns = 0;
+    int streak = 0;
+  };
+  struct Gpu {
+    std::map<std::string, Counter, std::less<>> throttle;  // by reason
+    Counter uncorrected;
+    double links = -1, links_up = -1, links_best = -1;  // that it has, that are up, that were up at a time
+  };
+  void take_throttle(Gpu& gpu, std::string_view host, std::string_view uuid, const MetricPoint& point, double value)
+      LOCKSTEP_REQUIRES(mutex_);
+  void take_errors(Gpu& gpu, std::string_view host, std::string_view uuid, const MetricPoint& point, double value)
+      LOCKSTEP_REQUIRES(mutex_);
+  void take_links(Gpu& gpu, std::string_view host, std::string_view uuid, double value) LOCKSTEP_REQUIRES(mutex_);
+
+  AlertRegistry& alerts_;
+  Mutex mutex_;
+  std::unordered_map<std::string, Gpu> gpus_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,111 @@
+#include <gtest/gtest.h>
+
+#include "alert/notify_config.h"
+#include "alert/notify_messages.h"
+#include "alert/smtp_client.h"
+#include "base/base64.h"
+#include "base/json_reader.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kGood = R"(receivers:
+  - name: oncall
+    type: pagerduty
+    routing_key_file: /etc/key
+    severity: critical
+  - {name: chat, type: slack, url_file: /etc/url, channel: "#gpu"}
+  - {name: hook, type: webhook, url: "http://127.0.0.1:9/x", bearer_token_file: /etc/token, send_resolved: false}
+  - name: mail
+    type: email
+    smtp: smtps://mail.example:465
+    from: lockstep@example.com
+    to: [a@example.com, b@example.com]
+    username: u
+    password_file: /etc/password
+)";
+
+TEST(NotifyConfig, ReadsReceiversOfEveryType) {
+  const Result<NotifyConfig> config = parse_notify_config(kGood);
+  ASSERT_TRUE(config.ok()) << config.error();
+  ASSERT_EQ(config->receivers.size(), 4u);
+  EXPECT_EQ(config->receivers[0].url, "https://events.pagerduty.com/v2/enqueue");
+  EXPECT_EQ(config->receivers[0].least, AlertSeverity::kCritical);
+  EXPECT_FALSE(config->receivers[2].send_resolved);
+  EXPECT_TRUE(config->receivers[3].smtp_tls);
+}
+
+TEST(NotifyConfig, SaysInWhichLineItIsWrongAndShowsNoSecret) {
+  struct Case {
+    const char *text, *line;
+  };
+  for (const Case& one : std::initializer_list<Case>{
+           {"receivers:\n  - {name: a, type: fax}\n", "line 2: type must be"},
+           {"receivers:\n  - {name: a, type: webhook}\n", "line 2: receiver \"a\" needs a url"},
+           {"receivers:\n  - {name: a, type: webhook, url: 'http://x'}\n  - {name: a, type: webhook, url: "
+            "'http://x'}\n",
+            "line 3: two receivers"},
+           {"receivers:\n  - {name: a, type: webhook, ulr: 'http://x'}\n", "did you mean url?"},
+           {"receivers:\n  - {name: a, type: webhook, url: 'ftp://secret'}\n", "line 2: url must be"},
+           {"receivers:\n  - {name: a, type: email, smtp: 'smtp://m', from: \"a@b\\r\\nBcc: c@d\", to: a@b}\n",
+            "line 2:"},
+           {"receivers:\n  - {name: a, type: pagerduty}\n", "routing_key_file"},
+           {"receivers:\n  - {name: a, type: slack, url: 'http://x', bearer_token_file: /x}\n", "is for type webhook"},
+           {"receivers: []\n", "no receivers"},
+           {"receivers: [", "not YAML"},
+           {"", "line 1"}}) {
+    const Result<NotifyConfig> config = parse_notify_config(one.text);
+    ASSERT_FALSE(config.ok()) << one.text;
+    EXPECT_NE(config.error().find(one.line), std::string::npos) << config.error();
+    EXPECT_EQ(config.error().find("secret"), std::string::npos) << config.error();
+  }
+}
+
+Delivery hostile() {
+  Delivery delivery{.id = "hook/f/1/firing", .receiver = "hook"};
+  delivery.alert = {.fingerprint = "f",
+                    .name = "LockstepHang",
+                    .severity = AlertSeverity::kCritical,
+                    .firing = true,
+                    .labels = {{"alertname", "LockstepHang"}, {"host", "n1"}},
+                    .annotations = {{"summary", "Job <!channel> \"x\"\r\nBcc: evil@example.com\r\n.\r\nQUIT"}},
+                    .path = "/jobs/x",
+                    .starts_unix_ns = 1'700'000'000'000'000'000};
+  return delivery;
+}
+
+TEST(NotifyMessages, WhatOthersSentStaysText) {
+  const std::vector<Delivery> one{hostile()};
+  for (const std::string& body :
+       {webhook_body(one, "http://l"), slack_body(one, "http://l", "#x"), pagerduty_body(one[0], "http://l", "key"),
+        alertmanager_body(std::vector<Alert>{one[0].alert}, "http://l", 1, 1)})
+    EXPECT_TRUE(JsonDocument::parse(body).ok()) << body;
+  EXPECT_EQ(slack_body(one, "", "").find("<!channel>"), std::string::npos);
+  const std::string mail = mail_text(one, "http://l", "a@b", {"c@d"}, 1'700'000'000'000);
+  const std::string head = mail.substr(0, mail.find("\r\n\r\n"));
+  EXPECT_EQ(head.find("evil"), std::string::npos) << head;
+  EXPECT_EQ(mail.find("\r\n."), std::string::npos);
+  EXPECT_EQ(mail.find("QUIT"), std::string::npos);
+}
+
+TEST(NotifyMessages, EachCarriesTheSentenceAndTheLink) {
+  const std::vector<Delivery> one{hostile()};
+  const std::string body = webhook_body(one, "https://lockstep.example/");
+  const JsonDocument document = *JsonDocument::parse(body);
+  const JsonValue alert = *document.root()["alerts"].begin();
+  EXPECT_EQ(alert["annotations"]["link"].string(), "https://lockstep.example/jobs/x");
+  EXPECT_EQ(alert["status"].string(), "firing");
+  EXPECT_NE(slack_body(one, "https://l", "").find("https://l/jobs/x"), std::string::npos);
+}
+
+TEST(Smtp, AnswersAreReadWholeOrRefused) {
+  EXPECT_EQ(parse_smtp_answer("250-a\r\n250 b\r\nrest")->bytes, 14u);
+  EXPECT_EQ(parse_smtp_answer("250-a\r\n250 b\r\n")->code, 250);
+  EXPECT_EQ(parse_smtp_answer("250-a\r\n250 ")->bytes, 0u);
+  for (const std::string& wrong : {std::string("HTTP/1.1 200 OK\r\n"), std::string("250-a\r\n550 b\r\n"),
+                                   std::string("99\r\n"), std::string(20'000, '2')})
+    EXPECT_FALSE(parse_smtp_answer(wrong).ok()) << wrong.substr(0, 20);
+}
+
+}  // namespace
+}  // namespace lockstep
