@@ -26,26 +26,27 @@ NOT_NAMES = frozenset(
 
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-words_of_header = {}
+headers = {}  # path -> (its identifiers but for names of parameters, the headers of ours that it reads)
 
 
-def header_words(include, folder):
-    """Every identifier of a header of ours and of those that it reads, but for names of parameters."""
+def header_at(include, folder):
     name = re.match(r'#\s*include\s*"([^"]+)"', include)
-    if not name:
-        return set()
-    path = next((base / name.group(1) for base in (folder, ROOT / 'src', ROOT) if (base / name.group(1)).exists()), None)
-    if not path:
-        return set()
-    path = path.resolve()
-    if path not in words_of_header:
-        words_of_header[path] = set()  # while it is read: a header may reach itself
+    bases = (folder, ROOT / 'src', ROOT) if name else ()
+    return next(((base / name.group(1)).resolve() for base in bases if (base / name.group(1)).exists()), None)
+
+
+def headers_from(include, folder, seen):
+    """Adds a header of ours and those that it reads to `seen`."""
+    path = header_at(include, folder)
+    if path is None or path in seen:
+        return
+    seen.add(path)
+    if path not in headers:
         text = path.read_text()
         words = set(re.findall(r'\b[A-Za-z_]\w*\b(?!\s*[,)])', re.sub(r'//[^\n]*|"(?:\\.|[^"\\\n])*"', '', text)))
-        for line in re.findall(r'^\s*(#\s*include\s*"[^"]+")', text, re.M):
-            words |= header_words(line, path.parent)
-        words_of_header[path] = words
-    return words_of_header[path]
+        headers[path] = words, re.findall(r'^\s*(#\s*include\s*"[^"]+")', text, re.M)
+    for line in headers[path][1]:
+        headers_from(line, path.parent, seen)
 
 
 class Source:
@@ -60,6 +61,7 @@ class Source:
         self.fixed = {'PrintTo', 'main'}  # names that mean something else too, or that others look for: never replaced
         self.opens = set()   # `using namespace`: only files with the same may come after it in a batch
         self.uses = set()    # `using a::b`: may be said twice
+        self.headers = set()  # of ours, that it reads
         self.includes = []
         self._read(text)
 
@@ -91,7 +93,9 @@ class Source:
             if tokens[index - 1] in ('.', '::', '~', 'namespace') or tokens[index - 2:index] == ['-', '>']:
                 self.fixed.add(token)
         for include in self.includes:
-            self.fixed |= header_words(include, self.path.parent)
+            headers_from(include, self.path.parent, self.headers)
+        for header in self.headers:
+            self.fixed |= headers[header][0]
         for index, token in enumerate(tokens):
             if token == '__attribute__':
                 self.fixed.update(tokens[index + 1:tokens.index(')', index)])
@@ -185,14 +189,19 @@ def may_share(source, other):
     """Whether `other` means the same beside `source`."""
     if source.opens and other.opens and source.opens != other.opens:
         return False
-    if any(name in other.words for name, _ in source.uses - other.uses):
+    if any(occurs(name, source, other) for name, _ in source.uses - other.uses):
         return False
     return not source.own & source.fixed & other.words
 
 
+def occurs(name, source, other):
+    """Whether a name of `source` is somewhere in `other`, or comes with a header that it alone reads."""
+    return name in other.words or any(name in headers[header][0] for header in other.headers - source.headers)
+
+
 def clashes(source, batch):
     """The names of a file's own that occur in another of its batch."""
-    return sorted(name for name in source.own if any(name in other.words for other in batch if other is not source))
+    return sorted(name for name in source.own - source.fixed if any(occurs(name, source, other) for other in batch if other is not source))
 
 
 def batches(sources, lines_max):
@@ -211,9 +220,9 @@ def batches(sources, lines_max):
 def text_of(batch):
     if len(batch) == 1:
         return f'#include "{batch[0].path}"\n'
-    headers = dict.fromkeys(include for source in batch for include in local_includes(source))
+    read = dict.fromkeys(include for source in batch for include in local_includes(source))
     batch = sorted(batch, key=lambda source: bool(source.opens))
-    lines = ['// Made by tools/batch_sources.py.', *headers]
+    lines = ['// Made by tools/batch_sources.py.', *read]
     for source in batch:
         names = clashes(source, batch)
         suffix = re.sub(r'\W', '_', source.path.stem)

@@ -53,6 +53,13 @@ class Batches(unittest.TestCase):
         self.assertTrue(self.together("using namespace lockstep;\n", "using namespace lockstep;\n"))
         self.assertFalse(self.together("using namespace lockstep;\n", "using namespace other;\n"))
 
+    def test_a_name_may_come_with_a_header_that_only_the_neighbour_reads(self):
+        (pathlib.Path(self.folder.name) / "view.h").write_text("struct Recording {};\n")
+        other = '#include "view.h"\nint b();\n'
+        self.assertFalse(self.together("namespace { using replay::Recording; Recording a; }\n", other))
+        batch = [self.source("one.cc", "namespace { struct Recording {}; }\n"), self.source("other.cc", other)]
+        self.assertIn("#define Recording Recording_of_one\n", text_of(batch))
+
     def test_a_batch_ends_where_it_is_long_enough(self):
         self.assertFalse(self.together("int a();\n" * 20, "int b();\n" * 20, lines=30))
 
