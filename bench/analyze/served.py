@@ -84,7 +84,8 @@ def main():
     import harness
     import test_profile_analysis as helpers
 
-    parts = []
+    text = "# Kernel profiles on the server\n\nMade by `bench/analyze/served.py`: " + f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.0f} from other work, "
+    text += f"{ASKED} requests each.\n"
     for ranks, times in JOBS:
         with tempfile.TemporaryDirectory() as folder:
             traces = pathlib.Path(folder) / "traces"
@@ -94,12 +95,10 @@ def main():
             )  # fmt: skip
             events = int(made.stdout.split(",")[1].split()[0]) * times
             contents = [(traces / f"rank-{rank}.json.gz").read_bytes() for rank in range(ranks)] * times
-            parts.append(measure(harness, helpers, contents, events, pathlib.Path(folder) / "data"))
-    text = "# Kernel profiles on the server\n\nMade by `bench/analyze/served.py`: " + f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.0f} from other work, "
-    text += f"{ASKED} requests each.\n\n" + "\n\n".join(parts) + "\n"
+            text += "\n" + measure(harness, helpers, contents, events, pathlib.Path(folder) / "data") + "\n"
+        if options.out:
+            pathlib.Path(options.out).write_text(text)
     print(text)
-    if options.out:
-        pathlib.Path(options.out).write_text(text)
 
 
 if __name__ == "__main__":
