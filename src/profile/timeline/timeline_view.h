@@ -19,7 +19,7 @@ namespace lockstep::profile {
 
 inline constexpr size_t kViewLanesMax = 1'000;
 inline constexpr size_t kViewSlicesMax = 100'000;
-inline constexpr size_t kReadSlicesMax = 1'000'000;
+inline constexpr size_t kReadSlicesMax = 600'000;  // a chunk of every lane at least
 
 struct TimelineQuestion {
   int64_t from_ns = 0;

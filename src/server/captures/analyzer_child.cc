@@ -26,7 +26,7 @@ constexpr size_t kTracesMax = 10'000;
 constexpr size_t kManifestLineMax = 400;
 // What the process takes before it reads anything, and a trace while it is read.
 constexpr uint64_t kOwnMemoryBytes = 256u << 20;
-constexpr uint64_t kEventMemoryBytes = 400;  // in columns, indexes and what analyses make of them
+constexpr uint64_t kEventMemoryBytes = 250;  // in columns, indexes and what analyses make of them
 constexpr uint64_t kEventsLeast = 10'000;
 constexpr uint64_t kJsonBytesMax = 64ull << 30;     // of one trace, inflated
 constexpr uint64_t kPerfettoEventsMax = 5'000'000;  // its UI holds all of it in the browser's memory
