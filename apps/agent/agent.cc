@@ -39,6 +39,8 @@ constexpr int kLastPiecesMax = 20;
 // Files that are read every second stay open: one for each thread and counter.
 constexpr uint64_t kFilesOpenMax = 16'384;
 constexpr int64_t kThreadEndMs = 4'000;
+// A job that has died ends the agent of its run: what is known of the death gets this long to the server.
+constexpr int64_t kEvidenceEndMs = 2'000;
 constexpr int64_t kExportStuckNs = 120'000'000'000;  // a try and its answer take as long as the network lets them
 
 NodeOptions node_options(const AgentOptions& options) {
@@ -424,6 +426,7 @@ void Agent::stop() {
   if (commands_) commands_->stop();
   bool all_ended = evidence_.stop(kThreadEndMs);
   gather({.logs = evidence_.take()});
+  if (uploads_) uploads_->drain(kEvidenceEndMs);
   if (uploader_) uploader_->stop();
   if (uploads_) all_ended &= uploads_->stop(kThreadEndMs);
   if (profiles_) {

@@ -1,6 +1,7 @@
 """`lockstep run`: the command's own status, what its processes find in their environment, one agent for all runs of a
 node, and nothing left behind."""
 
+import gzip
 import os
 import pathlib
 import shutil
@@ -263,6 +264,21 @@ def test_pytorchs_profiler_is_told_to_ask_only_where_an_agent_listens(world, sta
         assert "KINETO_USE_DAEMON" not in environment_of(world.run(*run, LOCKSTEP_RECORDER_DIR=str(recorders)))
     finally:
         shutil.rmtree(recorders, ignore_errors=True)
+
+
+def test_the_recorder_of_a_rank_that_was_killed_is_on_the_server_with_its_verdict(world, server, tmp_path):
+    killed = tmp_path / "killed.py"
+    killed.write_text(RANK.replace("api.lockstep_shutdown()", "os.kill(os.getpid(), 9)"))
+    run = world.run("--server", "http://" + server.otlp_http, "--job", "dies", "--", sys.executable, killed)
+    assert run.returncode == 128 + signal.SIGKILL, run.stderr
+    (verdict,) = harness.eventually(lambda: server.get("/api/jobs/dies/why")["verdicts"], 10, "the verdict")
+    (file,) = verdict["files"]
+    assert file["rank"] == 0 and file["kind"] == "recorder", file
+    recorder = gzip.decompress(harness.request(server.http, "GET", file["query"]).body)
+    assert recorder.startswith(b"LOCKSTEP") and b"dies\0" in recorder
+    assert file["query"] in harness.lockstep("why", "dies", "--server", server.url).stdout
+    for folder in pathlib.Path(world.env["TMPDIR"]).glob("lockstep-run-*"):
+        shutil.rmtree(folder)  # what lockstep postmortem would read
 
 
 def test_a_run_inside_a_run_starts_no_second_agent(world, server, tmp_path):

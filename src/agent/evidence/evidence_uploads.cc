@@ -66,6 +66,12 @@ bool EvidenceUploads::add(const Identity& identity, uid_t user, EvidenceFileKind
   return true;
 }
 
+bool EvidenceUploads::drain(int64_t within_ms) {
+  MutexLock lock(mutex_);
+  return changed_.wait_for(mutex_, std::chrono::milliseconds(within_ms),
+                           [this]() LOCKSTEP_REQUIRES(mutex_) { return waiting_.empty() && !is_sending_; });
+}
+
 bool EvidenceUploads::stop(int64_t within_ms) {
   MutexLock lock(mutex_);
   stopping_ = true;
@@ -81,6 +87,7 @@ void EvidenceUploads::run() {
     if (stopping_) break;
     const Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
+    is_sending_ = true;
     lock.unlock();
     const Result<Uploaded> sent = uploader_.upload(next.file.get(), next.order, [](uint64_t) {});
     counted(sent.ok() ? "done" : "failed");
@@ -90,6 +97,8 @@ void EvidenceUploads::run() {
       LOCKSTEP_LOG_WARN("agent", "rank %d: %s is not stored: %s", next.rank.value(), next.order.file.c_str(),
                         as_one_line(sent.error()).c_str());
     lock.lock();
+    is_sending_ = false;
+    changed_.notify_all();
   }
   ended_ = true;
   changed_.notify_all();

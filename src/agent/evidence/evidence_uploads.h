@@ -40,6 +40,8 @@ class EvidenceUploads {
 
   // file: open for reading; its bytes are read later, on the thread. False: it is not taken, and was counted.
   bool add(const Identity& identity, uid_t user, EvidenceFileKind kind, UniqueFd file, int64_t unix_s);
+  // Waits until nothing is left to send; false: something is, after that time.
+  bool drain(int64_t within_ms);
   // Ends the thread; what waits is left. False: it did not come back within that time.
   bool stop(int64_t within_ms);
 
@@ -63,6 +65,7 @@ class EvidenceUploads {
   int64_t hour_since_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   size_t hour_files_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   uint64_t hour_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  bool is_sending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   bool ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 

@@ -38,7 +38,8 @@ struct EvidenceUploadsTest : ::testing::Test {
 TEST_F(EvidenceUploadsTest, AFileGoesToItsAttemptUnderItsRankAndTime) {
   EvidenceUploads uploads(uploader, clock, counters);
   EXPECT_TRUE(uploads.add(identity, 1000, EvidenceFileKind::kDump, file("dump"), 77));
-  EXPECT_TRUE(eventually([&] { return total("done") == 1; }));
+  EXPECT_TRUE(uploads.drain(10'000));
+  EXPECT_EQ(total("done"), 1);
   const std::string path = folder.path() + "/out/a%2Fb/" + evidence_id("a/b", 1) + "/rank-3-dump-77.pickle.gz";
   EXPECT_TRUE(read_file(path, 1'000).ok()) << path;
   EXPECT_FALSE(uploads.add(identity, 1000, EvidenceFileKind::kDump, UniqueFd(), 77));
@@ -65,6 +66,7 @@ TEST_F(EvidenceUploadsTest, OneUserFillsNeitherTheQueueNorTheHour) {
     uploads.add(identity, 1000, EvidenceFileKind::kRecorder, file("r"), static_cast<int64_t>(i));
   EXPECT_GE(total("busy"), 4);
   EXPECT_TRUE(uploads.add(identity, 1001, EvidenceFileKind::kRecorder, file("r"), 1)) << "another has room";
+  EXPECT_FALSE(uploads.drain(1));
   EXPECT_FALSE(uploads.stop(1)) << "an upload is under way";
   held.stop();
   EXPECT_TRUE(uploads.stop(10'000));
