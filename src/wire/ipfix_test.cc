@@ -59,10 +59,12 @@ struct World {
   FlowReport report;
   IpAddress from = *parse_ip("10.0.0.254");
   int64_t now_ns = kNow;
+  std::string sent;  // that names of the report are views of
 
   // Empty: taken.
-  std::string send(const std::string& datagram) {
-    const Result<void> done = decoder.decode(from, datagram, now_ns, report);
+  std::string send(std::string datagram) {
+    sent = std::move(datagram);
+    const Result<void> done = decoder.decode(from, sent, now_ns, report);
     return done.ok() ? "" : done.error();
   }
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <set>
 
 #include "wire/sflow_packet.h"
@@ -16,11 +17,13 @@ using namespace lockstep::test;
 constexpr int64_t kNow = 1'000'000'000'000;
 
 struct Decoded : FlowReport {
+  std::shared_ptr<const std::string> bytes;  // that its names are views of
   std::string error;
 };
 Decoded decode(SflowDecoder& decoder, const std::string& datagram, int64_t now_ns = kNow) {
   Decoded report;
-  const Result<void> done = decoder.decode(datagram, now_ns, report);
+  report.bytes = std::make_shared<const std::string>(datagram);
+  const Result<void> done = decoder.decode(*report.bytes, now_ns, report);
   if (!done.ok()) report.error = done.error();
   return report;
 }
