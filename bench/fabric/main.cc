@@ -148,14 +148,14 @@ void run(int32_t hosts, const std::string& folder) {
   for (int i = 0; i < 50; ++i) {
     graph_times.measure([&] {
       const Result<Graph> graph = find_graph(*topology, fabric.places, {}, {.focus = format("leaf-%d", i), .depth = 2});
-      require(graph.ok() && graph->nodes.size() == 200, "a graph is too small");
+      require(graph.ok() && graph->nodes.size() >= 60, "a graph is too small");
     });
     affected_times.measure([&] {
       const Result<Affected> affected = find_affected(*topology, fabric.places, format("leaf-%d", i), now);
       require(affected.ok() && affected->jobs.size() == 1, "nobody is affected");
     });
   }
-  graph_times.print("graph of 200 nodes from a leaf");
+  graph_times.print("graph from a leaf, two deep");
   affected_times.print("who depends on a leaf");
   metrics->reset();
   std::filesystem::remove_all(metric_folder);

@@ -124,7 +124,7 @@ class GraphWalk {
     double weight = 1;
     std::string label, known;
     std::string id;
-    bool is_troubled = false;
+    bool is_troubled = false, is_done = false;
   };
 
   std::string name_of(Key key) const {
@@ -199,20 +199,31 @@ class GraphWalk {
     std::stable_sort(neighbours.begin(), neighbours.end(), [](const Neighbour& a, const Neighbour& b) {
       return a.is_troubled != b.is_troubled ? a.is_troubled : a.weight > b.weight;
     });
+    // At most half of them of one kind while there are others: a leaf has its spines beside its adapters.
     size_t taken = 0;
-    for (Neighbour& one : neighbours) {
-      const bool is_known = numbers_.contains(one.key);
-      if (!is_known && (taken >= kFanOutMax || graph_.nodes.size() >= question_.nodes_max)) {
-        ++graph_.nodes[at].left_out;
-        continue;
+    std::map<std::string, size_t> taken_of_kind;
+    for (const bool is_rest : {false, true}) {
+      for (Neighbour& one : neighbours) {
+        if (one.is_done) continue;
+        const bool is_known = numbers_.contains(one.key);
+        size_t& of_kind = taken_of_kind[kind_of(one.key)];
+        if (!is_known && !is_rest && of_kind >= kFanOutMax / 2) continue;
+        one.is_done = true;
+        if (!is_known && (taken >= kFanOutMax || graph_.nodes.size() >= question_.nodes_max)) {
+          ++graph_.nodes[at].left_out;
+          continue;
+        }
+        taken += is_known ? 0 : 1;
+        of_kind += is_known ? 0 : 1;
+        add_edge(static_cast<uint32_t>(at), put(one.key, graph_.nodes[at].depth + 1), one);
       }
-      taken += is_known ? 0 : 1;
-      const uint32_t number = put(one.key, graph_.nodes[at].depth + 1);
-      const auto here = static_cast<uint32_t>(at);
-      const uint32_t from = one.outwards ? here : number, to = one.outwards ? number : here;
-      if (!edges_.insert({std::min(from, to), std::max(from, to), std::string(one.kind)}).second) continue;
-      graph_.edges.push_back({from, to, one.kind, one.weight, std::move(one.label), std::move(one.known)});
     }
+  }
+
+  void add_edge(uint32_t here, uint32_t there, Neighbour& one) {
+    const uint32_t from = one.outwards ? here : there, to = one.outwards ? there : here;
+    if (!edges_.insert({std::min(from, to), std::max(from, to), std::string(one.kind)}).second) return;
+    graph_.edges.push_back({from, to, one.kind, one.weight, std::move(one.label), std::move(one.known)});
   }
 
   std::vector<Neighbour> neighbours_of(Key key) {
