@@ -148,6 +148,7 @@ void AlertRegistry::begin(Kept& kept, const RaisedAlert& raised, int64_t now_uni
   set_label(alert.labels, "alertname", raised.name);
   if (!alert.from_rule) set_label(alert.labels, "severity", to_text(raised.severity));
   std::sort(alert.labels.begin(), alert.labels.end());
+  kept.begun_monotonic_ns = clock_.monotonic_ns();
   // Episodes are told apart by it.
   alert.starts_unix_ns = std::max(raised.since_unix_ns > 0 ? raised.since_unix_ns : now_unix_ns, ended + 1);
   counters_.add("lockstep_alerts_total", format("alertname=\"%s\"", alert.from_rule ? "rule" : raised.name.c_str()));
@@ -155,12 +156,18 @@ void AlertRegistry::begin(Kept& kept, const RaisedAlert& raised, int64_t now_uni
 
 bool AlertRegistry::make_room() {
   if (alerts_.size() < kAlertsMax) return true;
+  // Whoever floods us must not have all of them looked through each time.
+  if (clock_.monotonic_ns() < full_until_ns_) {
+    counters_.add("lockstep_alerts_refused_total");
+    return false;
+  }
   auto oldest = alerts_.end();
   for (auto one = alerts_.begin(); one != alerts_.end(); ++one) {
     if (one->second.alert.firing) continue;
     if (oldest == alerts_.end() || one->second.alert.ends_unix_ns < oldest->second.alert.ends_unix_ns) oldest = one;
   }
   if (oldest == alerts_.end()) {
+    full_until_ns_ = clock_.monotonic_ns() + kSecondNs;
     counters_.add("lockstep_alerts_refused_total");
     return false;
   }
@@ -255,6 +262,11 @@ std::string AlertRegistry::explained(const Alert& alert) const {
   return {};
 }
 
+bool AlertRegistry::waits_for_another(const Kept& kept) const {
+  if (!is_explained_by_others(kept.alert.name)) return false;
+  return !explained(kept.alert).empty() || clock_.monotonic_ns() - kept.begun_monotonic_ns < kExplainedWithinNs;
+}
+
 void AlertRegistry::note_state(const Delivery& delivery, const char* state, const std::string& line) {
   const auto found = alerts_.find(delivery.alert.fingerprint);
   if (found == alerts_.end() || found->second.alert.starts_unix_ns != delivery.alert.starts_unix_ns) return;
@@ -318,8 +330,7 @@ void AlertRegistry::notify(Kept& kept, int64_t now_unix_ns) {
   const bool wants_resolved = !alert.firing && alert.notified_unix_ns > 0;
   if (!wants_firing && !wants_resolved) return;
   if (wants_firing) {
-    if (silenced(alert, now_unix_ns) || !explained(alert).empty()) return;
-    if (is_explained_by_others(alert.name) && now_unix_ns - alert.starts_unix_ns < kExplainedWithinNs) return;
+    if (silenced(alert, now_unix_ns) || waits_for_another(kept)) return;
   }
   for (const ReceiverTerms& receiver : receivers_) enqueue(kept, receiver, now_unix_ns);
   // Negative: also told that it is over.
@@ -438,8 +449,7 @@ std::vector<Alert> AlertRegistry::to_hold(int64_t over_since_unix_ns) const {
   for (const auto& [fingerprint, kept] : alerts_) {
     const Alert& alert = kept.alert;
     if (!alert.firing && alert.ends_unix_ns < over_since_unix_ns) continue;
-    if (alert.firing && (silenced(alert, now) || !explained(alert).empty())) continue;
-    if (alert.firing && is_explained_by_others(alert.name) && now - alert.starts_unix_ns < kExplainedWithinNs) continue;
+    if (alert.firing && (silenced(alert, now) || waits_for_another(kept))) continue;
     list.push_back(alert);
   }
   return list;

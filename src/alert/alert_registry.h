@@ -78,7 +78,7 @@ class AlertRegistry {
   static constexpr int64_t kHoldNs = 30 * kSecondNs;
   static constexpr int64_t kHoldMaxNs = 3'600 * kSecondNs;
   static constexpr int64_t kFlapWithinNs = 1'800 * kSecondNs;
-  static constexpr int64_t kExplainedWithinNs = 20 * kSecondNs;  // so long what another alert may explain waits for it
+  static constexpr int64_t kExplainedWithinNs = 30 * kSecondNs;  // so long what another alert may explain waits for it
   static constexpr int64_t kGiveUpNs = 3 * 86'400 * kSecondNs;
   static constexpr int64_t kKeepNs = 30 * 86'400 * kSecondNs;  // what is over
   static constexpr int64_t kRetryMinNs = kSecondNs;
@@ -120,7 +120,8 @@ class AlertRegistry {
  private:
   struct Kept {
     Alert alert;
-    int64_t clear_at_unix_ns = 0;  // no source says so; over at that time. 0: one does
+    int64_t begun_monotonic_ns = 0;  // when it was first raised here; not kept
+    int64_t clear_at_unix_ns = 0;    // no source says so; over at that time. 0: one does
     bool dirty = false;
   };
   struct Waiting {
@@ -148,6 +149,8 @@ class AlertRegistry {
   void show() LOCKSTEP_REQUIRES(mutex_);
   bool silenced(const Alert& alert, int64_t now_unix_ns) const LOCKSTEP_REQUIRES(mutex_);
   std::string explained(const Alert& alert) const LOCKSTEP_REQUIRES(mutex_);
+  // Not to be sent: another says why, or may within a moment.
+  bool waits_for_another(const Kept& kept) const LOCKSTEP_REQUIRES(mutex_);
 
   StateStore& state_;
   const Clock& clock_;
@@ -160,6 +163,7 @@ class AlertRegistry {
   std::vector<StoredAlertRow> gone_ LOCKSTEP_GUARDED_BY(mutex_);  // rows to be deleted
   int64_t unix_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0, monotonic_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // of the last tick
   bool failing_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  int64_t full_until_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // monotonic: until then room is not looked for again
 };
 
 }  // namespace lockstep

@@ -89,6 +89,11 @@ void AlertWatch::look_at_verdicts(int64_t now_unix_ns) {
 void AlertWatch::look_at_jobs(int64_t now_unix_ns) {
   std::set<std::string> dropped;
   for (const MfuWatch::Drop& drop : mfu_.drops(now_unix_ns)) {
+    // Somebody is suspected already: that verdict says why, or is withdrawn.
+    const std::vector<Verdict> verdicts = reads_.diagnosis.verdicts(drop.job_id);
+    if (std::any_of(verdicts.begin(), verdicts.end(),
+                    [](const Verdict& verdict) { return verdict.state != VerdictState::kCleared; }))
+      continue;
     RaisedAlert alert = plain_alert(
         alert_names::kMfu, AlertSource::kMfu, "job", drop.job_id,
         format("Job %s does %.0f %% of the model FLOP/s that it did before step %lld (%.0f TFLOP/s a GPU, was %.0f).",

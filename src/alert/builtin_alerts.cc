@@ -24,7 +24,7 @@ constexpr BuiltinAlert kTable[] = {
     {kInefficient, AlertSeverity::kInfo, "a verdict that time is wasted though nothing is broken is confirmed", "10 s and the steps that confirm it",
      "Nothing is broken: look at the link when you have time."},
     {kMfu, AlertSeverity::kWarning, "model FLOP/s of a job below 85 % of the median of its last 50 steps, for 5 steps in a row; not sent where another alert of the job says why",
-     "5 steps and 20 s", "lockstep mfu JOB shows which part of the step grew."},
+     "5 steps and 30 s", "lockstep mfu JOB shows which part of the step grew."},
     {kGpuFault, AlertSeverity::kCritical, "an XID that is the hardware's fault (warn or critical in docs/guide/xid.md), or a GPU that no longer answers; also without a job", "5 s",
      "The alert says what this XID asks for; docs/guide/xid.md has all of them. A GPU that is lost: drain the node and cold reboot it."},
     {kEcc, AlertSeverity::kCritical, "uncorrected memory errors: by an XID, a counter that rises, or rows that could not be replaced; also without a job", "5 s after its sample",

@@ -1,9 +1,11 @@
 #include "alert/gpu_watch.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "alert/builtin_alerts.h"
 #include "base/text.h"
+#include "model/step.h"
 
 namespace lockstep {
 namespace {
@@ -27,31 +29,41 @@ bool GpuWatch::hears_metric(std::string_view name) {
   return name == kThrottle || name == kErrors || name == kLinksUp || name == kLinks;
 }
 
-void GpuWatch::on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
-  std::string_view host;
-  bool held = false;
-  for (const MetricPoint& point : points) {
-    if (!hears_metric(point.name)) continue;
-    if (!held) {
-      host = find_string(resource, "host.name");
-      if (host.empty() || host.size() > 256) return;
-      held = true;
+GpuWatch::Gpu* GpuWatch::find(Host*& host, std::string_view name, std::string_view uuid) {
+  if (host == nullptr) {
+    auto found = hosts_.find(name);
+    if (found == hosts_.end()) {
+      if (gpus_ >= kGpusMax) return nullptr;
+      found = hosts_.try_emplace(std::string(name)).first;
     }
+    host = &found->second;
+  }
+  for (auto& [known, gpu] : *host) {
+    if (known == uuid) return &gpu;
+  }
+  if (gpus_ >= kGpusMax || host->size() >= kGpusOfHostMax) return nullptr;
+  ++gpus_;
+  return &host->emplace_back(std::string(uuid), Gpu{}).second;
+}
+
+void GpuWatch::on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
+  const auto ours =
+      std::find_if(points.begin(), points.end(), [](const auto& point) { return hears_metric(point.name); });
+  const std::string_view name = find_string(resource, "host.name");
+  if (ours == points.end() || name.empty() || name.size() > kIdentityTextMax || received_unix_ns <= 0) return;
+  MutexLock lock(mutex_);
+  Host* host = nullptr;
+  for (const MetricPoint& point : points.subspan(static_cast<size_t>(ours - points.begin()))) {
+    if (!hears_metric(point.name)) continue;
     const std::string_view uuid = find_string(point.attributes, "gpu_uuid", find_string(resource, "lockstep.gpu_uuid"));
     const double value = point.is_int ? static_cast<double>(point.int_value) : point.value;
-    if (uuid.empty() || uuid.size() > 256 || !std::isfinite(value) || received_unix_ns <= 0) continue;
-    MutexLock lock(mutex_);
-    const std::string key = std::string(host) + '\0' + std::string(uuid);
-    auto found = gpus_.find(key);
-    if (found == gpus_.end()) {
-      if (gpus_.size() >= kGpusMax) continue;
-      found = gpus_.try_emplace(key).first;
-    }
-    Gpu& gpu = found->second;
-    if (point.name == kThrottle) take_throttle(gpu, host, uuid, point, value);
-    if (point.name == kErrors) take_errors(gpu, host, uuid, point, value);
-    if (point.name == kLinks) gpu.links = value;
-    if (point.name == kLinksUp) take_links(gpu, host, uuid, value);
+    if (uuid.empty() || uuid.size() > kIdentityTextMax || !std::isfinite(value)) continue;
+    Gpu* gpu = find(host, name, uuid);
+    if (gpu == nullptr) continue;
+    if (point.name == kThrottle) take_throttle(*gpu, name, uuid, point, value);
+    if (point.name == kErrors) take_errors(*gpu, name, uuid, point, value);
+    if (point.name == kLinks) gpu->links = value;
+    if (point.name == kLinksUp) take_links(*gpu, name, uuid, value);
   }
 }
 

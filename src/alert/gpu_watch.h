@@ -1,7 +1,7 @@
 // Faults of GPUs that show in metrics alone, with or without a job: uncorrected memory errors, NVLinks that went down,
 // heat and the power brake. Straight from what agents send, so that an alert does not wait for a look at the fleet.
 //
-// Limits: kGpusMax GPUs; what is beyond is not watched.
+// Limits: kGpusMax GPUs, kGpusOfHostMax of a host; what is beyond is not watched.
 // Cost:   a point of another metric is one comparison of lengths and a few bytes.
 // Thread rule: Thread-safe (one lock, taken once per group of points that has one of ours).
 #pragma once
@@ -11,7 +11,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "alert/alert_registry.h"
 #include "base/mutex.h"
@@ -21,7 +22,7 @@ namespace lockstep {
 
 class GpuWatch {
  public:
-  static constexpr size_t kGpusMax = 200'000;
+  static constexpr size_t kGpusMax = 200'000, kGpusOfHostMax = 64;
   static constexpr double kThrottledShare = 0.5, kFreeShare = 0.1;
   static constexpr int64_t kErrorsLastNs = 3'600'000'000'000;
 
@@ -47,9 +48,14 @@ class GpuWatch {
       LOCKSTEP_REQUIRES(mutex_);
   void take_links(Gpu& gpu, std::string_view host, std::string_view uuid, double value) LOCKSTEP_REQUIRES(mutex_);
 
+  // Few of a host: looked through.
+  using Host = std::vector<std::pair<std::string, Gpu>>;
+  Gpu* find(Host*& host, std::string_view name, std::string_view uuid) LOCKSTEP_REQUIRES(mutex_);
+
   AlertRegistry& alerts_;
   Mutex mutex_;
-  std::unordered_map<std::string, Gpu> gpus_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<std::string, Host, std::less<>> hosts_ LOCKSTEP_GUARDED_BY(mutex_);
+  size_t gpus_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep

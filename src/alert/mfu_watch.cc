@@ -28,7 +28,19 @@ void MfuWatch::add(const Identity& identity, const StepSummary& summary, int64_t
     job = Job{.attempt = identity.attempt, .world_size = identity.world_size, .history = std::move(history)};
   }
   job.heard_unix_ns = received_unix_ns;
-  if (job.folded != kNoStep && summary.step <= job.folded) return;
+  // One wrong number must not end what is known of the job.
+  const StepFollower::Taken taken = job.follower.take(summary.step);
+  if (taken == StepFollower::Taken::kFar) return;
+  if (taken == StepFollower::Taken::kJumped) {
+    job.open.clear();
+    job.folded = kNoStep;
+  }
+  if (job.folded != kNoStep && summary.step <= job.folded) {
+    // Back to a checkpoint: what it did before is what it should do again.
+    if (job.folded.value() - summary.step.value() <= kBadSteps) return;
+    job.open.clear();
+    job.folded = kNoStep;
+  }
   OpenStep& step = job.open[summary.step];
   ++step.ranks;
   step.flops += flops;

@@ -15,6 +15,7 @@
 
 #include "base/mutex.h"
 #include "model/step.h"
+#include "store/step_follower.h"
 
 namespace lockstep {
 
@@ -45,6 +46,7 @@ class MfuWatch {
   struct Job {
     int64_t attempt = 0;
     int32_t world_size = 0;
+    StepFollower follower;
     std::map<StepNumber, OpenStep> open;  // few
     StepNumber folded = kNoStep;          // the newest
     std::deque<double> history;

@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import type { Alert, AlertList } from '../base/alert';
 import { api, paths } from '../base/api';
-import { clean, count, utc } from '../base/format';
+import { clean, clock, count, utc } from '../base/format';
 import { usePoll } from '../base/poll';
 import { copy, curl } from '../base/share';
 import type { AlertsPlace } from '../base/url';
@@ -45,8 +45,8 @@ export function AlertsPage({ place }: { place: AlertsPlace }) {
                    marked={(row) => row.firing || row.id === place.id} columns={[
                      { head: 'state', cell: (row) => (row.firing ? <b>{row.severity}</b> : <span class="muted">over</span>) },
                      { head: 'what', cell: (row) => <PlaceLink to={evidence(row)}>{clean(row.sentence)}</PlaceLink> },
-                     { head: 'since', cell: (row) => <span title={row.endsNs === null ? undefined : `until ${utc(row.endsNs)}`}>{row.startsNs === null ? '–' : utc(row.startsNs)}</span> },
-                     { head: 'cost', cell: (row) => clean(row.cost) || '–' },
+                     { head: 'since', cell: (row) => <span title={times(row)}>{clock(row.startsNs, true) || '–'}</span> },
+                     { head: 'cost', cell: (row) => <span title={clean(row.cost)}>{clean(row.cost.split(',', 1)[0] ?? '') || '–'}</span> },
                      { head: 'told', cell: (row) => <span title={row.problems.map(clean).join('\n') || undefined}>{row.delivery}</span> },
                      { head: 'times', numeric: true, cell: (row) => count(row.episodes) },
                    ]} />
@@ -60,6 +60,10 @@ export function AlertsPage({ place }: { place: AlertsPlace }) {
 function evidence(alert: Alert) {
   const [path, search] = alert.path.split('?', 2);
   return parsePlace(path ?? '/', search ?? '');
+}
+
+function times(alert: Alert): string {
+  return alert.endsNs === null ? `since ${utc(alert.startsNs)}` : `${utc(alert.startsNs)} to ${utc(alert.endsNs)}`;
 }
 
 function sentence(told: AlertList): string {
