@@ -84,7 +84,7 @@ def main():
     import harness
     import test_profile_analysis as helpers
 
-    text = "# Kernel profiles on the server\n\nMade by `bench/analyze/served.py`: " + f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.0f} from other work, "
+    text = "# Kernel profiles on the server\n\nMade by `bench/analyze/served.py`: " + f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.0f} from other work, programs of {os.path.relpath(options.bin, ROOT)}, "
     text += f"{ASKED} requests each.\n"
     for ranks, times in JOBS:
         with tempfile.TemporaryDirectory() as folder:

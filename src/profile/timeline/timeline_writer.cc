@@ -140,9 +140,9 @@ class TimelineMaker {
   void add_steps() {
     for (auto& [number, times] : steps_) {
       if (directory_.steps.size() >= 10'000) return;
-      const auto middle = [&times](auto member) {
+      const auto middle = [&spans = times](auto member) {
         std::vector<int64_t> values;
-        for (const auto& one : times) values.push_back(one.*member);
+        for (const Span& one : spans) values.push_back(one.*member);
         const auto at = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
         std::nth_element(values.begin(), at, values.end());
         return *at;
