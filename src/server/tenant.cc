@@ -32,6 +32,7 @@
 #include "query/alias_reader.h"
 #include "server/access_parts.h"
 #include "server/blob_place.h"
+#include "server/captures/capture_findings.h"
 #include "server/durable_sink.h"
 #include "server/recovery.h"
 #include "server/set_aside.h"
@@ -130,6 +131,7 @@ class OpenTenant final : public Tenant {
 
  private:
   std::unique_ptr<FlowTelemetry> make_flow_telemetry();
+  void take_finding(const Capture& capture);
   ApiContext make_context();
   AlertSettings alert_settings() const;
   LogOptions log_options();
@@ -237,6 +239,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   applier_.subscribe(tail_);
   applier_.subscribe(alerts_.watch());
   applier_.subscribe(captures_);
+  if (flow_telemetry_) fabric_.observer = &flow_telemetry_->observer();
   for (const JobNumberRow& row : job_number_rows()) intake_.metadata(row.name, row.type, row.help, "");
   applier_.subscribe(rollups_);
   applier_.subscribe(fabric_.topology);
@@ -299,6 +302,9 @@ ApiContext OpenTenant::make_context() {
     return asked;
   };
   context.captures = &captures_;
+  context.newest_summary = [this](const std::string& job_id) {
+    return newest_summary(captures_, *stores_.blobs, job_id);
+  };
   context.analyses_captures = !options_.analyzer.empty() && options_.analysis_cpu_s > 0;
   context.ask_samples = [this](const JobInfo& job, const SampleRequest& request) {
     return sample_asks_.ask(job, request, clock_.unix_ns());
@@ -373,9 +379,16 @@ void OpenTenant::start() {
   if (!options_.analyzer.empty() && options_.analysis_cpu_s > 0) {
     analyzer_ = std::make_unique<CaptureAnalyzer>(
         AnalyzerSettings{options_.analyzer, analysis_memory(options_), options_.analysis_cpu_s}, captures_,
-        *stores_.blobs, common_.analysis, counters_);
+        *stores_.blobs, common_.analysis, [this](const Capture& capture) { take_finding(capture); }, counters_);
   }
   ready_ = true;
+}
+
+void OpenTenant::take_finding(const Capture& capture) {
+  const Result<void> taken = put_down_finding(capture, *stores_.blobs, steps_, *sink_, clock_.unix_ns());
+  if (!taken.ok())
+    LOCKSTEP_LOG_WARN("captures", "what %s shows is not in its verdict: %s", capture.order.capture.c_str(),
+                      taken.error().c_str());
 }
 
 void OpenTenant::tick() {

@@ -131,6 +131,20 @@ TEST(Breakdown, TakesStepsFromTheOptimizerWhereNothingElseMarksThem) {
   EXPECT_EQ(out.breakdown.kernels[0].sum_ns, 5'000);
 }
 
+TEST(Breakdown, AProfileThatBeginsInTheOptimizersCallHasThatManyWholeSteps) {
+  const Broken out = broken_down(TraceText()
+                                     .event("user_annotation", "Optimizer.step#AdamW.step", 10, 2, "")
+                                     .event("user_annotation", "Optimizer.step#AdamW.step", 100, 12, "")
+                                     .event("user_annotation", "Optimizer.step#AdamW.step", 200, 12, "")
+                                     .event("cpu_op", "aten::mm", 300, 12, ""));
+  ASSERT_EQ(out.index.steps.size(), 3u);
+  EXPECT_EQ(out.index.steps[0].number, 0);
+  EXPECT_EQ(out.index.steps[0].start_ns, 12'000);
+  EXPECT_EQ(out.index.steps[0].end_ns, 112'000);
+  EXPECT_EQ(out.index.steps[2].start_ns, 212'000);
+  EXPECT_EQ(out.index.steps[2].end_ns, 312'000);
+}
+
 TEST(KernelTraits, KnowsPrecisionAlignmentAndClassByName) {
   const KernelTraits sgemm = kernel_traits("ampere_sgemm_128x64_tn", EventKind::kKernel);
   EXPECT_EQ(sgemm.precision, Precision::kFp32);

@@ -109,10 +109,18 @@ class IndexBuilder {
     std::vector<int64_t> ends;
     for (uint32_t call : *chosen) ends.push_back(events_.end_ns(call));
     std::sort(ends.begin(), ends.end());
+    // Kineto begins and ends in the optimizer's own call: what is before the first end may be the rest of a step that
+    // was not ordered, and what is after the last one a whole step.
+    std::vector<int64_t> lengths;
+    for (size_t i = 1; i < ends.size(); ++i) lengths.push_back(ends[i] - ends[i - 1]);
+    std::sort(lengths.begin(), lengths.end());
+    const int64_t half = lengths.empty() ? 0 : lengths[lengths.size() / 2] / 2;
+    if (half > 0 && index_.last_ns - ends.back() >= half) ends.push_back(index_.last_ns);
     int64_t begin = index_.first_ns;
-    for (size_t i = 0; i < ends.size(); ++i) {
-      index_.steps.push_back({static_cast<int64_t>(i), begin, ends[i]});
-      begin = ends[i];
+    for (int64_t end : ends) {
+      if (end - begin >= half || !index_.steps.empty())
+        index_.steps.push_back({static_cast<int64_t>(index_.steps.size()), begin, end});
+      begin = end;
     }
     index_.step_marks = StepMarks::kOptimizer;
   }

@@ -82,11 +82,12 @@ class Results {
 }  // namespace
 
 CaptureAnalyzer::CaptureAnalyzer(AnalyzerSettings settings, Captures& captures, BlobStore& blobs, AnalysisTurn& turn,
-                                 Counters& counters)
+                                 std::function<void(const Capture&)> analysed, Counters& counters)
     : settings_(std::move(settings)),
       captures_(captures),
       blobs_(blobs),
       turn_(turn),
+      analysed_(std::move(analysed)),
       counters_(counters),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
@@ -128,6 +129,9 @@ bool CaptureAnalyzer::look(const std::stop_token& stop) {
     if (!is_ready) LOCKSTEP_LOG_WARN("captures", "%s cannot be analysed: %s", id.c_str(), outcome.line.c_str());
     captures_.set_summary(id, {is_ready ? SummaryState::kReady : SummaryState::kFailed, outcome.line,
                                static_cast<int64_t>(capture->traces())});
+    if (is_ready) {
+      if (const std::optional<Capture> whole = captures_.find(capture->order.job_id, id)) analysed_(*whole);
+    }
   }
   return true;
 }

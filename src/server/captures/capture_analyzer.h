@@ -6,6 +6,7 @@
 // Counts: lockstep_captures_analysed_total by result. Thread rule: Confined; a thread of its own until it goes.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <thread>
@@ -44,8 +45,9 @@ class CaptureAnalyzer {
  public:
   static constexpr int kTriesMax = 5;
 
+  // analysed: told of each capture whose summary is there, on our thread.
   CaptureAnalyzer(AnalyzerSettings settings, Captures& captures, BlobStore& blobs, AnalysisTurn& turn,
-                  Counters& counters);
+                  std::function<void(const Capture&)> analysed, Counters& counters);
 
  private:
   void run(const std::stop_token& stop);
@@ -58,6 +60,7 @@ class CaptureAnalyzer {
   Captures& captures_;
   BlobStore& blobs_;
   AnalysisTurn& turn_;
+  const std::function<void(const Capture&)> analysed_;
   Counters& counters_;
   std::map<std::string, int> tries_;  // of captures that wait for another
   Mutex mutex_;
