@@ -184,8 +184,9 @@ void print_fabric(const Json& document) {
 }
 
 void print_affected(const Json& document) {
-  std::printf("%s %s: %.0f GPUs of running ranks on %.0f hosts depend on it\n", text_of(document, "kind").c_str(),
-              text_of(document, "component").c_str(), number_of(document, "gpus"), number_of(document, "hosts"));
+  std::printf("%s %s: %.0f of the GPUs that ranks run on depend on it (hosts: %.0f)\n",
+              text_of(document, "kind").c_str(), text_of(document, "component").c_str(), number_of(document, "gpus"),
+              number_of(document, "hosts"));
   for (Json job : items_of(document, "jobs")) {
     std::string ranks;
     for (Json rank : items_of(job, "first_ranks")) {

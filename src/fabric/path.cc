@@ -169,7 +169,10 @@ class PathFinder {
       over_network();
     }
     std::stable_sort(path_.hops.begin(), path_.hops.end(), [](const Hop& a, const Hop& b) {
-      return a.position != b.position ? a.position < b.position : a.share > b.share;
+      // Shares are sums of fractions: what differs only in the last bits is the same.
+      const int64_t share_a = std::llround(a.share * 1e9), share_b = std::llround(b.share * 1e9);
+      if (a.position != b.position) return a.position < b.position;
+      return share_a != share_b ? share_a > share_b : std::pair(a.node, a.link) < std::pair(b.node, b.link);
     });
     bound();
     return std::move(path_);
@@ -358,7 +361,8 @@ class PathFinder {
     if (!flow.source.empty() && !flow.destination.empty()) return flow;
     if (observer_ != nullptr)
       path_.notes.push_back(
-          "the adapters' addresses are not known, so sampled packets cannot be joined: give them in a topology file");
+          "the adapters' addresses are not known, so sampled packets cannot be joined: no agent reports them, and no "
+          "topology file has them");
     return std::nullopt;
   }
 
