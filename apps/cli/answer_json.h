@@ -32,9 +32,12 @@ inline double number_of(const Json& object, const char* key, double fallback = 0
   double value = 0;
   return object[key].get_double().get(value) ? fallback : value;
 }
+// Empty also where there is none: a default array of simdjson may not even be asked for its size.
 inline simdjson::dom::array list_of(const Json& object, const char* key) {
+  static simdjson::dom::parser none;
+  static const simdjson::dom::array empty = none.parse(std::string_view("[]")).get_array().value();
   simdjson::dom::array list;
-  if (object[key].get_array().get(list)) return {};
+  if (object[key].get_array().get(list)) return empty;
   return list;
 }
 

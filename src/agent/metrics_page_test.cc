@@ -57,8 +57,12 @@ TEST(NodeMetrics, ANameIsOneFamilyOfOneTable) {
   }
 }
 
-TEST(NodeMetrics, EveryAliasIsOfAMetricThatTheAgentSends) {
+TEST(NodeMetrics, EveryAliasIsOfAMetricThatTheAgentSendsOrOfAPortOfASwitch) {
   for (const MetricAlias& alias : metric_aliases()) {
+    if (alias.tool == MetricTool::kOpenConfig || alias.tool == MetricTool::kSnmp) {
+      EXPECT_TRUE(std::string_view(alias.ours).starts_with("lockstep_port_")) << alias.other;
+      continue;
+    }
     std::string sent;
     const auto look = [&](const MetricDescriptor& row) {
       if (prometheus_name(row) == alias.ours) sent = row.name;
