@@ -190,11 +190,12 @@ const SignalStore::Entity* SignalStore::find_entity(const Host& host, Place plac
   return mutable_host.nic(id);
 }
 
-void SignalStore::take_info(Host& host, InfoMetric info, const MetricPoint& point, uint32_t bucket) {
+void SignalStore::take_info(Host& host, InfoMetric info, const MetricPoint& point, std::string_view resource_gpu,
+                            uint32_t bucket) {
   if ((point.flags & kNoRecordedValue) != 0) return;
   auto text = [&](std::string_view key) { return std::string(find_string(point.attributes, key)); };
   if (info == InfoMetric::kGpu) {
-    std::string uuid = text("gpu_uuid");
+    const std::string uuid(find_string(point.attributes, "gpu_uuid", resource_gpu));
     if (uuid.empty() || uuid.size() > kIdentityTextMax) return;
     Gpu* gpu = host.gpu(uuid);
     if (gpu == nullptr) {
@@ -232,7 +233,7 @@ void SignalStore::take_info(Host& host, InfoMetric info, const MetricPoint& poin
   }
   nic->netdev = netdev.substr(0, 32);
   nic->pci = text("pci").substr(0, 32);
-  nic->nearest_gpu = host.gpu_number(text("gpu_uuid"), bucket);
+  nic->nearest_gpu = host.gpu_number(std::string(find_string(point.attributes, "gpu_uuid", resource_gpu)), bucket);
 }
 
 SignalStore::Entity* SignalStore::entity_for(Host& host, const Feed& feed, const MetricPoint& point,
@@ -456,7 +457,7 @@ void SignalStore::on_metrics(const Attributes& resource, std::span<const MetricP
     }
     if (time > host->heard_ns) host->heard_ns = time;
     if (feeds->info != InfoMetric::kNone) {
-      take_info(*host, feeds->info, point, bucket);
+      take_info(*host, feeds->info, point, resource_gpu, bucket);
       continue;
     }
     // Rows of one metric mostly differ in the value of one label: it is looked up once.

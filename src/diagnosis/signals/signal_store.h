@@ -128,7 +128,9 @@ class SignalStore final : public StoreSubscriber {
   const Entity* find_entity(const Host& host, Place place, std::string_view id) const LOCKSTEP_REQUIRES(mutex_);
   Entity* entity_for(Host& host, const Feed& feed, const MetricPoint& point, std::string_view resource_gpu,
                      uint32_t bucket) LOCKSTEP_REQUIRES(mutex_);
-  void take_info(Host& host, InfoMetric info, const MetricPoint& point, uint32_t bucket) LOCKSTEP_REQUIRES(mutex_);
+  // resource_gpu: agents say whose a point is in its resource.
+  void take_info(Host& host, InfoMetric info, const MetricPoint& point, std::string_view resource_gpu, uint32_t bucket)
+      LOCKSTEP_REQUIRES(mutex_);
   void take(Entity& entity, const Feed& feed, const MetricPoint& point, int64_t time_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void take_level(Entity& entity, const Feed& feed, double value, uint32_t bucket) LOCKSTEP_REQUIRES(mutex_);
   // False: it was refused.

@@ -212,6 +212,17 @@ TEST(SignalStore, AnInterfaceBelongsToItsAdapterWhicheverIsHeardOfFirst) {
   EXPECT_TRUE(read(book, "nic_pcie_width", 0, 5, Place::kNic, "eth0").known);
 }
 
+// Agents say in the resource whose GPU a point is about.
+TEST(SignalStore, AnAdapterBelongsToTheGpuThatItsResourceNames) {
+  SignalStore book;
+  Attributes resource = kResource;
+  resource.push_back({"lockstep.gpu_uuid", "G"});
+  for (const MetricPoint& reported : {point("lockstep_gpu_info", 1, 1, {{"pci", "0000:1b:00.0"}}),
+                                      point("lockstep_nic_info", 1, 1, {{"device", "mlx5_0"}, {"netdev", "eth0"}})})
+    book.on_metrics(resource, std::span(&reported, 1), reported.time_unix_ns);
+  EXPECT_EQ(book.adapters_of("n", "G"), std::vector<std::string>{"mlx5_0"});
+}
+
 TEST(SignalStore, KeepsTheLastEventsOfAHostAndNoneTwice) {
   SignalStore book;
   NodeEvent down;
