@@ -234,4 +234,9 @@ void add_network_exclusion(const JobWindow& window, Rank culprit, const std::vec
       peers, steps.front(), steps.back(), Measure{.of = "sent_gb_s", .ranks = {culprit}, .steps = steps}.query()));
 }
 
+NextAction look_at_path(Rank from, Rank to) {
+  return {"see the way between them: every hop, its load and errors, beside like pairs",
+          format("lockstep path %d %d --job {job}", from.value(), to.value())};
+}
+
 }  // namespace lockstep

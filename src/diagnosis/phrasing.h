@@ -40,5 +40,7 @@ void add_wait_claims(const JobWindow& window, Rank culprit, const std::vector<St
 // traffic.
 void add_network_exclusion(const JobWindow& window, Rank culprit, const std::vector<StepNumber>& steps,
                            Finding& finding);
+// What to look at where the way between two ranks is slow.
+NextAction look_at_path(Rank from, Rank to);
 
 }  // namespace lockstep

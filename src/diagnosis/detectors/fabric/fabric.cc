@@ -268,6 +268,7 @@ void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
                                 Measure{.of = "late_ms", .ranks = {first}, .steps = steps}.query()));
   finding.next.push_back({"check the adapters, cables and switch ports on the way: speed, errors, ECN marks, pauses",
                           "ethtool -S DEV; rdma statistic show link DEV"});
+  if (worst.to != kNoRank) finding.next.push_back(look_at_path(first, worst.to));
   finding.sentence = format("%s is slow: everybody waits %s since step {since}: %s of the job.", who.c_str(),
                             per_step(saved).c_str(), percent(saved / step_ns).c_str());
   common(window, steps, step_ns, saved, finding);

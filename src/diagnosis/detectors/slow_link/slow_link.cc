@@ -561,6 +561,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
                                     "NIC and switch port counters of both ends"});
     finding.next.push_back({"check the NIC, its cable and its switch port: speed, errors, rate limits",
                             "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
+    if (!others.empty()) finding.next.push_back(look_at_path(rank, others.front()));
     std::string name = name_of(window, rank);
     name[0] = 'r';
     finding.sentence =
