@@ -11,8 +11,7 @@ int not_understood(const std::string& command) {
   return kExitFailed;
 }
 
-int show_list(const Question& question, const char* key,
-              const std::function<void(const Json& document, const simdjson::dom::array& rows)>& show) {
+int show_answer(const Question& question, const std::function<bool(const Json& document)>& show) {
   const Answer answer = ask(question.server, question.path, question.command);
   if (answer.exit_code != kExitOk) return print_failure(answer);
   if (question.json) {
@@ -21,11 +20,18 @@ int show_list(const Question& question, const char* key,
   }
   simdjson::dom::parser parser;
   Json document;
-  simdjson::dom::array rows;
-  if (parser.parse(answer.body).get(document) || document[key].get_array().get(rows))
-    return not_understood(question.command);
-  show(document, rows);
+  if (parser.parse(answer.body).get(document) || !show(document)) return not_understood(question.command);
   return kExitOk;
+}
+
+int show_list(const Question& question, const char* key,
+              const std::function<void(const Json& document, const simdjson::dom::array& rows)>& show) {
+  return show_answer(question, [&](const Json& document) {
+    simdjson::dom::array rows;
+    if (document[key].get_array().get(rows)) return false;
+    show(document, rows);
+    return true;
+  });
 }
 
 }  // namespace lockstep::cli

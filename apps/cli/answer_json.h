@@ -50,6 +50,8 @@ struct Question {
   std::string command;  // what lines begin with
   bool json = false;    // the answer is printed as it came
 };
+// Asks, and has the answer shown; false: it is of another version. The exit code of the command.
+int show_answer(const Question& question, const std::function<bool(const Json& document)>& show);
 // Asks for a list, and has its rows (of `key`) shown. The exit code of the command.
 int show_list(const Question& question, const char* key,
               const std::function<void(const Json& document, const simdjson::dom::array& rows)>& show);

@@ -201,21 +201,6 @@ void print_affected(const Json& document) {
   if (const std::string note = text_of(document, "note"); !note.empty()) std::printf("%s\n", note.c_str());
 }
 
-int show(const std::string& server, const std::string& path, const char* command, bool json,
-         const std::function<void(const Json&)>& print) {
-  const Answer answer = ask(server, path, command);
-  if (answer.exit_code != kExitOk) return print_failure(answer);
-  if (json) {
-    std::printf("%s\n", answer.body.c_str());
-    return kExitOk;
-  }
-  simdjson::dom::parser parser;
-  Json document;
-  if (parser.parse(answer.body).get(document)) return not_understood(command);
-  print(document);
-  return kExitOk;
-}
-
 }  // namespace
 
 int run_path(const Arguments& arguments) {
@@ -247,7 +232,10 @@ int run_path(const Arguments& arguments) {
   if (!job.empty()) path += "&job=" + url_part(job);
   if (!qp.empty()) path += "&qp=" + url_part(qp);
   if (source_port > 0) path += "&source_port=" + std::to_string(source_port);
-  return show(server, path + *at_text, "lockstep path", json, [&](const Json& document) { print_path(document, all); });
+  return show_answer({server, path + *at_text, "lockstep path", json}, [&](const Json& document) {
+    print_path(document, all);
+    return true;
+  });
 }
 
 int run_fabric(const Arguments& arguments) {
@@ -269,10 +257,12 @@ int run_fabric(const Arguments& arguments) {
     std::fprintf(stderr, "lockstep fabric: %s\n", at_text.error().c_str());
     return kExitUsage;
   }
-  if (!affected.empty())
-    return show(server, "/api/fabric/affected?component=" + url_part(affected) + *at_text, "lockstep fabric", json,
-                print_affected);
-  return show(server, "/api/fabric", "lockstep fabric", json, print_fabric);
+  const std::string path =
+      affected.empty() ? "/api/fabric" : "/api/fabric/affected?component=" + url_part(affected) + *at_text;
+  return show_answer({server, path, "lockstep fabric", json}, [&](const Json& document) {
+    affected.empty() ? print_fabric(document) : print_affected(document);
+    return true;
+  });
 }
 
 }  // namespace lockstep::cli

@@ -44,22 +44,11 @@ void print_capture(const Json& capture) {
 }
 
 int list(const std::string& server, const std::string& path, bool json) {
-  const Answer answer = ask(server, path, kCommand);
-  if (answer.exit_code != kExitOk) return print_failure(answer);
-  if (json) {
-    std::printf("%s\n", answer.body.c_str());
-    return kExitOk;
-  }
-  simdjson::dom::parser parser;
-  Json document;
-  if (parser.parse(answer.body).get(document)) return not_understood(kCommand);
-  size_t shown = 0;
-  for (const Json capture : list_of(document, "profiles")) {
-    print_capture(capture);
-    ++shown;
-  }
-  if (shown == 0) std::printf("No profile of this job yet: lockstep profile JOB --ranks worst,median --steps 5\n");
-  return kExitOk;
+  return show_list({server, path, kCommand, json}, "profiles", [](const Json&, const simdjson::dom::array& captures) {
+    for (const Json capture : captures) print_capture(capture);
+    if (captures.size() == 0)
+      std::printf("No profile of this job yet: lockstep profile JOB --ranks worst,median --steps 5\n");
+  });
 }
 
 std::string path_of(const std::string& job, const std::string& capture) {

@@ -49,6 +49,21 @@ std::string fingerprint_of(const Labels& parts) {
   return to_text(sha256(bytes)).substr(0, 16);
 }
 
+void write_deliveries(JsonWriter& json, const std::vector<DeliveryState>& deliveries) {
+  json.key("deliveries").begin_array();
+  for (const DeliveryState& one : deliveries) {
+    json.begin_object()
+        .field("receiver", one.receiver)
+        .field("status", one.status)
+        .field("state", one.state)
+        .field("at_unix_ns", one.at_unix_ns)
+        .field("attempts", one.attempts)
+        .field("error", one.error)
+        .end_object();
+  }
+  json.end_array();
+}
+
 void write_labels(JsonWriter& json, std::string_view key, const Labels& labels) {
   json.key(key).begin_object();
   for (const auto& [name, value] : labels) json.field(name, value);
@@ -96,20 +111,9 @@ std::string to_json(const Alert& alert) {
       .field("episodes", alert.episodes)
       .field("flaps", alert.flaps)
       .field("sources", static_cast<uint64_t>(alert.sources))
-      .field("until_unix_ns", alert.until_unix_ns)
-      .key("deliveries")
-      .begin_array();
-  for (const DeliveryState& one : alert.deliveries) {
-    json.begin_object()
-        .field("receiver", one.receiver)
-        .field("status", one.status)
-        .field("state", one.state)
-        .field("at_unix_ns", one.at_unix_ns)
-        .field("attempts", one.attempts)
-        .field("error", one.error)
-        .end_object();
-  }
-  json.end_array().end_object();
+      .field("until_unix_ns", alert.until_unix_ns);
+  write_deliveries(json, alert.deliveries);
+  json.end_object();
   return json.take();
 }
 

@@ -68,6 +68,7 @@ struct Alert {
 std::string fingerprint_of(const Labels& parts);
 // {"a":"b"}: labels and annotations as every receiver wants them.
 void write_labels(JsonWriter& json, std::string_view key, const Labels& labels);
+void write_deliveries(JsonWriter& json, const std::vector<DeliveryState>& deliveries);
 Labels read_labels(const JsonValue& object);
 void set_label(Labels& labels, std::string_view name, std::string_view value);  // keeps them sorted; "" takes it away
 

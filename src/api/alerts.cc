@@ -62,20 +62,9 @@ void write_alert(JsonWriter& json, const AlertCenter& center, const Alert& alert
       .field("flaps", alert.flaps)
       .field("silenced", silenced)
       .field("explained_by", explained)
-      .field("delivery", delivery_word(center, alert, silenced, !explained.empty()))
-      .key("deliveries")
-      .begin_array();
-  for (const DeliveryState& one : alert.deliveries) {
-    json.begin_object()
-        .field("receiver", one.receiver)
-        .field("status", one.status)
-        .field("state", one.state)
-        .field("at_unix_ns", one.at_unix_ns)
-        .field("attempts", one.attempts)
-        .field("error", one.error)
-        .end_object();
-  }
-  json.end_array().end_object();
+      .field("delivery", delivery_word(center, alert, silenced, !explained.empty()));
+  write_deliveries(json, alert.deliveries);
+  json.end_object();
 }
 
 void write_receivers(JsonWriter& json, const AlertCenter& center) {

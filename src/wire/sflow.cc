@@ -96,19 +96,20 @@ bool read_flow_records(NetworkReader& bytes, FlowSample& sample, uint32_t& frame
   return bytes.ok();
 }
 
+struct SampleSource {
+  uint32_t type = 0, index = 0;
+};
+SampleSource read_source(NetworkReader& bytes, bool is_expanded) {
+  const uint32_t first = bytes.u32();
+  if (is_expanded) return {first, bytes.u32()};
+  return {first >> 24, first & 0xffffff};
+}
+
 bool read_flow_sample(NetworkReader bytes, bool is_expanded, FlowReport& report) {
   FlowSample sample;
   bytes.skip(4);  // sequence of the source
-  uint32_t source_type = 0, source_index = 0;
-  if (is_expanded) {
-    source_type = bytes.u32();
-    source_index = bytes.u32();
-  } else {
-    const uint32_t packed = bytes.u32();
-    source_type = packed >> 24;
-    source_index = packed & 0xffffff;
-  }
-  sample.source_id = source_type << 24 ^ source_index;
+  const SampleSource source = read_source(bytes, is_expanded);
+  sample.source_id = source.type << 24 ^ source.index;
   const uint32_t rate = bytes.u32();
   bytes.skip(4);  // pool
   sample.dropped_samples = bytes.u32();
@@ -126,8 +127,8 @@ bool read_flow_sample(NetworkReader bytes, bool is_expanded, FlowReport& report)
     ++report.skipped_records;  // says nothing of a packet
     return true;
   }
-  if (source_type == kSourcePort && source_index == sample.in_port) sample.seen_at = SeenAt::kIngress;
-  if (source_type == kSourcePort && source_index == sample.out_port) sample.seen_at = SeenAt::kEgress;
+  if (source.type == kSourcePort && source.index == sample.in_port) sample.seen_at = SeenAt::kIngress;
+  if (source.type == kSourcePort && source.index == sample.out_port) sample.seen_at = SeenAt::kEgress;
   sample.sampling_rate = std::max(1u, rate);
   sample.packets = sample.sampling_rate;
   sample.bytes = static_cast<uint64_t>(frame_bytes) * sample.sampling_rate;
@@ -139,8 +140,8 @@ bool read_flow_sample(NetworkReader bytes, bool is_expanded, FlowReport& report)
 bool read_discarded(NetworkReader bytes, FlowReport& report) {
   FlowSample sample;
   bytes.skip(4);  // sequence of the source
-  const uint32_t source_type = bytes.u32(), source_index = bytes.u32();
-  sample.source_id = source_type << 24 ^ source_index ^ 0x80000000;
+  const SampleSource source = read_source(bytes, true);
+  sample.source_id = source.type << 24 ^ source.index ^ 0x80000000;
   sample.dropped_samples = bytes.u32();
   sample.in_port = port_of(0, bytes.u32());
   sample.out_port = port_of(0, bytes.u32());
@@ -191,16 +192,8 @@ void read_ethernet(NetworkReader record, PortCounters& port) {
 bool read_counter_sample(NetworkReader bytes, bool is_expanded, FlowReport& report) {
   PortCounters port;
   bytes.skip(4);  // sequence of the source
-  uint32_t source_type = 0, source_index = 0;
-  if (is_expanded) {
-    source_type = bytes.u32();
-    source_index = bytes.u32();
-  } else {
-    const uint32_t packed = bytes.u32();
-    source_type = packed >> 24;
-    source_index = packed & 0xffffff;
-  }
-  if (source_type == kSourcePort) port.port = source_index;
+  const SampleSource source = read_source(bytes, is_expanded);
+  if (source.type == kSourcePort) port.port = source.index;
   for (uint32_t left = bytes.u32(); left > 0 && bytes.ok(); --left) {
     const uint32_t format = bytes.u32();
     const uint32_t length_untrusted = bytes.u32();
