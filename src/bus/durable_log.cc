@@ -269,8 +269,8 @@ Result<void> SegmentLog::replay(const std::function<void(uint64_t, RecordKind, i
 }
 
 Result<uint64_t> SegmentLog::append(RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
-  received_.fetch_add(1, std::memory_order_relaxed);
   if (payload.size() > kRecordBytesMax) {
+    received_.fetch_add(1, std::memory_order_relaxed);
     counters_.add("lockstep_log_records_refused_total", "reason=\"too_large\"");
     return Error{format("the log takes records up to %llu bytes; this one has %zu",
                         static_cast<unsigned long long>(kRecordBytesMax), payload.size())};
@@ -285,6 +285,7 @@ Result<uint64_t> SegmentLog::append(RecordKind kind, int64_t received_unix_ns, s
 
   ReleasableMutexLock lock(mutex_);
   waiting_.push_back(&own);
+  received_.fetch_add(1, std::memory_order_relaxed);
   changed_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return own.done || !leader_busy_; });
   while (!own.done) {  // nobody writes: this caller leads, until its own record has been in a group
     leader_busy_ = true;

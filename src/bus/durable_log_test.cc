@@ -745,8 +745,8 @@ TEST_F(DurableLogTest, MoreCallersThanOneWriteTakesAreOneGroupWithOneSync) {
       threads.emplace_back([&, t] { EXPECT_TRUE(log->append(RecordKind::kOtlpLogs, t, std::to_string(t)).ok()); });
       while (t == 0 && slow.writes == 0) std::this_thread::yield();  // the first leads, and waits for the disk
     }
-    while (counters_.value("lockstep_log_records_received_total") < 600) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the last is in the queue
+    while (counters_.value("lockstep_log_records_received_total") < 600)
+      std::this_thread::yield();  // all wait for the first
     slow.held = false;
     for (std::thread& thread : threads) thread.join();
     EXPECT_LE(slow.pieces_max, 512u);
