@@ -523,7 +523,9 @@ class World {
             begun.ok() && std::any_of(begun->done.begin(), begun->done.end(), [&](const BlobPart& one) {
               return one.number == part && one.sha256 == to_text(sha256(part_of(number, part)));
             });
-        if (!is_there) wrong(format("part %u of %s was acknowledged and is not there", part, name.c_str()));
+        if (!is_there)
+          wrong(format("part %u of %s was acknowledged and is not there (%s)", part, name.c_str(),
+                       begun.ok() ? format("%zu others are", begun->done.size()).c_str() : begun.error().c_str()));
       }
     }
   }
