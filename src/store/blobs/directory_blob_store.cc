@@ -23,7 +23,8 @@ namespace {
 
 constexpr const char* kUploads = ".uploads";
 constexpr const char* kAbout = "about";
-constexpr const char* kLock = "lock";  // of lock_folder()
+constexpr std::string_view kAgain = ".again";  // while a name is given anew
+constexpr const char* kLock = "lock";          // of lock_folder()
 constexpr std::string_view kUnfinished = ".tmp";
 constexpr size_t kCopyBytes = 1u << 20;
 constexpr size_t kAboutBytesMax = 4096;
@@ -138,6 +139,7 @@ class DirectoryBlobStore final : public BlobStore {
 
   Result<void> read_captures(const std::string& job);
   void read_upload(const std::string& folder) LOCKSTEP_REQUIRES(mutex_);
+  static bool make_entries_durable(const Upload& upload);
   Error no_room(const Error& error);
   Error not_written(const char* what, const std::string& path);
   Result<void> check_disk();
@@ -210,11 +212,35 @@ Result<void> DirectoryBlobStore::read_captures(const std::string& job) {
   return {};
 }
 
+// A name that is seen may be one whose sync has failed: no later sync keeps it, only giving it anew does. So whatever is
+// found and is to be gone on with gets its name again. False: not now.
+bool DirectoryBlobStore::make_entries_durable(const Upload& upload) {
+  std::vector<std::string> names{std::string(kAbout)};
+  for (const auto& [number, part] : upload.parts) names.push_back(part_name(part));
+  if (!make_directories(upload.folder).ok()) return false;
+  for (const std::string& name : names) {
+    const std::string file = upload.folder + "/" + name, beside = file + std::string(kAgain);
+    if (disk::rename(file, beside) != 0) return false;
+    if (disk::rename(beside, file) != 0 && disk::rename(beside, file) != 0) return false;
+  }
+  return disk::sync_folder(upload.folder) == 0;
+}
+
 // What cannot be gone on with is removed: whoever sends it begins anew. What cannot be read now is left alone.
 void DirectoryBlobStore::read_upload(const std::string& folder) {
   struct stat info {};
   std::vector<std::string> names;
   if (::stat(folder.c_str(), &info) != 0 || disk::list_folder(folder, names) != 0) return;
+  // Whoever gave names anew did not come to the end.
+  for (std::string& name : names) {
+    if (!name.ends_with(kAgain)) continue;
+    const std::string beside = folder + "/" + name;
+    name.resize(name.size() - kAgain.size());
+    const bool is_twice = disk::exists(folder + "/" + name);
+    if (is_twice ? disk::unlink(beside) != 0 : disk::rename(beside, folder + "/" + name) != 0) return;
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
   Upload upload{.folder = folder, .used_unix_ns = changed_unix_ns(info)};
   const Result<std::string> about = read_file(folder + "/" + kAbout, kAboutBytesMax);
   if (!about.ok() && disk::exists(folder + "/" + kAbout)) return;
@@ -238,6 +264,7 @@ void DirectoryBlobStore::read_upload(const std::string& folder) {
     disk::remove_folder(folder);
     return;
   }
+  if (!make_entries_durable(upload)) return;
   budget_.add(path, upload.bytes);
   uploads_.emplace(path, std::move(upload));
 }
