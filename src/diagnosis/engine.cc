@@ -91,32 +91,33 @@ std::string compared_with(const JobWindow& window, const std::vector<StepNumber>
 }  // namespace
 
 void DiagnosisEngine::put_down(Record record) {
-  const std::string job_id = record.identity.job_id;
-  const std::shared_ptr<Slot> full = put_down(job_id, std::move(record));
-  if (full == nullptr) return;
-  MutexLock lock(full->mutex);
-  take_records(job_id, *full);
-}
-
-std::shared_ptr<DiagnosisEngine::Slot> DiagnosisEngine::put_down(const std::string& job_id, Record record) {
-  MutexLock lock(mutex_);
-  auto found = jobs_.find(job_id);
-  if (found == jobs_.end()) {
-    if (std::holds_alternative<AttemptBack>(record.what)) return nullptr;
-    if (jobs_.size() >= kJobsMax) {
-      auto oldest = std::min_element(jobs_.begin(), jobs_.end(),
-                                     [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; });
-      MutexLock tracker_lock(tracker_mutex_);
-      tracker_.forget(oldest->first);
-      jobs_.erase(oldest);
+  std::shared_ptr<Slot> full;  // the job's, where too much waits
+  std::string full_id;
+  {
+    MutexLock lock(mutex_);
+    const std::string& job_id = record.identity.job_id;
+    auto found = jobs_.find(job_id);
+    if (found == jobs_.end()) {
+      if (std::holds_alternative<AttemptBack>(record.what)) return;
+      if (jobs_.size() >= kJobsMax) {
+        auto oldest = std::min_element(jobs_.begin(), jobs_.end(),
+                                       [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; });
+        MutexLock tracker_lock(tracker_mutex_);
+        tracker_.forget(oldest->first);
+        jobs_.erase(oldest);
+      }
+      found = jobs_.try_emplace(job_id).first;
     }
-    found = jobs_.try_emplace(job_id).first;
+    KnownJob& known = found->second;
+    known.heard = ++records_;
+    known.dirty = true;
+    known.inbox.push_back(std::move(record));
+    if (known.inbox.size() < kWaitingMax) return;
+    full = known.slot;
+    full_id = found->first;
   }
-  KnownJob& known = found->second;
-  known.heard = ++records_;
-  known.dirty = true;
-  known.inbox.push_back(std::move(record));
-  return known.inbox.size() >= kWaitingMax ? known.slot : nullptr;
+  MutexLock lock(full->mutex);
+  take_records(full_id, *full);
 }
 
 size_t DiagnosisEngine::waiting(std::string_view job_id) const {

@@ -115,8 +115,6 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   };
 
   void put_down(Record record);
-  // The job's slot where too much waits, else nothing.
-  std::shared_ptr<Slot> put_down(const std::string& job_id, Record record);
   // Has the job of a slot take what was put down for it; whoever asks about it first does.
   void take_records(const std::string& job_id, Slot& slot) const LOCKSTEP_REQUIRES(slot.mutex);
   void take(const std::string& job_id, Slot& slot, Record& record) const LOCKSTEP_REQUIRES(slot.mutex);

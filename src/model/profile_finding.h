@@ -28,7 +28,7 @@ struct ProfileFinding {
   std::string capture;
   StepNumber first_step = kNoStep;  // of the capture; kNoStep: it was taken by time
   int64_t steps = 0;
-  std::string reason;      // "fp32_instead_of_bf16": the class, as analyze writes it
+  std::string reason;      // "higher_precision": the class, as analyze writes it
   std::string kernel;      // empty: not a kernel's matter
   std::string instead_of;  // what the others run; empty: the same, or not known
   std::string sentence;

@@ -67,6 +67,7 @@ struct Settings {
   std::vector<std::string> names;
   std::optional<OidcConfig> oidc;
   FlowReceiversOptions flows;
+  SwitchNames switches;
   AlertSettings alerts;  // of the default tenant
 };
 
@@ -105,9 +106,13 @@ Result<FlowReceiversOptions> flow_options(const ServerOptions& options) {
   Result<std::vector<IpPrefix>> exporters = parse_flow_exporters(options.flow_exporters);
   if (!exporters.ok()) return Error{"--flow-exporters: " + exporters.error()};
   flows.exporters = std::move(*exporters);
-  const Result<SwitchNames> names = parse_switch_names(options.flow_switches);
-  if (!names.ok()) return Error{"--flow-switch: " + names.error()};
   return flows;
+}
+
+Result<SwitchNames> switch_names(const ServerOptions& options) {
+  Result<SwitchNames> names = parse_switch_names(options.flow_switches);
+  if (!names.ok()) return Error{"--flow-switch: " + names.error()};
+  return names;
 }
 
 Result<AlertSettings> alert_settings(const ServerOptions& options, const ListenAddress& http) {
@@ -115,7 +120,6 @@ Result<AlertSettings> alert_settings(const ServerOptions& options, const ListenA
   alerts.alertmanagers = LOCKSTEP_TRY(parse_alertmanagers(options.alertmanager));
   alerts.notify = LOCKSTEP_TRY(read_notify_file(options.notify));
   alerts.rules = LOCKSTEP_TRY(read_rule_files(options.rules));
-  alerts.gpu_hour_price = options.gpu_hour_price;
   alerts.external_url = options.external_url;
   if (!options.external_url.empty()) {
     const Result<Url> url = parse_url(options.external_url, 80);
@@ -138,6 +142,7 @@ Result<Settings> check_settings(const ServerOptions& options) {
   settings.names = server_names(options, settings.http);
   settings.oidc = LOCKSTEP_TRY(read_oidc_file(options));
   settings.flows = LOCKSTEP_TRY(flow_options(options));
+  settings.switches = LOCKSTEP_TRY(switch_names(options));
   settings.alerts = LOCKSTEP_TRY(alert_settings(options, settings.http));
   return settings;
 }
@@ -291,6 +296,7 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
                                                            .is_default = true,
                                                            .alerts = std::move(settings.alerts),
                                                            .topology = std::move(settings.topology),
+                                                           .switches = std::move(settings.switches),
                                                            .state_opened = open_access},
                                                           is_told_to_stop));
   if (!started) return {};

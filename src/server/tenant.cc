@@ -256,9 +256,8 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
 std::unique_ptr<FlowTelemetry> OpenTenant::make_flow_telemetry() {
   if (!settings_.is_default || (options_.sflow_listen.empty() && options_.ipfix_listen.empty())) return nullptr;
   for (const PortMetricRow& row : port_metric_rows()) intake_.metadata(row.name, row.type, row.help, "");
-  const Result<SwitchNames> names = parse_switch_names(options_.flow_switches);  // was checked with the settings
   return std::make_unique<FlowTelemetry>(
-      names.ok() ? *names : SwitchNames(),
+      std::move(settings_.switches),
       [this](auto stream, auto series, const auto& canonical) {
         return intake_.push("flows", stream, series, canonical);
       },

@@ -22,6 +22,7 @@
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "base/result.h"
+#include "fabric/flows/switch_directory.h"
 #include "fabric/topology_file.h"
 #include "ingest/otlp/otlp_receivers.h"
 #include "ingest/scrape/scraper.h"
@@ -59,6 +60,7 @@ struct TenantSettings {
   AlertSettings alerts = {};        // who is called; empty: alerts are kept and shown
   // Of the default tenant alone.
   fabric::Declared topology = {};        // how the operator's files say that the fabric is cabled
+  SwitchNames switches = {};             // what the operator calls switches that report flows
   BackupSource* backup = nullptr;        // what all tenants keep
   const Counters* of_tenants = nullptr;  // what the operator is told of all tenants
   // Called once its state is open, before anything uses TenantCommon::access.

@@ -20,7 +20,7 @@ constexpr double kSlowerLeast = 1.05;
 constexpr double kCountLeast = 1.2;  // calls per step over the peers'
 constexpr double kMainShare = 0.2;   // of all time: where no rank stands out, what is worth a name
 constexpr double kHiddenLeast =
-    1.2;  // of the others' computing: a rank that computes so much more while nobody waits for it
+    1.2;  // of the others' computing: who computes so much more is named, though nobody waits
 
 // What a rank does with its time, per step.
 struct RankTimes {
