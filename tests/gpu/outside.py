@@ -78,6 +78,20 @@ def batches_from_a_worker(sizes):
     return iter(torch.utils.data.DataLoader(Tokens(), batch_size=None, num_workers=1, prefetch_factor=2))
 
 
+def batches_from_a_pipe(sizes):
+    """A DataLoader in the rank's own process that reads what comes out of feed<rank>, as from a file far away."""
+    import torch
+
+    class Fed(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            shape = (sizes.batch, sizes.length + 1)
+            with open(f"feed{os.environ['RANK']}", "rb") as feed:
+                while True:
+                    yield torch.frombuffer(bytearray(feed.read(4 * shape[0] * shape[1])), dtype=torch.int32).reshape(shape).long() % sizes.vocabulary
+
+    return iter(torch.utils.data.DataLoader(Fed(), batch_size=None))
+
+
 def sharded(sizes, device, odd):
     """FSDP2, and what else such jobs do; one step a call."""
     import torch
@@ -93,7 +107,8 @@ def sharded(sizes, device, odd):
         fully_shard(layer)
     fully_shard(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    batches = batches_from_a_worker(sizes) if odd == "loader" else None
+    sources = {"loader": batches_from_a_worker, "feed": batches_from_a_pipe}
+    batches = sources[odd](sizes) if odd in sources else None
     done = 0
 
     def loss_now():
@@ -162,10 +177,36 @@ def workers_of(pid):
     return [int(child) for child in children if pathlib.Path(f"/proc/{child}/cmdline").read_bytes() == own]
 
 
+class Feeds:
+    """Writes to feed<rank> whatever each rank can read, and to one of them little while the file feed_is_slow is there."""
+
+    PROGRAM = """
+import os, sys, time
+path, slow = sys.argv[1:]
+with open(path, "wb", buffering=0) as feed:
+    while True:
+        feed.write(os.urandom(2048))
+        if slow and os.path.exists(slow):
+            time.sleep(0.05)
+"""
+
+    def __init__(self, folder, slow_rank):
+        self.feeders = []
+        for rank in range(WORLD):
+            os.mkfifo(folder / f"feed{rank}")
+            slow = folder / "feed_is_slow" if rank == slow_rank else ""
+            self.feeders.append(subprocess.Popen([sys.executable, "-c", self.PROGRAM, folder / f"feed{rank}", slow], stderr=subprocess.DEVNULL))
+
+    def stop(self):
+        for feeder in self.feeders:
+            feeder.kill()
+            feeder.wait()
+
+
 class Fault:
     """What is done from outside, until stop(). Busy processes on the rank's cores (cpu), the same while the rank gives way to everybody
     (nice), all its threads on one core of these (narrow), busy processes where its loader's worker is (worker); stopped again and again
-    (stop), for good (freeze); killed (kill); its sockets slow (wire)."""
+    (stop), for good (freeze); killed (kill); its sockets slow (wire); what it reads its batches from slow (feed)."""
 
     def __init__(self, kind, pid, cores, when):
         self.kind, self.pid, self.when, self.busy = kind, pid, when, []
@@ -182,7 +223,7 @@ class Fault:
                 for task in self.tasks(worker):
                     os.sched_setaffinity(int(task), cores[-1:])
             self.be_busy(cores[-1:])
-        if kind == "wire":
+        if kind in ("wire", "feed"):
             when.touch()
         if kind in ("freeze", "kill"):
             os.kill(pid, signal.SIGSTOP if kind == "freeze" else signal.SIGKILL)
@@ -194,9 +235,9 @@ class Fault:
     def be_busy(self, cores, processes=8):
         self.busy += [subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=on_cores(cores)) for _ in range(processes)]
 
-    def go_on(self, seconds):
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+    def go_on(self, seconds, until):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not until():
             if self.kind == "stop":
                 os.kill(self.pid, signal.SIGSTOP)
                 time.sleep(STOP_S)
@@ -226,38 +267,52 @@ def start(name, case, folder, own):
                cores=own, environment=environment, rank_environment=few, command=command)
 
 
-def run_case(name, out):
-    case = CASES[name]
-    restart_mps()
-    folder = fresh(out / name)
+def play(name, case, folder, at_end, until=lambda: False):
+    """One job from its start to its end or until() is true, its fault in it: when the fault began (the job's first step where it has
+    been there since), and the exit codes. at_end() is called before what is left of the job is killed."""
     cores = sorted(os.sched_getaffinity(0))
     own = [cores[2 * rank : 2 * rank + 2] for rank in range(WORLD)] if len(cores) >= 2 * WORLD else None
-    agent = start_agent(folder, ["--export", f"file:{folder}/export"])
+    feeds = Feeds(folder, case.get("rank")) if case.get("odd") == "feed" else None
     ranks = start(name, case, folder, own)
-    truth = dict(case, name=name)
     trains = lambda: "trains" in (folder / "rank0.log").read_text() if case["job"] != "hyb" else bool(list((folder / "recorders").glob("*")))
+    truth = dict(case, name=name)
     try:
         ranks.wait(60, until=trains)
+        began_ns = time.time_ns()
         time.sleep(FAULT_AFTER_S)
         if case.get("outside"):
-            fault = Fault(case["outside"], ranks.ranks[case["rank"]].pid, own and own[case["rank"]], folder / "wire_is_slow")
-            truth["began_unix_ns"] = time.time_ns()
-            fault.go_on(case["seconds"] - FAULT_AFTER_S - 2)
+            fault = Fault(case["outside"], ranks.ranks[case["rank"]].pid, own and own[case["rank"]], folder / f"{case['outside']}_is_slow")
+            began_ns = truth["began_unix_ns"] = time.time_ns()
+            fault.go_on(case["seconds"] - FAULT_AFTER_S - 2, until)
             truth["ended_unix_ns"] = time.time_ns()
             fault.stop()
         else:
-            ranks.wait(case["seconds"] - FAULT_AFTER_S)
-        ends = case["job"] != "hyb" and case.get("outside") not in ("freeze", "kill")
+            ranks.wait(case["seconds"] - FAULT_AFTER_S, until)
+        ends = case["job"] != "hyb" and case.get("outside") not in ("freeze", "kill") and not until()
         codes = ranks.wait(15 if ends else 1)
         print(f"{name}: exit {codes}", flush=True)
         if any(codes):
             print((folder / "rank0.log").read_text()[-800:], flush=True)
+        return began_ns, codes
     finally:
-        time.sleep(1)
-        agent.stop()  # first, so that the end of the run is no part of the recording
+        (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
+        at_end()
         ranks.kill()
+        if feeds:
+            feeds.stop()
         (folder / "checkpoint.pt").unlink(missing_ok=True)
-    (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
+
+
+def run_case(name, out):
+    restart_mps()
+    folder = fresh(out / name)
+    agent = start_agent(folder, ["--export", f"file:{folder}/export"])
+
+    def at_end():
+        time.sleep(1)
+        agent.stop()  # so that the end of the run is no part of the recording
+
+    play(name, CASES[name], folder, at_end)
 
 
 def main(out, arguments):
@@ -267,7 +322,7 @@ def main(out, arguments):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--job", choices=["fsdp", "pipe"], default="fsdp")
-    parser.add_argument("--odd", choices=["", "compile", "evaluate", "checkpoint", "lengths", "loader"], default="")
+    parser.add_argument("--odd", choices=["", "compile", "evaluate", "checkpoint", "lengths", "loader", "feed"], default="")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--cpu", action="store_true")
     train(parser.parse_args())

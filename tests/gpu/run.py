@@ -11,6 +11,7 @@ PyTorch and a C++ compiler; nothing is installed. Everything a run leaves is in 
     run.py OUT kernels [CASE ...]             faults inside a rank's kernels or Python, profiled while it trains: kernel, reason, line named,
                                               and what a profile costs. Needs build/carry
     run.py OUT outside [CASE ...]             recordings of faults from outside: a slow wire from the first step, busy cores, stops
+    run.py OUT live-outside [CASE ...]        faults from outside while a server watches a full node: what it names, after how long. Needs build/carry
     run.py OUT ras                            what NCCL's RAS service says of a healthy, a stuck and a broken job
     run.py OUT masks [--seconds N]            what asking NCCL costs, by message size, beside no plugin
     run.py OUT chain [--second PATH]          our plugin with a second one behind it
@@ -29,6 +30,7 @@ import full_node
 import hook
 import kernels
 import live
+import live_outside
 import masks
 import node
 import outside
@@ -101,7 +103,7 @@ def record(out, names):
     run_all(names, CASES, lambda name: run_case(name, out))
 
 
-COMMANDS = {"flight": flight.main, "full-node": full_node.main, "hook": hook.main, "kernels": kernels.main, "node": node.run, "outside": outside.main, "overhead": overhead.main, "live": live.main, "ras": ras.main, "masks": masks.main, "chain": plugins.chain, "graph": plugins.graph}
+COMMANDS = {"flight": flight.main, "full-node": full_node.main, "hook": hook.main, "kernels": kernels.main, "node": node.run, "outside": outside.main, "overhead": overhead.main, "live": live.main, "live-outside": live_outside.main, "ras": ras.main, "masks": masks.main, "chain": plugins.chain, "graph": plugins.graph}
 
 
 def main():

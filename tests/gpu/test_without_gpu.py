@@ -19,6 +19,7 @@ import hook
 import hook_compare
 import hook_rank
 import live
+import live_outside
 import masks
 import overhead
 import plugins
@@ -210,6 +211,22 @@ class Judging(unittest.TestCase):
             if truth:
                 self.assertIn(f"_r{truth['rank']}", name)
                 self.assertEqual(case.split(":")[1], str(truth["rank"]))
+
+
+class LiveOutside(unittest.TestCase):
+    def test_every_case_has_the_truth_of_its_name(self):
+        for name, case in live_outside.CASES.items():
+            self.assertTrue(name.startswith(case["job"]))
+            ranks = {int(word[1:]) for word in name.split("_") if word[0] == "r" and word[1:].isdigit()}
+            self.assertEqual({truth["rank"] for truth in live_outside.truths_of(case)}, ranks)
+
+    def test_two_faults_are_named_when_both_are_and_anything_else_is_false(self):
+        truths = [live.slow(1, "gpu"), live.slow(2, "link")]
+        result = live_outside.judge([said(12, "confirmed", 1), said(13, "confirmed", 5, verdict_id="b")], truths, int(10e9))
+        self.assertEqual(result["named"], [True, False])
+        self.assertEqual(result["confirmed_s"], [2.0, None])
+        self.assertEqual(len(result["false"]), 1)
+        self.assertEqual(live_outside.judge([], [], 0)["named"], [])
 
 
 class Ras(unittest.TestCase):
@@ -468,6 +485,8 @@ class Commands(unittest.TestCase):
             run.record(pathlib.Path("unused"), ["ddp_nonsense"])
         with self.assertRaises(SystemExit):
             live.main(pathlib.Path("unused"), ["ddp_nonsense"])
+        with self.assertRaises(SystemExit):
+            live_outside.main(pathlib.Path("unused"), ["fsdp_nonsense"])
         for words in (["--parts", "nonsense"], ["--ranks", "2"], ["--pair-steps", "45"]):
             with self.assertRaises(SystemExit):
                 hook.main(pathlib.Path("unused"), words)
