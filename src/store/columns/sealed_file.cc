@@ -35,8 +35,8 @@ class BytesSource final : public SectionSource {
 
 class DiskSource final : public SectionSource {
  public:
-  DiskSource(const std::string& path, uint64_t size)
-      : path_(path), size_(size), fd_(disk::open(path, disk::Open::kRead)), error_(errno) {}
+  DiskSource(const std::string& path, uint64_t size, UniqueFd fd)
+      : path_(path), size_(size), fd_(std::move(fd)), error_(errno) {}
 
   Result<std::string> read(const SectionPlace& place) const override {
     if (!fd_.valid()) return Error{format("%s: %s", path_.c_str(), std::strerror(error_))};
@@ -78,8 +78,12 @@ std::unique_ptr<SectionSource> bytes_source(std::string_view bytes) {
   return std::make_unique<BytesSource>(bytes);
 }
 
+std::unique_ptr<SectionSource> disk_source(const std::string& path, uint64_t size, UniqueFd fd) {
+  return std::make_unique<DiskSource>(path, size, std::move(fd));
+}
+
 std::unique_ptr<SectionSource> disk_source(const std::string& path, uint64_t size) {
-  return std::make_unique<DiskSource>(path, size);
+  return disk_source(path, size, UniqueFd(disk::open(path, disk::Open::kRead)));
 }
 
 std::string start_content(const SealedFormat& format) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/files.h"
 #include "base/format_versions.h"
 #include "base/result.h"
 
@@ -43,7 +44,8 @@ class SectionSource {
 };
 // `bytes` must outlive it.
 std::unique_ptr<SectionSource> bytes_source(std::string_view bytes);
-// Good for a few reads in a row; where the file has been removed, reading fails.
+// Good for a few reads in a row. Where there is no descriptor, reading fails as the last call of this thread has.
+std::unique_ptr<SectionSource> disk_source(const std::string& path, uint64_t size, UniqueFd fd);
 std::unique_ptr<SectionSource> disk_source(const std::string& path, uint64_t size);
 
 template <typename T>

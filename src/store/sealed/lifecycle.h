@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/clock_witness.h"
-#include "base/disk.h"
 #include "base/held_file.h"
 
 namespace lockstep::sealed {
@@ -74,13 +73,10 @@ Result<std::vector<HeldFile>> hold_files(const Files& files, const std::string& 
   return held;
 }
 
-// Files that are in no list any more. Who still reads one is told by its mark that nothing is wrong with it.
+// Files that are in no list any more.
 template <typename Files>
 void remove_files(const Files& files) {
-  for (const auto& file : files) {
-    file->mark_removed();
-    disk::unlink(file->path());
-  }
+  for (const auto& file : files) file->remove(file->path());
 }
 
 }  // namespace lockstep::sealed

@@ -418,7 +418,7 @@ Result<std::vector<HeldFile>> ColumnarSpanStore::hold(const std::string& folder)
 }
 
 void ColumnarSpanStore::spoil(const SpanFile& file, size_t group, const std::string& error) const {
-  if (file.is_removed() || !file.spoil(group)) return;
+  if (!file.spoil(group)) return;
   LOCKSTEP_LOG_ERROR("spans", "%s: row group %zu of %zu: %s; its %u spans are kept out", file.path().c_str(), group,
                      file.groups(), error.c_str(), file.group(group).rows);
   counters_.add("lockstep_span_row_groups_spoilt_total");

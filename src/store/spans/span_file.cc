@@ -95,7 +95,7 @@ Result<std::shared_ptr<const SpanFile>> SpanFile::read_footer(std::shared_ptr<Sp
 
 std::unique_ptr<SectionSource> SpanFile::source() const {
   if (path_.empty()) return columns::bytes_source(content_);
-  return columns::disk_source(path_, bytes_);
+  return columns::disk_source(path_, bytes_, FileMarks::open(path_));
 }
 
 }  // namespace lockstep::spans

@@ -43,7 +43,7 @@ class SpanFile : public sealed::FileMarks {
   uint64_t rows() const { return rows_of(groups_); }
   uint64_t readable_rows() const { return readable_rows_of(groups_); }
 
-  // Something to read sections from, good for a few reads in a row; where the file has been removed, reading fails.
+  // Something to read sections from, good for a few reads in a row.
   std::unique_ptr<SectionSource> source() const;
 
  private:

@@ -498,6 +498,19 @@ TEST_F(ColumnarSteps, SmallFilesBecomeOneAndACrashInBetweenLosesAndDoublesNothin
   for (uint64_t sequence = 1; sequence <= 9; ++sequence) EXPECT_TRUE(store_->holds(sequence, kTime)) << sequence;
 }
 
+TEST_F(ColumnarSteps, AQuestionReadsOnInFilesThatAreRemovedMeanwhile) {
+  options_.hot_rows_max = 0;
+  options_.cache_bytes_max = 0;  // who puts files together would leave their rows there
+  open();
+  for (StepNumber step = 1_step; step <= 9_step; ++step) append_and_seal(step, static_cast<uint64_t>(step.value()));
+  int64_t rows = 0;
+  store_->visit_steps("job", 0_step, 100_step, [&](const Identity&, const StepSummary&) {
+    if (rows++ == 0) store_->maintain();  // puts all files together
+  });
+  EXPECT_EQ(rows, 72);
+  EXPECT_LT(files().size(), 3u);
+}
+
 TEST_F(ColumnarSteps, WhileTheDiskIsFullRowsStayInMemoryUpToItsLimitAndAreSealedLater) {
   options_.memory.step_rows_max = 80;
   open();

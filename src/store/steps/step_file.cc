@@ -224,7 +224,7 @@ std::optional<size_t> StepFile::find_job(std::string_view job_id, int64_t attemp
 
 Result<std::string> StepFile::read(const SectionPlace& place) const {
   std::unique_ptr<SectionSource> source =
-      path_.empty() ? columns::bytes_source(content_) : columns::disk_source(path_, bytes_);
+      path_.empty() ? columns::bytes_source(content_) : columns::disk_source(path_, bytes_, FileMarks::open(path_));
   Result<std::string> bytes = source->read(place);
   if (bytes.ok() && crc32c(*bytes) != place.crc) return Error{"it has a wrong checksum"};
   return bytes;

@@ -252,7 +252,7 @@ Result<std::vector<HeldFile>> ColumnarStepStore::hold(const std::string& folder)
 }
 
 void ColumnarStepStore::spoil(const StepFile& file, size_t group, const std::string& error) const {
-  if (file.is_removed() || !file.spoil(group)) return;
+  if (!file.spoil(group)) return;
   LOCKSTEP_LOG_ERROR("steps", "%s: row group %zu of %zu: %s; its %u rows are kept out", file.path().c_str(), group,
                      file.groups(), error.c_str(), file.group(group).rows);
   counters_.add("lockstep_step_row_groups_spoilt_total");
