@@ -90,6 +90,22 @@ std::string how(const RankEnd& end) {
   return " of " + (name.empty() ? format("signal %d", end.exit->signal) : name);
 }
 
+// Some were killed and some raised. Who is killed makes others raise; who raises makes nobody be killed before its
+// process has ended, and then all of them, by whoever started them.
+void leave_cause(std::vector<Death>& first) {
+  int64_t killed_ns = INT64_MAX;
+  int64_t raised_ns = INT64_MAX;
+  size_t killed = 0;
+  for (const Death& death : first) {
+    int64_t& earliest_ns = death.end.reason.empty() ? killed_ns : raised_ns;
+    earliest_ns = std::min(earliest_ns, death.end.time_unix_ns);
+    killed += death.end.reason.empty() ? 1 : 0;
+  }
+  if (killed == 0 || killed == first.size()) return;
+  const bool kill_came_first = killed_ns < raised_ns || (killed_ns == raised_ns && killed * 2 <= first.size());
+  std::erase_if(first, [&](const Death& death) { return death.end.reason.empty() != kill_came_first; });
+}
+
 // Those who died first of what is no consequence, in order of rank.
 std::vector<Death> first_of(const std::vector<Death>& deaths) {
   int64_t first_ns = INT64_MAX;
@@ -101,6 +117,7 @@ std::vector<Death> first_of(const std::vector<Death>& deaths) {
   std::vector<Death> first;
   for (const Death& death : deaths)
     if (death.sort == worst && worst < Sort::kAsked && time_of(death) - first_ns <= kTogetherNs) first.push_back(death);
+  leave_cause(first);
   // When an exception was raised is known well: what came later was raised because of the first.
   const bool raised =
       std::all_of(first.begin(), first.end(), [](const Death& death) { return death.end.reason_unix_ns > 0; });

@@ -112,6 +112,30 @@ TEST(FailDetector, AKillIsNoConsequenceOfAnExceptionOfCommunication) {
   EXPECT_EQ(job.find()->ranks, (std::vector<Rank>{3_rank}));
 }
 
+// Ranks that share a GPU with one that is killed raise errors of their own, within the same second.
+TEST(FailDetector, WhoWasKilledBeforeTheOthersEndedIsNamedWhateverTheyRaised) {
+  DyingJob job;
+  for (Rank rank : all_ranks(8)) {
+    job.die(rank, 1.8, of_code(1));
+    job.ended[rank].reason = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered";
+    job.ended[rank].reason_unix_ns = kEpochNs + kSecondNs + 10'000'000;
+  }
+  job.die(5_rank, 1.3, of_signal(SIGKILL));
+  EXPECT_EQ(job.find()->ranks, (std::vector<Rank>{5_rank}));
+  EXPECT_EQ(job.find()->layer, Layer::kHost);
+}
+
+TEST(FailDetector, WhoRaisedIsNamedThoughTheOthersWereKilledForIt) {
+  DyingJob job;
+  for (Rank rank : all_ranks(8)) job.die(rank, 1.8, of_signal(SIGKILL));
+  job.die(2_rank, 1.3, of_code(1));
+  job.ended[2_rank].reason = "ValueError: index 7 is out of bounds";
+  job.ended[2_rank].reason_unix_ns = kEpochNs + kSecondNs;
+  EXPECT_EQ(job.find()->ranks, (std::vector<Rank>{2_rank}));
+  job.ended[2_rank].time_unix_ns = job.ended[3_rank].time_unix_ns;  // seen at one look
+  EXPECT_EQ(job.find()->ranks, (std::vector<Rank>{2_rank}));
+}
+
 TEST(FailDetector, WhereMostDieTogetherOfTheSameNobodyIsNamed) {
   DyingJob job;
   for (Rank rank : all_ranks(8)) job.die(rank, 1, of_code(1));
