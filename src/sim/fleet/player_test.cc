@@ -94,7 +94,7 @@ TEST(Player, TellsWhereEveryRankStandsWhileOneIsMissingAndEndsUnclean) {
   player.run({});
   EXPECT_EQ(player.step(), 9_step);
   EXPECT_EQ(heard.unclean, 16);
-  ASSERT_GE(heard.statuses.size(), 5u * 16u);
+  ASSERT_GE(heard.statuses.size(), 3u * 16u);
   EXPECT_GE(heard.statuses.front().quiet_ns, 1'900'000'000);
   EXPECT_GT(heard.statuses[32].quiet_ns, heard.statuses[0].quiet_ns + 900'000'000) << "ever longer";
   EXPECT_FALSE(heard.statuses.back().process_alive);
