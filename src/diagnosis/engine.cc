@@ -492,6 +492,11 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
       return finding.steps_hit < 1 || (whole_job(finding) && finding.layer == Layer::kSwitch);
     });
   }
+  // "Nothing says why" is for where nothing does.
+  auto is_unexplained = [](const Finding& finding) {
+    return finding.kind == VerdictKind::kSlow && finding.ranks.empty() && finding.layer == Layer::kUnknown;
+  };
+  if (!std::all_of(findings.begin(), findings.end(), is_unexplained)) std::erase_if(findings, is_unexplained);
   // What needs signals to be believed gives way to what does not.
   std::erase_if(findings, [&](const Finding& finding) {
     return finding.only_with_signals &&

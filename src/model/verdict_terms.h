@@ -84,11 +84,11 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kInput, "input", kStraggler | kPipeline | kCheckpoint | kRegression | kSignals, "Reading input, or the storage behind it.")    \
   X(kNvlink, "nvlink", kFabric | kSignals | kEarlyWarning, "NVLinks and NVSwitches inside a host.")                    \
   X(kNic, "nic", kFabric | kSignals, "A network adapter.")                                                             \
-  X(kLink, "link", kSlowLink | kFabric | kPause | kSignals | kEarlyWarning, "A link: port, cable, transceiver.")       \
+  X(kLink, "link", kPipeline | kSlowLink | kFabric | kPause | kSignals | kEarlyWarning, "A link: port, cable, transceiver.")       \
   X(kSwitch, "switch", kFabric | kRegression | kSignals, "The fabric between hosts.")                                  \
   X(kSoftware, "software", kRotatingStall | kRegression | kTransport | kHang | kFail | kSignals, "The job's program or its settings.") \
   X(kWorkload, "workload", kPipeline | kWorkload | kLessWork, "The work itself and how it is dealt; nothing is broken.")           \
-  X(kUnknown, "unknown", kLoss | kHang | kElimination, "Nothing says where.")
+  X(kUnknown, "unknown", kLoss | kRegression | kHang | kElimination, "Nothing says where.")
 
 #define LOCKSTEP_CAUSES(X)                                                                                             \
   X(kThrottleThermal, "throttle-thermal", kSignals | kEarlyWarning, "The GPU is slowed by heat.")                      \
@@ -111,7 +111,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kCheckpoint, "checkpoint", kCheckpoint | kSignals, "Checkpoints take longer than the job's first ones.")           \
   X(kNvlinkDegraded, "nvlink-degraded", kFabric | kSignals | kEarlyWarning,                                            \
     "NVLinks are down, have errors or transfer slower than others.")                                                   \
-  X(kNicDegraded, "nic-degraded", kSlowLink | kFabric | kSignals | kEarlyWarning,                                      \
+  X(kNicDegraded, "nic-degraded", kPipeline | kSlowLink | kFabric | kSignals | kEarlyWarning,                                      \
     "Data leaves or reaches the rank slower than comparable flows: adapter, port or cable.")                           \
   X(kLinkFlap, "link-flap", kPause | kSignals,                                                                         \
     "A link goes down and comes back; its transfers stand still meanwhile.")                                           \

@@ -183,6 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Outside{"pipe_healthy", {}}, Outside{"pipe_cpu_r3", {{3_rank, Layer::kHost}}},
                       Outside{"pipe_narrow_r5", {{5_rank, Layer::kHost}}},
                       Outside{"pipe_wire_r2", {{2_rank, Layer::kLink}}},
+                      Outside{"pipe_wire_r5", {{5_rank, Layer::kLink}}},
                       // A small share of the GPU from the first step on: a stage with more work looks the same.
                       Outside{"pipe_share_r4", {{4_rank, Layer::kWorkload}}},
                       Outside{"pipe_freeze_r1", {{1_rank, Layer::kHost}}},

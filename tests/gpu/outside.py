@@ -39,6 +39,7 @@ CASES = {
     "fsdp_wire_r1": {"job": "fsdp", "outside": "wire", "rank": 1, "bytes_per_s": 80_000_000, "seconds": 28},
     "fsdp_wire_r6": {"job": "fsdp", "outside": "wire", "rank": 6, "bytes_per_s": 200_000_000, "seconds": 26},
     "pipe_wire_r2": {"job": "pipe", "outside": "wire", "rank": 2, "bytes_per_s": 40_000_000, "seconds": 28},
+    "pipe_wire_r5": {"job": "pipe", "outside": "wire", "rank": 5, "bytes_per_s": 40_000_000, "seconds": 28},
     "fsdp_narrow_r4": {"job": "fsdp", "outside": "narrow", "rank": 4, "seconds": 25},
     "pipe_narrow_r5": {"job": "pipe", "outside": "narrow", "rank": 5, "seconds": 25},
     "fsdp_nice_r5": {"job": "fsdp", "outside": "nice", "rank": 5, "seconds": 25},

@@ -40,6 +40,9 @@ struct Bottleneck {
   Rank rank = kNoRank;
   double others_wait_ns = 0;  // for it, a transfer: the neighbour that waits least
   double waits_ns = 0;        // for a neighbour: the one it waits for most
+  // Its link is slow, not the rank: its neighbour waits for it as it waits for that neighbour.
+  bool is_link = false;
+  Rank other_end = kNoRank;  // kNoRank: its links to all neighbours are slow, or it has one
 };
 
 // How long a transfer from one rank to another was waited for, a step; by receiver and sender. Nothing where not all ranks
@@ -100,6 +103,45 @@ Bottleneck bottleneck_of(const JobWindow& window, const StepFrame& frame, const 
   return found;
 }
 
+// The link whose two ends wait for each other, beyond what was usual. A slow rank waits for nobody, so nowhere do both
+// ends wait; and where a link is slow, all others wait towards it. Which end it is the links beside it may tell.
+Bottleneck slow_link_of(const Waits& waits, const Waits& usual, double least_ns) {
+  auto beyond_usual = [&](Rank receiver, Rank sender) {
+    const auto now = waits.ns.find({receiver, sender});
+    const auto before = usual.ns.find({receiver, sender});
+    return now == waits.ns.end() || before == usual.ns.end() ? 0 : std::max(0.0, now->second - before->second);
+  };
+  std::map<std::pair<Rank, Rank>, double> both_ns;  // the lower rank first
+  for (const auto& [ends, ns] : waits.ns)
+    if (ends.first < ends.second)
+      both_ns[ends] = std::min(beyond_usual(ends.first, ends.second), beyond_usual(ends.second, ends.first));
+  const auto slowest = std::max_element(both_ns.begin(), both_ns.end(),
+                                        [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (slowest == both_ns.end()) return {};
+  const auto [low, high] = slowest->first;
+  double beside_low_ns = 0, beside_high_ns = 0, elsewhere_ns = 0;
+  for (const auto& [ends, ns] : both_ns) {
+    if (ends == slowest->first) continue;
+    double& most_ns = ends.first == low || ends.second == low     ? beside_low_ns
+                      : ends.first == high || ends.second == high ? beside_high_ns
+                                                                  : elsewhere_ns;
+    most_ns = std::max(most_ns, ns);
+  }
+  if (slowest->second < kWaitTimes * std::max(least_ns, elsewhere_ns)) return {};
+  Bottleneck found{.rank = low,
+                   .others_wait_ns = beyond_usual(high, low),
+                   .waits_ns = beyond_usual(low, high),
+                   .is_link = true,
+                   .other_end = high};
+  if (beside_high_ns > beside_low_ns) {
+    std::swap(found.rank, found.other_end);
+    std::swap(found.others_wait_ns, found.waits_ns);
+    std::swap(beside_high_ns, beside_low_ns);
+  }
+  if (beside_low_ns >= kWaitTimes * std::max(least_ns, beside_high_ns)) found.other_end = kNoRank;
+  return found;
+}
+
 // What each transfer is waited for in the steps that are not slow; nothing where too few of them are known.
 Waits usual_waits(const std::vector<std::pair<double, const Waits*>>& steps, double slow_ns) {
   std::map<std::pair<Rank, Rank>, std::vector<double>> all;
@@ -121,6 +163,24 @@ struct Stretch {
   std::vector<StepNumber> steps;
   bool has_before = false;  // it is known how long transfers were waited for before
 };
+
+// The newest slow steps in a row, if both ends of one link waited for each other in them.
+std::optional<Stretch> slow_link_stretch(const std::vector<StepNumber>& numbers,
+                                         const std::vector<std::pair<double, const Waits*>>& steps, const Waits& usual,
+                                         double good_ns) {
+  Stretch stretch{.has_before = true};
+  std::map<std::pair<Rank, Rank>, std::vector<double>> all;
+  for (size_t i = numbers.size(); i-- > 0 && steps[i].first >= kSlowStep * good_ns;) {
+    stretch.steps.insert(stretch.steps.begin(), numbers[i]);
+    for (const auto& [ends, ns] : steps[i].second->ns) all[ends].push_back(ns);
+  }
+  if (usual.ns.empty() || stretch.steps.size() < kStepsSuspect) return std::nullopt;
+  Waits waits;
+  for (auto& [ends, values] : all) waits.ns[ends] = median(std::move(values));
+  stretch.typical = slow_link_of(waits, usual, kLeastWait * good_ns);
+  if (stretch.typical.rank == kNoRank) return std::nullopt;
+  return stretch;
+}
 
 std::optional<Stretch> newest_stretch(const JobWindow& window) {
   std::vector<StepNumber> numbers = window.complete_steps();
@@ -159,7 +219,7 @@ std::optional<Stretch> newest_stretch(const JobWindow& window) {
     others.push_back(here.others_wait_ns);
     own.push_back(here.waits_ns);
   }
-  if (stretch.steps.size() < kStepsSuspect) return std::nullopt;
+  if (stretch.steps.size() < kStepsSuspect) return slow_link_stretch(numbers, steps, usual, good_ns);
   stretch.typical.others_wait_ns = median(std::move(others));
   stretch.typical.waits_ns = median(std::move(own));
   return stretch;
@@ -197,8 +257,9 @@ void add_claims(const Bottleneck& who, bool has_before, const std::vector<StepNu
   const char* longer = has_before ? " longer than before" : "";
   finding.chain.push_back(
       claim(ClaimKind::kWaitsFor, subject,
-            format("Its neighbours in the pipeline wait at least %s%s for each of its transfers, it waits at most %s%s "
-                   "for theirs.",
+            format(who.is_link ? "Over it a transfer is waited for %s%s at one end and %s%s at the other."
+                               : "Its neighbours in the pipeline wait at least %s%s for each of its transfers, it "
+                                 "waits at most %s%s for theirs.",
                    human_duration(who.others_wait_ns).c_str(), longer, human_duration(who.waits_ns).c_str(), longer),
             0, "", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, subject,
@@ -250,6 +311,26 @@ void explain(const JobWindow& window, Rank rank, const std::vector<StepNumber>& 
   }
 }
 
+// Both ends of a link wait for each other.
+void blame_link(const JobWindow& window, const Bottleneck& who, const std::vector<StepNumber>& steps,
+                Finding& finding) {
+  finding.layer = emits<Emitter::kPipeline, Layer::kLink>;
+  finding.cause = emits<Emitter::kPipeline, Cause::kNicDegraded>;
+  finding.component = who.other_end == kNoRank ? format("link of rank %d", who.rank.value())
+                                               : format("link between ranks %s", human_ranks(finding.ranks).c_str());
+  finding.sentence = format(
+      "The %s is slow: all %d ranks wait %s for its transfers since step {since}: %s of the job.",
+      finding.component.c_str(), window.world_size(), per_step(static_cast<double>(finding.lost_ns_per_step)).c_str(),
+      percent(static_cast<double>(finding.lost_ns_per_step) / static_cast<double>(finding.step_ns)).c_str());
+  finding.chain.push_back(
+      claim(ClaimKind::kExclusion, format("rank %d", who.rank.value()),
+            "Not the work of a rank: one that is slow waits for nobody, and here each end waits for "
+            "the other.",
+            0, "", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
+  finding.next.push_back({"check its NIC, cable and switch port: speed, errors, rate limits",
+                          "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
+}
+
 // It was so from the first step on.
 void call_uneven(Rank rank, Finding& finding) {
   finding.kind = emits<Emitter::kPipeline, VerdictKind::kInefficient>;
@@ -286,9 +367,11 @@ std::vector<Finding> find_slow_stages(const JobWindow& window, const std::vector
   Finding finding;
   finding.kind = emits<Emitter::kPipeline, VerdictKind::kSlow>;
   finding.ranks = {rank};
+  if (stretch->typical.other_end != kNoRank) finding.ranks.push_back(stretch->typical.other_end);
+  std::sort(finding.ranks.begin(), finding.ranks.end());
   finding.since_step = since;
   finding.through_step = to;
-  finding.sure = stretch->steps.size() >= kStepsSure;
+  finding.sure = stretch->steps.size() >= kStepsSure && finding.ranks.size() == 1;  // which end, signals may tell
   finding.sure_with_signals = true;
   finding.step_ns = static_cast<int64_t>(step_ns);
   finding.lost_ns_per_step = static_cast<int64_t>(std::min(lost, step_ns));
@@ -309,6 +392,8 @@ std::vector<Finding> find_slow_stages(const JobWindow& window, const std::vector
   } else if (const Handling handling = handling_of(window, stretch->steps, rank);
              handling.starved(kStarvedPart * lost)) {
     blame_starved_proxy(window, stretch->steps, rank, handling, finding);
+  } else if (stretch->typical.is_link) {
+    blame_link(window, stretch->typical, stretch->steps, finding);
   } else {
     explain(window, rank, now, before, finding);
   }

@@ -136,6 +136,40 @@ TEST(PipelineDetector, NamesTheStarvedProxyThoughTheGpuQueues) {
   EXPECT_NE(findings[0].sentence.find("gets no CPU for its transfers"), std::string::npos);
 }
 
+// Over a slow link both ends wait; all others wait towards it.
+void wait_over(std::vector<Plan>& ranks, int32_t low) {
+  for (int32_t rank = 0; rank < kStages; ++rank) {
+    Plan& one = ranks[static_cast<size_t>(rank)];
+    one.step_ms = 400;
+    one.from_behind_ms = rank <= low ? 20 : 1;
+    one.from_before_ms = rank > low ? 20 : 1;
+  }
+}
+
+TEST(PipelineDetector, TwoEndsThatWaitForEachOtherAreASlowLink) {
+  std::vector<Finding> findings = found(60, [](int64_t step, std::vector<Plan>& ranks) {
+    if (step >= 40) wait_over(ranks, 2);
+  });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, (std::vector<Rank>{2_rank, 3_rank}));
+  EXPECT_EQ(findings[0].layer, Layer::kLink);
+  EXPECT_FALSE(findings[0].sure) << "nothing tells the two ends apart";
+  EXPECT_EQ(findings[0].lost_ns_per_step, 200'000'000);
+}
+
+TEST(PipelineDetector, TheEndOfASlowLinkWhoseOtherLinkIsSlowTooIsNamed) {
+  std::vector<Finding> findings = found(60, [](int64_t step, std::vector<Plan>& ranks) {
+    if (step < 40) return;
+    wait_over(ranks, 2);
+    ranks[2].from_before_ms = 9;
+  });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{2_rank});
+  EXPECT_EQ(findings[0].layer, Layer::kLink);
+  EXPECT_EQ(findings[0].cause, Cause::kNicDegraded);
+  EXPECT_TRUE(findings[0].sure);
+}
+
 TEST(PipelineDetector, CallsAStageThatWasSoFromTheFirstStepOnUneven) {
   std::vector<Finding> findings = found(30, [](int64_t, std::vector<Plan>& ranks) {
     wait_for(ranks, 5);

@@ -131,6 +131,13 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
     finding.alternatives.push_back({"another setting of the communication library", 0.3, "it began while the job ran",
                                     "NCCL_DEBUG=INFO of both runs"});
     finding.next.push_back({"look at the uplinks: use, ECN marks, pause frames, other jobs on them", ""});
+  } else if (plain && !somebody) {
+    // Nobody is to blame as far as is known, but healthy it is not.
+    finding.layer = emits<Emitter::kRegression, Layer::kUnknown>;
+    finding.component = "job";
+    what = "nothing that is measured says why";
+    finding.next.push_back({"take a kernel profile of a few ranks, and compare with what changed at this step",
+                            "lockstep profile {job} --ranks worst,median --steps 3 --wait"});
   } else {
     return {};
   }
@@ -142,6 +149,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
     finding.sure_with_signals = enough_steps(slow, kSure, plain, now, kSurePlain);
     finding.sure = false;
   }
+  if (finding.layer == Layer::kUnknown) finding.sure = false;
   finding.since_step = from;
   finding.through_step = to;
   finding.step_ns = static_cast<int64_t>(now);

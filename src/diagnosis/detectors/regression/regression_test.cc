@@ -68,6 +68,32 @@ TEST(Regression, HeatOfTwoPercentAndNoiseSayNothing) {
   EXPECT_TRUE(after(120, {}, 0.05).empty());
 }
 
+// A pipeline whose stages have no equals: what their own time has in it is not known.
+TEST(Regression, AJobThatIsPlainlySlowerIsSuspectedThoughNothingSaysWhy) {
+  JobWindow window;
+  constexpr CommId kComm{7};
+  const MadeUpJob job(4);
+  for (StepNumber step = 0_step; step < 60_step; ++step) {
+    for (Rank rank : all_ranks(4)) {
+      StepSummary row;
+      row.step = step;
+      row.duration_ns = row.self_ns = (step >= 40_step ? 500 : 200) * int64_t{1'000'000};
+      row.comms.push_back(
+          {.comm_id = kComm, .size = 4, .rank_in_comm = rank.value(), .count = rank.value() % 3 == 0 ? 32 : 64});
+      row.comms.back().p2p = true;
+      window.add_comm(job.identity(rank), {.comm_id = kComm, .size = 4, .rank_in_comm = rank.value()});
+      window.add_step(job.identity(rank), row);
+    }
+  }
+  window.remember(0);
+  const std::vector<Finding> findings = find_regressions(window, {});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].layer, Layer::kUnknown);
+  EXPECT_EQ(findings[0].cause, Cause::kNone);
+  EXPECT_FALSE(findings[0].sure);
+  EXPECT_EQ(findings[0].since_step, 40_step);
+}
+
 TEST(Regression, AFewLongStepsAndAJobThatSpeedsUpSayNothing) {
   EXPECT_TRUE(after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 for (RankPlan& rank : ranks) rank.own_ms *= step % 15 == 14 ? 2 : 1;
