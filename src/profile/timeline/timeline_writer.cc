@@ -5,6 +5,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "base/median.h"
 #include "base/perfetto_writer.h"
 #include "base/text.h"
 
@@ -135,9 +136,7 @@ class TimelineMaker {
       const auto middle = [&spans = times](auto member) {
         std::vector<int64_t> values;
         for (const Span& one : spans) values.push_back(one.*member);
-        const auto at = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
-        std::nth_element(values.begin(), at, values.end());
-        return *at;
+        return lower_median_in_place(values);
       };
       const int64_t from = middle(&Span::from_ns);
       directory_.steps.push_back({number, from, std::max(from, middle(&Span::to_ns))});
