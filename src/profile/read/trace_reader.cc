@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "profile/read/json_lexer.h"
+#include "profile/read/nsys_reader.h"
 #include "profile/read/trace_header.h"
 
 namespace lockstep::profile {
@@ -592,10 +593,34 @@ class TraceReader {
   bool is_last_ = false;
 };
 
+// More of it, until `into` has so many bytes or there are no more.
+Result<void> read_up_to(ByteSource& source, uint64_t bytes, std::string& into) {
+  constexpr size_t kStreamedBytes = 1 << 20;
+  while (into.size() < bytes) {
+    const size_t before = into.size();
+    into.resize(before + std::min<uint64_t>(kStreamedBytes, bytes - before));
+    const Result<size_t> got = source.read(into.data() + before, into.size() - before);
+    into.resize(before + (got.ok() ? *got : 0));
+    if (!got.ok()) return got.failure();
+    if (*got == 0) break;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<TraceEvents> read_trace(std::unique_ptr<ByteSource> source, const ReadOptions& options) {
-  const std::unique_ptr<ByteSource> text = inflating(std::move(source));
+  std::unique_ptr<ByteSource> text = inflating(std::move(source));
+  std::string first;
+  const Result<void> begun = read_up_to(*text, kSqliteMagic.size(), first);
+  if (begun.ok() && first == kSqliteMagic) {
+    LOCKSTEP_TRY(read_up_to(*text, options.export_bytes_max + 1, first));
+    if (first.size() > options.export_bytes_max)
+      return Error{format("is an export of Nsight Systems of more than %s, the limit here",
+                          human_bytes(static_cast<double>(options.export_bytes_max)).c_str())};
+    return read_nsys_bytes(first, options);
+  }
+  text = bytes_before(std::move(first), std::move(text), begun.ok() ? std::nullopt : std::optional(begun.failure()));
   return TraceReader(*text, options).read();
 }
 

@@ -116,6 +116,7 @@ AnalyzeOptions options_for(uint64_t memory_bytes, size_t traces) {
   options.read.events_max = std::max(kEventsLeast, room / kEventMemoryBytes / traces);
   options.read.text_bytes_max = std::max<uint64_t>(1 << 20, room / 8 / traces);
   options.read.json_bytes_max = kJsonBytesMax;
+  options.read.export_bytes_max = room / 4;  // one at a time is read
   return options;
 }
 
