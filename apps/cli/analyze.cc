@@ -210,11 +210,10 @@ int run_analyze(const Arguments& arguments) {
   std::vector<std::string> others;
   std::string perfetto_file, server = default_server();
   AnalyzeOptions options;
-  Flags flags(
-      "lockstep analyze",
-      "what kernel traces say: which rank, which kernel, why (Kineto's Chrome JSON, gzip or not). JOB/CAPTURE: one "
-      "that lockstep profile took",
-      "TRACE...");
+  Flags flags("lockstep analyze",
+              "what kernel traces say: which rank, which kernel, why (Kineto's Chrome JSON, gzip or not; an "
+              "export of Nsight Systems, nsys export --type sqlite). JOB/CAPTURE: one that lockstep profile took",
+              "TRACE...");
   add_server_flags(flags, &server)
       .toggle(&json, "--json", "everything, as JSON")
       .number(&kernels, "--kernels", "N", "kernels to show (default 10)", 1, 100'000)

@@ -1,5 +1,6 @@
 #include "apps/cli/trace_files.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "base/text.h"
 #include "model/blob_key.h"
 #include "model/capture_results.h"
+#include "profile/read/nsys_reader.h"
 
 namespace lockstep::cli {
 namespace {
@@ -140,6 +142,29 @@ Result<std::vector<StoredFile>> stored_files(const char* program, const std::str
   return files;
 }
 
+bool is_export(const std::string& path) {
+  const UniqueFd file(path == "-" ? -1 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  char first[kSqliteMagic.size()];
+  return file.valid() && ::read(file.get(), first, sizeof first) == sizeof first &&
+         std::string_view(first, sizeof first) == kSqliteMagic;
+}
+
+// Each process of an export of Nsight Systems as a rank; one alone is named by its file.
+void add_processes(const std::string& file, std::vector<TraceInput>& inputs) {
+  const Result<std::vector<NsysProcess>> processes = nsys_processes(file);
+  if (!processes.ok()) {
+    inputs.push_back({file, std::nullopt, nullptr,
+                      [error = processes.failure()](const ReadOptions&) { return Result<TraceEvents>(error); }});
+    return;
+  }
+  for (size_t i = 0; i < processes->size(); ++i) {
+    const std::string label = processes->size() == 1 ? file : format("%s, process %zu", file.c_str(), i + 1);
+    inputs.push_back({label, std::nullopt, nullptr, [file, process = (*processes)[i]](const ReadOptions& options) {
+                        return read_nsys_file(file, process, options);
+                      }});
+  }
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> trace_files(const std::vector<std::string>& paths) {
@@ -155,9 +180,11 @@ Result<std::vector<std::string>> trace_files(const std::vector<std::string>& pat
     }
     const size_t before = files.size();
     for (const std::string& name : LOCKSTEP_TRY(list_directory(path))) {
-      if (name.ends_with(".json") || name.ends_with(".json.gz")) files.push_back(path + "/" + name);
+      if (name.ends_with(".json") || name.ends_with(".json.gz") || name.ends_with(".sqlite"))
+        files.push_back(path + "/" + name);
     }
-    if (files.size() == before) return Error{path + ": no .json or .json.gz file in this folder", ErrorCode::kNotFound};
+    if (files.size() == before)
+      return Error{path + ": no .json, .json.gz or .sqlite file in this folder", ErrorCode::kNotFound};
   }
   return files;
 }
@@ -181,6 +208,10 @@ Result<ProfileAnalysis> analyze_files(const char* program, const std::vector<std
   ReadProgress progress(bytes);
   std::vector<TraceInput> inputs;
   for (const std::string& file : files) {
+    if (is_export(file)) {
+      add_processes(file, inputs);
+      continue;
+    }
     inputs.push_back({file, std::nullopt, [&progress, file] {
                         uint64_t before = 0;
                         return open_trace_file(file, [&progress, before](uint64_t done) mutable {

@@ -1,5 +1,5 @@
 // Kernel traces named on the command line: files, folders of them, and captures that a server keeps (JOB/p-0123456789ab),
-// analysed with progress on standard error.
+// analysed with progress on standard error. An export of Nsight Systems stands for all processes in it.
 //
 // Thread rule: Thread-safe (no state).
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace lockstep::cli {
 
-// The traces in `paths`; a folder stands for the .json and .json.gz files in it. kNotFound: a path that is not there.
+// The traces in `paths`; a folder stands for the .json, .json.gz and .sqlite files in it. kNotFound: a path that is not there.
 Result<std::vector<std::string>> trace_files(const std::vector<std::string>& paths);
 
 // server: asked for what is named JOB/CAPTURE and is no file here; it is read from there piece by piece.

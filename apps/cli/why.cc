@@ -1,6 +1,7 @@
 // `lockstep why JOB`: the answer a person can paste into a chat.
 #include "apps/cli/why.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "apps/cli/answer_json.h"
@@ -121,7 +122,8 @@ void print_files(const Json& verdict, size_t indent) {
                 text_of(file, "kind") == "dump" ? "Flight Recorder dump" : "recorder",
                 human_bytes(number_of(file, "bytes")).c_str(), text_of(file, "query").c_str());
   }
-  if (files.size() > kMost) std::printf("%s  (%zu more with --json)\n", before.c_str(), files.size() - kMost);
+  const auto total = std::max(files.size(), static_cast<size_t>(number_of(verdict, "files_total")));
+  if (total > kMost) std::printf("%s  (%zu more; --json lists %zu)\n", before.c_str(), total - kMost, files.size());
 }
 
 void print_verdict(const Json& verdict) {

@@ -267,7 +267,7 @@ def take(text: str) -> None:
         if before is not None and (before.order.capture == order.capture or before.state in ("tracing", "writing")):
             return
         if before is not None:
-            before._leave()  # whoever ordered it has given it up
+            before.deadline = 0  # given up by whoever ordered it; what it has prepared ends on the thread that trains
         _newest = Capture(order, marks, _listening["folder"])
     _newest.arm()
 

@@ -19,8 +19,10 @@
 #include "base/files.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "control/captures.h"
 #include "fabric/fabric.h"
 #include "ingest/counters_table.h"
+#include "model/capture_results.h"
 #include "model/evidence_files.h"
 #include "model/profile_finding.h"
 #include "model/step_detail.h"
@@ -30,6 +32,7 @@
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
 #include "store/store_counters.h"
+#include "store/testing/counting_blob_store.h"
 #include "store/testing/memory_metric_reader.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
@@ -134,6 +137,11 @@ class ApiTest : public ::testing::Test {
     return summary;
   }
 
+  void store_file(const BlobKey& key, const std::string& content) {
+    ASSERT_TRUE(blobs_->begin(key, 1).ok());
+    const std::vector<BlobPart> parts{*blobs_->put_part(key, 1, content, to_text(sha256(content)))};
+    ASSERT_TRUE(blobs_->finish(key, to_text(sha256(content)), parts).ok());
+  }
   HttpResponse get(const std::string& path, const std::string& query = "", const std::string& method = "GET") {
     ApiContext context{steps_,     spans_,    traces_, metrics_, *state_,    agents_,
                        diagnosis_, counters_, clock_,  ready_,   web_folder_};
@@ -143,8 +151,9 @@ class ApiTest : public ::testing::Test {
     context.readiness = readiness_;
     context.backup = &backup_;
     context.fabric = &fabric_;
-    context.blobs = blobs_.get();
-    if (!newest_summary_.empty()) context.newest_summary = [this](const std::string&) { return newest_summary_; };
+    context.blobs = counting_ != nullptr ? counting_ : blobs_.get();
+    context.captures = captures_;
+    context.kernel_classes = [this](const std::string&) { return kernel_classes_; };
     context.tokens = tokens_.get();
     context.owners = owners_.get();
     context.audit = &*audit_;
@@ -222,7 +231,9 @@ class ApiTest : public ::testing::Test {
   TestBackup backup_;
   Counters blob_counters_{kBlobCounters};
   std::unique_ptr<BlobStore> blobs_;
-  std::string newest_summary_;
+  BlobStore* counting_ = nullptr;
+  Captures* captures_ = nullptr;
+  KernelClasses kernel_classes_;
   std::vector<std::pair<std::string, std::string>> headers_;
   Readiness* readiness_ = nullptr;
   std::string body_;
@@ -405,15 +416,14 @@ TEST_F(ApiTest, AProfileOpensTheMfuBarOfKernelsByClass) {
     return element{};
   };
   EXPECT_TRUE(bar_of_kernels()["by_bound"].error()) << "nobody has profiled it";
-  newest_summary_ = R"({"ranks":[{"by_bound_us":{"memory":30,"compute":10},"by_family_us":{"copy":40}}]})";
+  kernel_classes_ = *kernel_classes_from_summary_untrusted(
+      R"({"ranks":[{"by_bound_us":{"memory":30,"compute":10},"by_family_us":{"copy":40}}]})");
   const element bar = bar_of_kernels();
   ASSERT_EQ(bar["by_bound"].get_array().size(), 2u);
   EXPECT_EQ(text(bar["by_bound"].at(0)["key"]), "memory");
   EXPECT_EQ(number(bar["by_bound"].at(0)["share"]), 0.75);
   EXPECT_NEAR(number(bar["by_bound"].at(0)["points"]), 0.75 * number(bar["points"]), 1e-3);
   EXPECT_EQ(text(bar["by_family"].at(0)["key"]), "copy");
-  newest_summary_ = "no summary";
-  EXPECT_TRUE(bar_of_kernels()["by_bound"].error());
 }
 
 TEST_F(ApiTest, WhatAProfileSaysOfARankIsFoundAgainByItsClaim) {
@@ -436,6 +446,39 @@ TEST_F(ApiTest, WhatAProfileSaysOfARankIsFoundAgainByItsClaim) {
   EXPECT_TRUE(json("/api/jobs/llama-70b/evidence", "of=profile&ranks=2&name=p-0123456789ab")["value"].is_null());
   EXPECT_TRUE(json("/api/jobs/llama-70b/evidence", "of=profile&ranks=1&name=p-ffffffffffff")["value"].is_null());
   expect_error("/api/jobs/llama-70b/evidence", "of=profile&ranks=x", 400, "ranks");
+}
+
+struct NoAgents final : ProfileRequestSender {
+  bool ask(const std::string&, const ProfileRequest&) override { return true; }
+};
+
+TEST_F(ApiTest, WhatAProfileSaysIsFoundInItsSummaryOnceItsRecordHasGone) {
+  Capture capture{.order = {.job_id = "llama-70b", .capture = "p-0123456789ab", .steps = 5, .ranks = {1_rank}},
+                  .begun_unix_ns = 5'000'000'000,
+                  .by = "person",
+                  .summary = {SummaryState::kReady, "", 1}};
+  capture.order.limit_s = 60;
+  capture.order.duration_ms = 1'000;
+  capture.order.bytes_max = 1 << 20;
+  capture.ranks = {{.rank = 1_rank, .state = ProfileState::kDone, .key = "default/llama-70b/f"}};
+  JsonWriter stored;
+  write_capture(stored, capture);
+  ASSERT_TRUE(state_->save_capture({capture.order.capture, capture.begun_unix_ns, stored.text()}).ok());
+  NoAgents agents;
+  Captures captures({}, false, steps_, *state_, agents, clock_, counters_);
+  captures_ = &captures;
+  const std::string claim = "of=profile&ranks=1&name=p-0123456789ab";
+  EXPECT_TRUE(json("/api/jobs/llama-70b/evidence", claim)["value"].is_null()) << "no files are kept here";
+  blobs_ = open_directory_blob_store({folder_.path() + "/blobs"}, clock_, blob_counters_).value();
+  EXPECT_TRUE(json("/api/jobs/llama-70b/evidence", claim)["value"].is_null()) << "its summary has gone";
+  store_file({"llama-70b", "p-0123456789ab", std::string(kSummaryFile)},
+             R"({"verdict":{"sentence":"Rank 1 runs gemm in fp32.","reason":"fp32_instead_of_bf16","ranks":[1],)"
+             R"("kernel":"sgemm","instead_of":"hgemm","cost_us_per_step":1250,"share":0.21}})");
+  const element said = json("/api/jobs/llama-70b/evidence", claim);
+  EXPECT_EQ(number(said["value"]), 1.25);
+  EXPECT_EQ(number(said["rank"]), 1);
+  EXPECT_EQ(text(said["sentence"]), "Rank 1 runs gemm in fp32.");
+  EXPECT_TRUE(json("/api/jobs/llama-70b/evidence", "of=profile&ranks=2&name=p-0123456789ab")["value"].is_null());
 }
 
 TEST_F(ApiTest, VerdictsOfAnEarlierRunAreShownButNeverOpenAndLiveOnesWin) {
@@ -1006,12 +1049,8 @@ TEST_F(ApiTest, WhatTheRanksOfAHangHaveLeftIsListedWithItsVerdictAndCanBeFetched
   blobs_ = open_directory_blob_store({folder_.path() + "/blobs"}, clock_, blob_counters_).value();
   EXPECT_EQ(json("/api/verdicts/v1")["files"].get_array().value().size(), 0u);
   const std::string id = evidence_id("stuck", diagnosis_.list[0].attempt), content = "dump";
-  for (const char* file : {"rank-3-dump-1763400000.pickle.gz", "somebody-elses"}) {
-    const BlobKey key{"stuck", id, file};
-    ASSERT_TRUE(blobs_->begin(key, 1).ok());
-    const std::vector<BlobPart> parts{*blobs_->put_part(key, 1, content, to_text(sha256(content)))};
-    ASSERT_TRUE(blobs_->finish(key, to_text(sha256(content)), parts).ok());
-  }
+  for (const char* file : {"rank-3-dump-1763400000.pickle.gz", "somebody-elses"})
+    store_file({"stuck", id, file}, content);
   const element files = json("/api/verdicts/v1")["files"];
   ASSERT_EQ(files.get_array().value().size(), 1u);
   EXPECT_EQ(number(files.at(0)["rank"]), 3);
@@ -1024,6 +1063,24 @@ TEST_F(ApiTest, WhatTheRanksOfAHangHaveLeftIsListedWithItsVerdictAndCanBeFetched
   blobs_.reset();
   blobs_ = open_directory_blob_store({folder_.path() + "/blobs"}, clock_, blob_counters_).value();
   EXPECT_EQ(json("/api/verdicts/v1")["files"].get_array().value().size(), 1u);
+}
+
+TEST_F(ApiTest, TheFilesOfAnAttemptAreListedOnceForAllItsVerdictsAndCountedBeyondWhatIsShown) {
+  steps_.append_step(identity_of(0_rank, "stuck"), step_of(1_step, false), clock_.unix_ns());
+  for (const char* id : {"v1", "v2", "v3"})
+    diagnosis_.list.push_back(verdict_of(id, "stuck", VerdictState::kConfirmed, VerdictKind::kHang, 6));
+  blobs_ = open_directory_blob_store({folder_.path() + "/blobs"}, clock_, blob_counters_).value();
+  const std::string id = evidence_id("stuck", diagnosis_.list[0].attempt);
+  for (int rank = 0; rank < 258; ++rank)
+    store_file({"stuck", id, to_text(EvidenceFileName{EvidenceFileKind::kDump, Rank{rank}, 1})}, "dump");
+  testing::CountingBlobStore counting(*blobs_);
+  counting_ = &counting;
+  const element verdicts = json("/api/jobs/stuck/why")["verdicts"];
+  EXPECT_EQ(counting.listed, 1);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(verdicts.at(i)["files"].get_array().value().size(), 256u);
+    EXPECT_EQ(number(verdicts.at(i)["files_total"]), 258);
+  }
 }
 
 TEST_F(ApiTest, ABackupIsHeldReadInPiecesAndReleased) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "analysis/cost/kernel_classes.h"
 #include "analysis/cost/mfu.h"
 #include "analysis/step/step_trace.h"
 #include "apply/agent_registry.h"
@@ -60,9 +61,9 @@ struct ApiContext {
   bool analyses_captures = false;  // once they have ended
   // Likewise, for samples of stacks; nullopt: too many were asked for.
   std::function<std::optional<DetailAsked>(const JobInfo&, const SampleRequest&)> ask_samples = {};
-  // The summary of a job's newest capture that has one, as `lockstep analyze --json` writes it, for the MFU bar of kernels;
-  // empty, or an empty text: there is none. Thread-safe.
-  std::function<std::string(const std::string& job_id)> newest_summary = {};
+  // What a job's newest kernel profile says of its kernels, for the MFU bar of kernels; empty, or no kernels: there is
+  // none. Thread-safe.
+  std::function<KernelClasses(const std::string& job_id)> kernel_classes = {};
   ReadGpu read_gpu = {};                                          // clocks for MFU; empty: not known. Thread-safe
   double gpu_hour_price = 0;                                      // 0: no money is shown
   double peak_flops = 0;                                          // of one GPU, where a job tells none; 0: by its name

@@ -84,6 +84,23 @@ TEST(Text, NoMoreRanksAreListedThanAskedFor) {
   EXPECT_EQ(human_numbers({0, 5, 6, 9}, 2), "0, 5 and 2 more");
 }
 
+TEST(Text, APrefixEndsBetweenTwoCharacters) {
+  EXPECT_EQ(utf8_prefix("abc", 3), "abc");
+  EXPECT_EQ(utf8_prefix("abcd", 3), "abc");
+  EXPECT_EQ(utf8_prefix("ab\xC3\xA9", 3), "ab");
+  EXPECT_EQ(utf8_prefix("ab\xC3\xA9", 4), "ab\xC3\xA9");
+  EXPECT_EQ(utf8_prefix("a\xF0\x9F\x9A\x80z", 4), "a");
+  EXPECT_EQ(utf8_prefix("\xC3\xA9", 1), "");
+  EXPECT_EQ(utf8_prefix("abc", 0), "");
+  EXPECT_EQ(utf8_prefix("", 0), "");
+}
+
+TEST(Text, APrefixOfWhatIsNoUtf8IsCutAnywhere) {
+  const std::string bytes(10, '\x80');
+  EXPECT_EQ(utf8_prefix(bytes, 7).size(), 7u);
+  EXPECT_EQ(utf8_prefix(bytes, 2).size(), 2u);
+}
+
 TEST(Text, SuggestsTheNearestWordForASlipOfTheFinger) {
   EXPECT_EQ(did_you_mean("--serber", {"--server", "--json"}), "--server");
   EXPECT_EQ(did_you_mean("wyh", {"top", "why"}), "why");

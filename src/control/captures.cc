@@ -5,6 +5,7 @@
 
 #include "base/json_reader.h"
 #include "base/log.h"
+#include "base/median.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -29,10 +30,7 @@ int64_t typical_step_ns(const StepStore& steps, const JobInfo& job) {
   const StepNumber from{std::max<int64_t>(0, job.last_step.value() - kStepsLooked)};
   steps.visit_steps(job.job_id, from, job.last_step,
                     [&](const Identity&, const StepSummary& step) { durations.push_back(step.duration_ns); });
-  if (durations.empty()) return 0;
-  const auto middle = durations.begin() + static_cast<ptrdiff_t>(durations.size() / 2);
-  std::nth_element(durations.begin(), middle, durations.end());
-  return *middle;
+  return upper_median_in_place(durations);
 }
 
 std::optional<ProfileState> state_of(std::string_view text) {
@@ -169,34 +167,47 @@ Captures::Captures(CaptureLimits limits, bool is_automatic, const StepStore& ste
   }
   std::vector<Entry*> waiting;
   for (auto& [id, entry] : by_id_) {
-    if (wants_analysis(entry)) waiting.push_back(&entry);
+    entry.wants_analysis = wants_analysis(entry.capture);
+    if (entry.wants_analysis) waiting.push_back(&entry);
   }
   std::sort(waiting.begin(), waiting.end(),
             [](const Entry* a, const Entry* b) { return a->capture.begun_unix_ns > b->capture.begun_unix_ns; });
-  for (size_t i = kAnalyzedAtStart; i < waiting.size(); ++i) waiting[i]->is_left_out = true;
+  for (size_t i = kAnalyzedAtStart; i < waiting.size(); ++i) {
+    Capture& capture = waiting[i]->capture;
+    capture.summary = {SummaryState::kFailed,
+                       format("not analysed: %zu captures waited for it when the server started (limit %zu)",
+                              waiting.size(), kAnalyzedAtStart),
+                       static_cast<int64_t>(capture.traces())};
+    changed(*waiting[i]);
+  }
 }
 
-bool Captures::wants_analysis(const Entry& entry) {
-  const Capture& capture = entry.capture;
+bool Captures::wants_analysis(const Capture& capture) {
   const auto traces = static_cast<int64_t>(capture.traces());
-  return !entry.is_left_out && capture.summary.state != SummaryState::kAnalysing && traces > 0 &&
-         traces != capture.summary.traces && capture.ended();
+  return capture.summary.state != SummaryState::kAnalysing && traces > 0 && traces != capture.summary.traces &&
+         capture.ended();
+}
+
+void Captures::changed(Entry& entry) {
+  entry.is_saved = false;
+  entry.wants_analysis = wants_analysis(entry.capture);
 }
 
 bool Captures::has_for_analysis() const {
   MutexLock lock(mutex_);
-  return std::any_of(by_id_.begin(), by_id_.end(), [](const auto& one) { return wants_analysis(one.second); });
+  return std::any_of(by_id_.begin(), by_id_.end(), [](const auto& one) { return one.second.wants_analysis; });
 }
 
 std::optional<Capture> Captures::take_for_analysis() {
   MutexLock lock(mutex_);
   Entry* newest = nullptr;
   for (auto& [id, entry] : by_id_) {
-    if (!wants_analysis(entry)) continue;
+    if (!entry.wants_analysis) continue;
     if (newest == nullptr || entry.capture.begun_unix_ns > newest->capture.begun_unix_ns) newest = &entry;
   }
   if (newest == nullptr) return std::nullopt;
   newest->capture.summary.state = SummaryState::kAnalysing;
+  newest->wants_analysis = false;
   return newest->capture;
 }
 
@@ -205,7 +216,7 @@ void Captures::set_summary(const std::string& id, CaptureSummary summary) {
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) return;
   found->second.capture.summary = std::move(summary);
-  found->second.is_saved = false;
+  changed(found->second);
 }
 
 std::string Captures::refused_by_limits(const JobInfo& job, const CaptureOrder& order) const {
@@ -297,6 +308,7 @@ Result<Capture> Captures::begin(const JobInfo& job, const CaptureOrder& wanted) 
     if (capture.ranks[i].state == ProfileState::kFailed && !entry.capture.ranks[i].is_reported)
       entry.capture.ranks[i] = capture.ranks[i];
   }
+  changed(entry);
   return entry.capture;
 }
 
@@ -423,7 +435,7 @@ void Captures::on_profile_state(const Identity& identity, const ProfileProgress&
   rank->state = progress.state;
   rank->reason = progress.reason;
   rank->at_unix_ns = progress.time_unix_ns;
-  entry->is_saved = false;
+  changed(*entry);
 }
 
 void Captures::on_profile_ready(const Identity& identity, const ProfileReady& ready, int64_t) {
@@ -439,12 +451,13 @@ void Captures::on_profile_ready(const Identity& identity, const ProfileReady& re
   rank->sha256 = ready.sha256;
   rank->first_step = ready.first_step;
   rank->steps = ready.steps;
-  entry->is_saved = false;
+  changed(*entry);
 }
 
 void Captures::look_at(Entry& entry, int64_t now_unix_ns) {
   Capture& capture = entry.capture;
   const int64_t age_ns = now_unix_ns - capture.begun_unix_ns;
+  bool is_changed = false;
   for (CaptureRank& rank : capture.ranks) {
     if (is_end(rank.state)) continue;
     if (!rank.is_reported && age_ns >= kSilentNs) {
@@ -455,8 +468,9 @@ void Captures::look_at(Entry& entry, int64_t now_unix_ns) {
       continue;
     }
     rank.state = ProfileState::kFailed;
-    entry.is_saved = false;
+    is_changed = true;
   }
+  if (is_changed) changed(entry);
 }
 
 void Captures::save_changed() {

@@ -8,7 +8,8 @@
 // Captures outlive a restart: each is kept in the state store, a moment after it changed.
 //
 // Once a capture has ended somebody may take it for analysis, newest first, and say what became of it; again where a
-// trace comes late. Of those from before a start the newest kAnalyzedAtStart are given out.
+// trace comes late. Of those from before a start the newest kAnalyzedAtStart are given out, the others say that they are
+// not analysed.
 //
 // By itself: on a verdict that is confirmed, of the culprits and one who waits for them; off unless is_automatic, or
 // switched on for that job, and kAutomaticPerJob times an hour and job, kAutomaticPerHour in all.
@@ -141,9 +142,10 @@ class Captures final : public StoreSubscriber {
   struct Entry {
     Capture capture;
     bool is_saved = false;
-    bool is_left_out = false;  // of analysis: from before the start, and too many are
+    bool wants_analysis = false;
   };
-  static bool wants_analysis(const Entry& entry);
+  static bool wants_analysis(const Capture& capture);
+  void changed(Entry& entry) LOCKSTEP_REQUIRES(mutex_);
   ProfileRequest plan(const JobInfo& job, const CaptureOrder& order) const;
   std::string refused_by_limits(const JobInfo& job, const CaptureOrder& order) const LOCKSTEP_REQUIRES(mutex_);
   void ask_agents(Capture& capture);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
 #include "store/store_counters.h"
@@ -180,6 +181,35 @@ TEST_F(CapturesTest, AreGivenOutForAnalysisOnceTheyHaveEndedAndAgainWhenATraceCo
   EXPECT_EQ(captures_->find("job", id)->summary, (CaptureSummary{SummaryState::kFailed, "its trace is damaged", 1}));
   ready(9_rank);
   EXPECT_TRUE(captures_->has_for_analysis());
+}
+
+TEST_F(CapturesTest, SayThatTheyAreNotAnalysedWhereTooManyWaitedAtTheStart) {
+  Capture capture = *captures_->begin(job(), {.ranks = {1_rank}});
+  capture.ranks[0].state = ProfileState::kDone;
+  capture.ranks[0].key = "default/job/f";
+  for (size_t i = 0; i < Captures::kAnalyzedAtStart + 1; ++i) {
+    capture.order.capture = format("p-%012zx", i);
+    capture.begun_unix_ns += kSecondNs;
+    JsonWriter json;
+    write_capture(json, capture);
+    ASSERT_TRUE(state_->save_capture({capture.order.capture, capture.begun_unix_ns, json.text()}).ok());
+  }
+  open();
+  const CaptureSummary left_out = captures_->find("job", "p-000000000000")->summary;
+  EXPECT_EQ(left_out.state, SummaryState::kFailed);
+  EXPECT_EQ(left_out.error, "not analysed: 101 captures waited for it when the server started (limit 100)");
+  EXPECT_EQ(captures_->find("job", "p-000000000001")->summary.state, SummaryState::kNone);
+  for (size_t i = 0; i < Captures::kAnalyzedAtStart; ++i) ASSERT_TRUE(captures_->take_for_analysis());
+  EXPECT_FALSE(captures_->has_for_analysis());
+}
+
+TEST_F(CapturesTest, WhatFailedAtOnceIsStillFailedAfterARestart) {
+  agents_.takes = false;
+  const std::string id = captures_->begin(job(), {.ranks = {1_rank}})->order.capture;
+  clock_.advance(2 * kSecondNs);
+  captures_->tick();
+  open();
+  EXPECT_EQ(rank_of(id, 0).reason, "its host is asked for too much already");
 }
 
 }  // namespace

@@ -593,7 +593,7 @@ RankEnd rank_end_from_record(const LogRecord& record) {
   const int64_t signal = find_int(record.attributes, "signal", -1);
   if (code >= 0 && code <= 255 && signal >= 0 && signal <= 64)
     end.exit = ExitStatus{.code = static_cast<int32_t>(code), .signal = static_cast<int32_t>(signal)};
-  end.reason = as_one_line(find_string(record.attributes, "reason").substr(0, kEndReasonBytesMax));
+  end.reason = as_one_line(utf8_prefix(find_string(record.attributes, "reason"), kEndReasonBytesMax));
   if (!end.reason.empty()) end.reason_unix_ns = std::max<int64_t>(0, find_int(record.attributes, "reason_unix_ns", 0));
   return end;
 }

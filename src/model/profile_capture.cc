@@ -60,8 +60,7 @@ LogRecord to_record(const ProfileProgress& progress) {
   record.severity = progress.state == ProfileState::kFailed ? 13 : 9;
   record.attributes = {{"capture", progress.capture}, {"state", to_text(progress.state)}};
   if (!progress.reason.empty())
-    record.attributes.push_back(
-        {"reason", as_one_line(std::string_view(progress.reason).substr(0, kProfileReasonMax))});
+    record.attributes.push_back({"reason", as_one_line(utf8_prefix(progress.reason, kProfileReasonMax))});
   if (progress.bytes > 0) record.attributes.push_back({"bytes", progress.bytes});
   return record;
 }
@@ -84,7 +83,7 @@ Result<ProfileProgress> profile_progress_from_record(const LogRecord& record) {
   const auto found = std::find(std::begin(kStates), std::end(kStates), state);
   if (found == std::end(kStates)) return Error{"profile.state: no such state"};
   progress.state = static_cast<ProfileState>(found - std::begin(kStates));
-  progress.reason = as_one_line(find_string(record.attributes, "reason").substr(0, kProfileReasonMax));
+  progress.reason = as_one_line(utf8_prefix(find_string(record.attributes, "reason"), kProfileReasonMax));
   progress.bytes = LOCKSTEP_TRY(number_of(record, "bytes", 0, 0, INT64_MAX));
   return progress;
 }

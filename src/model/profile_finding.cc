@@ -15,12 +15,7 @@ namespace {
 constexpr double kCostUsMax = 1e12;  // eleven days a step
 
 std::string bounded(std::string_view text, size_t most) {
-  if (text.size() > most) {
-    size_t end = most;
-    while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
-    text = text.substr(0, end);
-  }
-  return as_one_line(text);
+  return as_one_line(utf8_prefix(text, most));
 }
 
 double number_of(const Attributes& attributes, std::string_view key) {

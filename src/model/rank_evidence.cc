@@ -13,12 +13,7 @@ constexpr int64_t kCountMost = 1'000'000'000'000'000;
 
 // One line of at most `most` bytes, not half a character at its end.
 std::string bounded(std::string_view text, size_t most = kEvidenceTextMax) {
-  if (text.size() > most) {
-    size_t end = most;
-    while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
-    text = text.substr(0, end);
-  }
-  return as_one_line(text);
+  return as_one_line(utf8_prefix(text, most));
 }
 
 // A row: values in a fixed order. Remembers whether any was missing, of another type or out of bounds.

@@ -11,12 +11,7 @@ namespace {
 constexpr uint64_t kCountMost = 1'000'000'000'000;
 
 std::string bounded(std::string_view text) {
-  if (text.size() > kEvidenceTextMax) {
-    size_t end = kEvidenceTextMax;
-    while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
-    text = text.substr(0, end);
-  }
-  return as_one_line(text);
+  return as_one_line(utf8_prefix(text, kEvidenceTextMax));
 }
 
 const ValueList* list_of(const Value& value) {

@@ -17,12 +17,17 @@ struct OneRead {
 
 OneRead read_one(const TraceInput& input, const AnalyzeOptions& options) {
   OneRead out;
-  Result<std::unique_ptr<ByteSource>> source = input.open();
-  if (!source.ok()) {
-    out.error = source.error();
-    return out;
+  Result<TraceEvents> events = Error{""};
+  if (input.read) {
+    events = input.read(options.read);
+  } else {
+    Result<std::unique_ptr<ByteSource>> source = input.open();
+    if (!source.ok()) {
+      out.error = source.error();
+      return out;
+    }
+    events = read_trace(std::move(*source), options.read);
   }
-  Result<TraceEvents> events = read_trace(std::move(*source), options.read);
   if (!events.ok()) {
     out.error = input.label + ": " + events.error();
     return out;

@@ -29,6 +29,7 @@ struct TraceInput {
   std::string label;         // the file, for messages
   std::optional<Rank> rank;  // where it is known from elsewhere; else what the trace says, else its name
   std::function<Result<std::unique_ptr<ByteSource>>()> open;
+  std::function<Result<TraceEvents>(const ReadOptions&)> read = {};  // instead of open: one that is no stream of bytes
 };
 
 struct AnalyzeOptions {

@@ -450,8 +450,17 @@ Result<void> S3BlobStore::remove(const BlobKey& key) {
   const std::string path = blob_path(key);
   const Clients::Lease lease = LOCKSTEP_TRY(clients_->take());
   s3::Client& client = *lease;
+  std::string begun;
+  {
+    MutexLock lock(mutex_);
+    if (const auto known = uploads_.find(path); known != uploads_.end()) begun = known->second;
+  }
+  if (!begun.empty()) {
+    LOCKSTEP_TRY(abort(client, path, begun));
+    counters_.add("lockstep_blobs_removed_total", "reason=\"asked\"");
+  }
   const std::optional<uint64_t> bytes = LOCKSTEP_TRY(size_of(client, path));
-  if (!bytes) return Error{"no such file is stored", ErrorCode::kNotFound};
+  if (!bytes) return begun.empty() ? Error{"no such file is stored", ErrorCode::kNotFound} : Result<void>();
   const Result<HttpResponse> answer = client.ask({.method = "DELETE", .name = path});
   if (!answer.ok()) return failed("remove", answer.failure());
   if (answer->status != 204 && answer->status != 200) return refused("remove", client, path, *answer);

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "bus/log.h"
 #include "control/agent_commands.h"
+#include "control/capture_summary.h"
 #include "control/captures.h"
 #include "control/sample_requester.h"
 #include "control/stack_requester.h"
@@ -181,6 +182,7 @@ class OpenTenant final : public Tenant {
   int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
   StackRequester stack_asks_{steps_, commands_, counters_};
   Captures captures_{{}, options_.auto_profile, steps_, state_, commands_, clock_, counters_};
+  CaptureKernels capture_kernels_{captures_, *stores_.blobs};
   std::unique_ptr<CaptureAnalyzer> analyzer_;  // from start() on; nullptr: nobody analyses
   SampleRequester sample_asks_{steps_, commands_, counters_, options_.sample_culprits};
   Readiness readiness_{counters_};  // what makes the server not ready, one row each; asked once ready_ is set
@@ -301,9 +303,7 @@ ApiContext OpenTenant::make_context() {
     return asked;
   };
   context.captures = &captures_;
-  context.newest_summary = [this](const std::string& job_id) {
-    return newest_summary(captures_, *stores_.blobs, job_id);
-  };
+  context.kernel_classes = [this](const std::string& job_id) { return capture_kernels_.newest_of(job_id); };
   context.analyses_captures = !options_.analyzer.empty() && options_.analysis_cpu_s > 0;
   context.ask_samples = [this](const JobInfo& job, const SampleRequest& request) {
     return sample_asks_.ask(job, request, clock_.unix_ns());
@@ -384,7 +384,10 @@ void OpenTenant::start() {
 }
 
 void OpenTenant::take_finding(const Capture& capture) {
-  const Result<void> taken = put_down_finding(capture, *stores_.blobs, steps_, *sink_, clock_.unix_ns());
+  const Result<std::string> summary = read_capture_summary(capture, *stores_.blobs);
+  if (summary.ok()) capture_kernels_.add(capture, *summary);
+  const Result<void> taken = summary.ok() ? put_down_finding(capture, *summary, steps_, *sink_, clock_.unix_ns())
+                                          : Result<void>(summary.failure());
   if (!taken.ok())
     LOCKSTEP_LOG_WARN("captures", "what %s shows is not in its verdict: %s", capture.order.capture.c_str(),
                       taken.error().c_str());

@@ -60,7 +60,7 @@ Result<UploadBegun> parse_upload_begun(std::string_view json_untrusted);
 // POST /v1/lockstep/uploads/ID/finish
 struct UploadFinish {
   std::string sha256;
-  std::vector<UploadPart> parts;  // 1, 2, 3, ...; with etags where a bucket gave some
+  std::vector<UploadPart> parts;  // 1, 2, 3, ...; with their sums, or etags where a bucket gave some
   bool operator==(const UploadFinish&) const = default;
 };
 std::string encode(const UploadFinish& finish);

@@ -126,6 +126,18 @@ class ProfilerTest(unittest.TestCase):
         _profiler.take(order(start=20))
         self.assertEqual(len(self.told), 1, "the same capture")
 
+    def test_an_order_that_takes_the_place_of_another_ends_what_that_had_prepared(self):
+        _profiler.take(order(start=3))
+        self.steps(2)
+        self.assertEqual(self.torch.done, ["prepare"])
+        _profiler.take(order(start=5, file="lockstep-p-0123456789acab_18.json"))
+        self.steps(3)
+        self.assertEqual(self.torch.done, ["prepare", "start", "stop"], "also where the other is never begun")
+        self.steps(4, 5, 6, 7)
+        traced = ["ProfilerStep#5", "end ProfilerStep#5", "ProfilerStep#6", "end ProfilerStep#6"]
+        self.assertEqual(self.torch.done, ["prepare", "start", "stop", "prepare", "start", *traced, "stop"])
+        self.assertEqual(self.marks._at_step_begin + self.marks._at_step_end, [], "nothing is left at the steps")
+
     def test_by_time_it_begins_and_ends_with_a_step(self):
         _profiler.take(order(start=-1, duration_ms=1))
         self.steps(0)

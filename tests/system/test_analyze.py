@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import harness
+import nsys_export
 from test_perfetto import Read, trace_type  # noqa: F401 (a fixture)
 
 MAKE = harness.ROOT / "bench" / "analyze" / "make_traces.py"
@@ -65,6 +66,22 @@ def test_cuda_graphs_and_traces_on_demand_are_read(tmp_path):
     assert first["steps"] == {**first["steps"], "count": 4, "marks": "optimizer"}
     assert first["graph_kernels"] > first["graph_launches"] > 0
     assert answer["collectives"]["by_order"] == answer["collectives"]["matched"] == 16
+
+
+def test_an_export_of_nsight_systems_says_the_same_of_all_ranks_in_it(tmp_path):
+    traces = made(tmp_path / "traces", "--fault", "2:precision")
+    nsys_export.export([traces / f"rank-{rank}.json.gz" for rank in range(4)], tmp_path / "report.sqlite")
+    answer = analyzed(tmp_path / "report.sqlite", code=1)
+    assert [rank["rank"] for rank in answer["ranks"]] == [0, 1, 2, 3]
+    assert answer["verdict"]["ranks"] == [2], answer["verdict"]["sentence"]
+    assert answer["verdict"]["reason"] == "higher_precision", answer["verdict"]["sentence"]
+    kineto = analyzed(traces, code=1)
+    for ours, theirs in zip(answer["ranks"], kineto["ranks"], strict=True):
+        assert ours["time"]["compute_us"] == pytest.approx(theirs["time"]["compute_us"], rel=0.001)
+        assert ours["steps"]["median_us"] == pytest.approx(theirs["steps"]["median_us"], rel=0.001)
+    (tmp_path / "no.sqlite").write_bytes(b"SQLite format 3\0" + bytes(2000))
+    refused = harness.lockstep("analyze", tmp_path / "no.sqlite")
+    assert refused.returncode == 5 and "no export of Nsight Systems" in refused.stderr, refused.stderr
 
 
 def test_a_broken_file_costs_what_is_broken(healthy, tmp_path):

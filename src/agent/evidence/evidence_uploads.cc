@@ -46,19 +46,23 @@ bool EvidenceUploads::add(const Identity& identity, uid_t user, EvidenceFileKind
     return false;
   }
   const int64_t now_ns = clock_.monotonic_ns();
-  if (hour_files_ == 0 || now_ns - hour_since_ns_ >= kHourNs) {
+  if (spent_.files == 0 || now_ns - hour_since_ns_ >= kHourNs) {
     hour_since_ns_ = now_ns;
-    hour_files_ = hour_bytes_ = 0;
+    spent_ = {};
+    spent_by_user_.clear();
   }
-  if (hour_files_ >= kFilesPerHourMax || hour_bytes_ + bytes > kBytesPerHourMax) {
+  const auto by_user = spent_by_user_.find(user);
+  if (!spent_.has_room(bytes, 1) ||
+      !(by_user == spent_by_user_.end() ? Spent{} : by_user->second).has_room(bytes, kUserShare)) {
     counted("budget");
     return false;
   }
-  ++hour_files_;
-  hour_bytes_ += bytes;
+  spent_.add(bytes);
+  spent_by_user_[user].add(bytes);
   waiting_.push_back({{.job = identity.job_id,
                        .capture = evidence_id(identity.job_id, identity.attempt),
-                       .file = to_text(EvidenceFileName{kind, identity.rank, unix_s})},
+                       .file = to_text(EvidenceFileName{kind, identity.rank, unix_s}),
+                       .bytes_max = bytes},
                       user,
                       identity.rank,
                       std::move(file)});

@@ -2,8 +2,9 @@
 // PyTorch's Flight Recorder as they are found, and the kept copies of recorders of processes that died.
 //
 // Limits: kWaitingMax files wait, kWaitingPerUserMax of one user; kFilesPerHourMax files and kBytesPerHourMax bytes are
-//         sent in an hour: a job that dies again and again does not fill the store, whose own limits and age hold as
-//         for captures. What is not taken stays on the node as before.
+//         sent in an hour, and 1/kUserShare of both for one user: a job that dies again and again fills neither the
+//         store, whose own limits and age hold as for captures, nor what others may send. Of a file that grows
+//         while it waits, what was there is sent. What is not taken stays on the node as before.
 // Counts: lockstep_agent_evidence_files_total by result: done, failed (one line in the log), busy (too many wait),
 //         budget (too much in this hour).
 // Thread rule: Thread-safe. One thread of its own, joined by the destructor: call the uploader's stop() first.
@@ -13,6 +14,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -33,6 +35,7 @@ class EvidenceUploads {
   static constexpr size_t kWaitingPerUserMax = 16;
   static constexpr size_t kFilesPerHourMax = 128;
   static constexpr uint64_t kBytesPerHourMax = 512ull << 20;
+  static constexpr uint64_t kUserShare = 4;
 
   // uploader: borrowed.
   EvidenceUploads(Uploader& uploader, const Clock& clock, Counters& counters);
@@ -52,6 +55,18 @@ class EvidenceUploads {
     Rank rank = kNoRank;
     UniqueFd file;
   };
+  // What was sent in this hour.
+  struct Spent {
+    size_t files = 0;
+    uint64_t bytes = 0;
+    bool has_room(uint64_t more_bytes, uint64_t share) const {
+      return files < kFilesPerHourMax / share && bytes + more_bytes <= kBytesPerHourMax / share;
+    }
+    void add(uint64_t more_bytes) {
+      ++files;
+      bytes += more_bytes;
+    }
+  };
   void run();
   void counted(const char* result);
 
@@ -63,8 +78,8 @@ class EvidenceUploads {
   ConditionVariable changed_;
   std::deque<Waiting> waiting_ LOCKSTEP_GUARDED_BY(mutex_);
   int64_t hour_since_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  size_t hour_files_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  uint64_t hour_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  Spent spent_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<uid_t, Spent> spent_by_user_ LOCKSTEP_GUARDED_BY(mutex_);  // no more users than files
   bool is_sending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   bool ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;

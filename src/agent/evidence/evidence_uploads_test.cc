@@ -74,16 +74,49 @@ TEST_F(EvidenceUploadsTest, OneUserFillsNeitherTheQueueNorTheHour) {
 
   EvidenceUploads hourly(uploader, clock, counters);
   size_t taken = 0;
-  const auto is_sent = [&] {
-    if (!hourly.add(identity, 1000, EvidenceFileKind::kDump, file("d"), static_cast<int64_t>(taken))) return false;
+  const auto is_sent = [&](uid_t user) {
+    if (!hourly.add(identity, user, EvidenceFileKind::kDump, file("d"), static_cast<int64_t>(taken))) return false;
     ++taken;
     return eventually([&] { return total("done") == static_cast<int64_t>(taken); });
   };
-  for (size_t i = 0; i < EvidenceUploads::kFilesPerHourMax + 20; ++i) is_sent();
-  EXPECT_EQ(taken, EvidenceUploads::kFilesPerHourMax);
+  const size_t of_one = EvidenceUploads::kFilesPerHourMax / EvidenceUploads::kUserShare;
+  for (size_t i = 0; i < of_one + 20; ++i) is_sent(1000);
+  EXPECT_EQ(taken, of_one);
   EXPECT_EQ(total("budget"), 20);
+  for (uid_t user = 1001; taken < EvidenceUploads::kFilesPerHourMax; ++user) {
+    for (size_t i = 0; i < of_one; ++i) ASSERT_TRUE(is_sent(user)) << "others have their share";
+  }
+  EXPECT_FALSE(is_sent(2000)) << "the node's hour is over";
   clock.advance(3'600'000'000'000);
-  EXPECT_TRUE(is_sent());
+  EXPECT_TRUE(is_sent(1000));
+}
+
+TEST_F(EvidenceUploadsTest, OneUserHasAQuarterOfTheBytesOfAnHour) {
+  EvidenceUploads uploads(uploader, clock, counters);
+  UniqueFd large = file("x");
+  const uint64_t too_many = EvidenceUploads::kBytesPerHourMax / EvidenceUploads::kUserShare + 1;
+  ASSERT_EQ(::truncate((folder.path() + "/file").c_str(), static_cast<off_t>(too_many)),
+            0);  // a hole: no room is taken
+  EXPECT_FALSE(uploads.add(identity, 1000, EvidenceFileKind::kRecorder, std::move(large), 1));
+  EXPECT_EQ(total("budget"), 1);
+}
+
+// Writes down what it is asked for.
+class NotingUploader final : public Uploader {
+ public:
+  Result<Uploaded> upload(int, const UploadOrder& order, const std::function<void(uint64_t)>&) override {
+    bytes_max = order.bytes_max;
+    return Uploaded{};
+  }
+  std::atomic<uint64_t> bytes_max{0};
+};
+
+TEST_F(EvidenceUploadsTest, AFileThatGrowsWhileItWaitsIsSentAsItWas) {
+  NotingUploader noting;
+  EvidenceUploads uploads(noting, clock, counters);
+  EXPECT_TRUE(uploads.add(identity, 1000, EvidenceFileKind::kDump, file("dump"), 77));
+  EXPECT_TRUE(uploads.drain(10'000));
+  EXPECT_EQ(noting.bytes_max, 4u);
 }
 
 }  // namespace

@@ -482,7 +482,8 @@ std::optional<ProfileTaker::Upload> ProfileTaker::next_upload() {
                   capture->file.fd.get(),
                   {.job = capture->request->job_id,
                    .capture = capture->request->capture,
-                   .file = profile_file_name(capture->rank)}};
+                   .file = profile_file_name(capture->rank),
+                   .bytes_max = static_cast<uint64_t>(capture->file.info.st_size)}};
   }
   return std::nullopt;
 }

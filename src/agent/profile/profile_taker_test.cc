@@ -133,6 +133,7 @@ TEST_F(ProfileTakerTest, GivesItsOrderInKinetosOwnCountAndFollowsItToTheUpload) 
   const std::optional<ProfileTaker::Upload> upload = taker_.next_upload();
   ASSERT_TRUE(upload);
   EXPECT_EQ(upload->order.file, "rank-3.json.gz");
+  EXPECT_EQ(upload->order.bytes_max, std::filesystem::file_size("/proc/self/fd/" + std::to_string(upload->fd)));
   EXPECT_FALSE(taker_.next_upload()) << "once at a time";
   taker_.uploaded(upload->number, Error{"no route"});
   EXPECT_EQ(states(), States{"uploading: no route"});
@@ -414,6 +415,16 @@ TEST(FolderUploader, KeepsAFileWhole) {
   EXPECT_EQ(done->key, format("a%%2Fb/%s/rank-3.json.gz", kId));
   EXPECT_EQ(read, 100'000u);
   EXPECT_EQ(std::filesystem::file_size(folder.path() + "/out/" + done->key), done->bytes);
+}
+
+TEST(FolderUploader, ReadsNoMoreThanTheOrderSays) {
+  testing::TemporaryFolder folder;
+  std::ofstream(folder.path() + "/trace") << std::string(100'000, 'a');
+  const UniqueFd file(::open((folder.path() + "/trace").c_str(), O_RDONLY | O_CLOEXEC));
+  uint64_t read = 0;
+  const UploadOrder order{"a/b", kId, "rank-3.json.gz", 60'000};
+  ASSERT_TRUE(FolderUploader(folder.path() + "/out").upload(file.get(), order, [&](uint64_t n) { read = n; }).ok());
+  EXPECT_EQ(read, 60'000u);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -39,17 +40,18 @@ Result<Uploaded> FolderUploader::upload(int fd, const UploadOrder& order,
   if (!out.valid()) return Error{format("cannot write %s: %s", beside.c_str(), std::strerror(errno))};
   Uploaded done{.key = key};
   std::string piece(kPieceBytes, '\0');
-  for (off_t at = 0;;) {
-    const ssize_t got = ::pread(fd, piece.data(), piece.size(), at);
+  for (uint64_t at = 0; at < order.bytes_max;) {
+    const size_t wanted = std::min<uint64_t>(piece.size(), order.bytes_max - at);
+    const ssize_t got = ::pread(fd, piece.data(), wanted, static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return Error{format("cannot read the trace: %s", std::strerror(errno))};
     if (got == 0) break;
-    at += got;
+    at += static_cast<uint64_t>(got);
     const std::string small =
         LOCKSTEP_TRY(compress(Encoding::kGzip, std::string_view(piece).substr(0, static_cast<size_t>(got))));
     LOCKSTEP_TRY(write_all(out.get(), small));
     done.bytes += small.size();
-    progress(static_cast<uint64_t>(at));
+    progress(at);
   }
   done.sha256 = LOCKSTEP_TRY(digest_of(out.get(), done.bytes));
   if (::rename(beside.c_str(), path.c_str()) != 0)

@@ -140,7 +140,7 @@ class Upload {
   Result<Uploaded> run() {
     struct stat info {};
     if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) return refused("it is no file");
-    file_bytes_ = static_cast<uint64_t>(info.st_size);
+    file_bytes_ = std::min(static_cast<uint64_t>(info.st_size), order_.bytes_max);
     if (file_bytes_ == 0) return refused("the file is empty");
     if (file_bytes_ > options_.file_bytes_max)
       return refused(format("the file has %llu bytes (limit %llu)", static_cast<unsigned long long>(file_bytes_),
@@ -238,17 +238,18 @@ class Upload {
     return begun;
   }
 
-  static bool is_there(const UploadBegun& begun, uint32_t number, const std::string& part, std::string* etag) {
+  // sum: SHA-256 of the part, where it goes to the server.
+  static bool is_there(const UploadBegun& begun, uint32_t number, const std::string& part, const std::string& sum,
+                       std::string* etag) {
     const auto done = std::find_if(begun.done_parts.begin(), begun.done_parts.end(),
                                    [&](const UploadPart& one) { return one.number == number; });
     if (done == begun.done_parts.end() || done->bytes != part.size()) return false;
     *etag = done->etag;
-    if (!done->sha256.empty()) return done->sha256 == to_text(sha256(part));
+    if (!done->sha256.empty()) return done->sha256 == sum;
     return done->etag.find(hex(md5(part))) != std::string::npos;
   }
 
-  Result<void> send_part(const UploadBegun& begun, uint32_t number, std::string part) {
-    std::string sum = to_text(sha256(part));
+  Result<void> send_part(const UploadBegun& begun, uint32_t number, const std::string& part, const std::string& sum) {
     const std::string below = "/" + url_part(begun.upload) + "/parts/" + std::to_string(number);
     // 400: bytes were damaged on the way; once more.
     for (int tried = 1;; ++tried) {
@@ -298,9 +299,10 @@ class Upload {
       const std::string part = LOCKSTEP_TRY(reader.next());
       if (part.empty()) break;
       UploadPart sent{.number = number};
-      if (!is_stored && !is_there(begun, number, part, &sent.etag)) {
+      if (begun.parts_urls.empty()) sent.sha256 = to_text(sha256(part));
+      if (!is_stored && !is_there(begun, number, part, sent.sha256, &sent.etag)) {
         if (begun.parts_urls.empty()) {
-          LOCKSTEP_TRY(send_part(begun, number, part));
+          LOCKSTEP_TRY(send_part(begun, number, part, sent.sha256));
         } else {
           sent.etag = LOCKSTEP_TRY(send_to_bucket(begun, number, part));
         }

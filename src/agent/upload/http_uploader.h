@@ -8,7 +8,7 @@
 // The file is only read; whoever gave it keeps it or not.
 //
 // Limits: memory of three parts (8 MiB each); file_bytes_max before compression, and no more than the file had at the
-//         beginning: it may be one that a user goes on writing to.
+//         beginning, or the order says: it may be one that a user goes on writing to.
 // On error: one line. Counts: lockstep_agent_uploads_total, lockstep_agent_upload_bytes_total,
 //         lockstep_agent_upload_retries_total.
 // Thread rule: Thread-safe; each call has connections of its own.

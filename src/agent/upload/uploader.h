@@ -13,6 +13,8 @@ struct UploadOrder {
   std::string job;
   std::string capture;
   std::string file;  // rank-17.json.gz
+  // Read no further: whoever checked the file's size has agreed to that much, and its user may go on writing.
+  uint64_t bytes_max = UINT64_MAX;
 };
 struct Uploaded {
   std::string key;

@@ -32,7 +32,7 @@ bool add(const JsonValue& object, std::string_view left_out, Sums& sums) {
   for (const JsonValue& member : object) {
     const std::optional<double> us = member.number();
     if (!us || !std::isfinite(*us) || *us < 0 || *us > kUsMax) return false;
-    std::string name = as_one_line(std::string_view(member.key()).substr(0, kNameMax));
+    std::string name = as_one_line(utf8_prefix(member.key(), kNameMax));
     if (name == left_out || *us == 0) continue;
     if (sums.size() >= kKernelClassesMax && !sums.contains(name)) name = "other";
     sums[name] += *us;

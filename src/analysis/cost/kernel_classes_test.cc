@@ -60,5 +60,12 @@ TEST(KernelClasses, ASummaryThatIsNoneIsOneLineAndItsNamesAreBounded) {
   EXPECT_EQ(classes.by_family[0].name, "other");
 }
 
+TEST(KernelClasses, ALongNameIsNotCutWithinACharacter) {
+  const std::string name = std::string(63, 'x') + "\xC3\xA9";
+  const KernelClasses classes = *kernel_classes_from_summary_untrusted(summary(rank("", "\"" + name + "\":1")));
+  ASSERT_EQ(classes.by_family.size(), 1u);
+  EXPECT_EQ(classes.by_family[0].name, std::string(63, 'x'));
+}
+
 }  // namespace
 }  // namespace lockstep

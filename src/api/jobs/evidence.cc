@@ -9,6 +9,7 @@
 #include "api/endpoints.h"
 #include "api/jobs/job_view.h"
 #include "base/text.h"
+#include "control/capture_summary.h"
 #include "diagnosis/measure.h"
 #include "model/profile_finding.h"
 #include "model/rank_text.h"
@@ -149,27 +150,56 @@ HttpResponse where_ranks_stand(const JobInfo& job, const StandingRow& row, const
   return json_answer(json);
 }
 
-// What the traces of a capture say of a rank: the record, newest first.
+struct FoundFinding {
+  Rank rank = kNoRank;
+  ProfileFinding finding;
+};
+
+// The newest record of one of these ranks.
+std::optional<FoundFinding> recorded_finding(const ApiContext& context, const std::string& job_id,
+                                             const std::string& capture, const std::vector<Rank>& ranks) {
+  for (const StoredLog& item : context.steps.logs("", kEventProfileFinding, kFindingsLooked).items) {
+    const Result<Identity> who = identity_from_resource(*item.resource);
+    if (!who.ok() || who->job_id != job_id || std::find(ranks.begin(), ranks.end(), who->rank) == ranks.end()) continue;
+    Result<ProfileFinding> read = profile_finding_from_record(item.record);
+    if (!read.ok() || (!capture.empty() && read->capture != capture)) continue;
+    return FoundFinding{who->rank, std::move(*read)};
+  }
+  return std::nullopt;
+}
+
+// The same from the capture itself: records are held in memory, and the oldest go first; its summary stays for months.
+std::optional<FoundFinding> summarised_finding(const ApiContext& context, const std::string& job_id,
+                                               const std::string& id, const std::vector<Rank>& ranks) {
+  if (context.captures == nullptr || context.blobs == nullptr) return std::nullopt;
+  const std::optional<Capture> capture = context.captures->find(job_id, id);
+  if (!capture) return std::nullopt;
+  const Result<std::string> summary = read_capture_summary(*capture, *context.blobs);
+  if (!summary.ok()) return std::nullopt;
+  const Result<BlamedRanks> blamed =
+      profile_finding_from_summary_untrusted(*summary, {.time_unix_ns = capture->begun_unix_ns,
+                                                        .capture = id,
+                                                        .first_step = capture->order.start_step,
+                                                        .steps = capture->order.steps});
+  if (!blamed.ok()) return std::nullopt;
+  for (const Rank rank : ranks) {
+    if (std::find(blamed->ranks.begin(), blamed->ranks.end(), rank) != blamed->ranks.end())
+      return FoundFinding{rank, blamed->finding};
+  }
+  return std::nullopt;
+}
+
 HttpResponse what_a_profile_says(const ApiContext& context, const JobInfo& job, const ApiRequest& request) {
   const std::string capture = request.http.parameter("name");
   Result<std::vector<Rank>> ranks = ranks_from_text(request.http.parameter("ranks"), kProfileRanksBlamedMax);
   if (!ranks.ok()) return error_answer(400, "ranks: " + ranks.error());
-  std::optional<ProfileFinding> finding;
-  Rank rank = kNoRank;
-  for (const StoredLog& item : context.steps.logs("", kEventProfileFinding, kFindingsLooked).items) {
-    const Result<Identity> who = identity_from_resource(*item.resource);
-    if (!who.ok() || who->job_id != job.job_id || std::find(ranks->begin(), ranks->end(), who->rank) == ranks->end())
-      continue;
-    Result<ProfileFinding> read = profile_finding_from_record(item.record);
-    if (!read.ok() || (!capture.empty() && read->capture != capture)) continue;
-    finding = std::move(*read);
-    rank = who->rank;
-    break;
-  }
+  std::optional<FoundFinding> found = recorded_finding(context, job.job_id, capture, *ranks);
+  if (!found) found = summarised_finding(context, job.job_id, capture, *ranks);
+  const ProfileFinding* finding = found ? &found->finding : nullptr;
   JsonWriter json;
   begin_answer(json, job, kProfileMeasure, finding ? std::optional(finding->cost_us / 1e3) : std::nullopt, "ms");
-  if (finding) {
-    json.field("rank", rank.value())
+  if (finding != nullptr) {
+    json.field("rank", found->rank.value())
         .field("capture", finding->capture)
         .field("first_step", finding->first_step.value())
         .field("steps_profiled", finding->steps)

@@ -3,6 +3,7 @@
 // Thread rule: Thread-safe (no state).
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,7 +51,17 @@ struct VerdictView {
 std::vector<VerdictView> verdicts_of(const ApiContext& context, const std::string& job_id);
 // Of all jobs, newest first.
 std::vector<VerdictView> all_verdicts(const ApiContext& context);
-// The same JSON with "files": what the ranks of a hang or a crash have left and is stored. Of another kind: unchanged.
-std::string with_files(const ApiContext& context, std::string verdict_json);
+// What the ranks of a hang or a crash have left and is stored, for the verdicts of one answer: the store is asked once for
+// each attempt of a job. Thread rule: Confined.
+class VerdictFiles {
+ public:
+  explicit VerdictFiles(const ApiContext& context) : context_(context) {}
+  // The same JSON with "files" and "files_total"; of another kind than a hang or a crash: unchanged.
+  std::string added_to(std::string verdict_json);
+
+ private:
+  const ApiContext& context_;
+  std::map<std::string, std::string> known_;  // by evidence_id(): the members; "": the store does not answer
+};
 
 }  // namespace lockstep

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "analysis/cost/gpu_peak.h"
-#include "analysis/cost/kernel_classes.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/jobs/job_view.h"
@@ -26,13 +25,6 @@ std::string note_of(const Mfu& mfu, MfuBar bar) {
     return "more FLOPs were told than the time at work allows";
   if (bar == MfuBar::kUnknown) return "steps whose time the agent could not split";
   return "";
-}
-
-// What a profile of the job says of the time in kernels; no kernels: nothing.
-KernelClasses profiled_classes(const ApiContext& context, const std::string& job_id) {
-  const std::string summary = context.newest_summary ? context.newest_summary(job_id) : "";
-  Result<KernelClasses> classes = summary.empty() ? KernelClasses{} : kernel_classes_from_summary_untrusted(summary);
-  return classes.ok() ? std::move(*classes) : KernelClasses{};
 }
 
 // The bar opened, twice: each list adds up to it.
@@ -88,7 +80,7 @@ HttpResponse get_mfu(const ApiContext& context, const ApiRequest& request) {
       .field("tokens_per_step", mfu.tokens_per_step > 0 ? mfu.tokens_per_step : unknown)
       .field("from", to_text(mfu.flops_from))
       .end_object();
-  const KernelClasses classes = profiled_classes(context, job->job_id);
+  const KernelClasses classes = context.kernel_classes ? context.kernel_classes(job->job_id) : KernelClasses{};
   json.key("bars").begin_array();
   for (size_t i = 0; i < kMfuBarCount && mfu.steps > 0; ++i) {
     const auto bar = static_cast<MfuBar>(i);

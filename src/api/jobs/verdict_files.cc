@@ -11,25 +11,17 @@ namespace {
 
 constexpr size_t kFilesShown = 256;
 
-}  // namespace
-
-std::string with_files(const ApiContext& context, std::string verdict_json) {
-  if (context.blobs == nullptr || !verdict_json.ends_with('}')) return verdict_json;
-  const Result<JsonDocument> document = JsonDocument::parse(verdict_json);
-  if (!document.ok()) return verdict_json;
-  const std::optional<VerdictKind> kind = term_of<VerdictKind>(document->root()["kind"].string().value_or(""));
-  const std::string job(document->root()["job_id"].string().value_or(""));
-  if (!kind || !is_standstill(*kind) || job.empty()) return verdict_json;
-  const std::string id = evidence_id(job, document->root()["attempt"].integer().value_or(0));
-  const Result<std::vector<BlobInfo>> found = context.blobs->list(blob_job_part(job) + "/" + id + "/");
-  if (!found.ok()) return verdict_json;  // a bucket that does not answer hides no verdict
+// As members of an object; "": a bucket that does not answer hides no verdict.
+std::string files_of(BlobStore& blobs, const std::string& job, const std::string& id) {
+  const Result<std::vector<BlobInfo>> found = blobs.list(blob_job_part(job) + "/" + id + "/");
+  if (!found.ok()) return {};
   JsonWriter json;
   json.begin_array();
-  size_t shown = 0;
+  size_t total = 0;
   for (const BlobInfo& info : *found) {
     const std::string file = info.path.substr(info.path.rfind('/') + 1);
     const std::optional<EvidenceFileName> name = parse_evidence_file_untrusted(file);
-    if (!name || ++shown > kFilesShown) continue;
+    if (!name || ++total > kFilesShown) continue;
     json.begin_object()
         .field("rank", name->rank.value())
         .field("kind", to_text(name->kind))
@@ -39,8 +31,23 @@ std::string with_files(const ApiContext& context, std::string verdict_json) {
         .end_object();
   }
   json.end_array();
+  return format(",\"files_total\":%zu,\"files\":", total) + json.take();
+}
+
+}  // namespace
+
+std::string VerdictFiles::added_to(std::string verdict_json) {
+  if (context_.blobs == nullptr || !verdict_json.ends_with('}')) return verdict_json;
+  const Result<JsonDocument> document = JsonDocument::parse(verdict_json);
+  if (!document.ok()) return verdict_json;
+  const std::optional<VerdictKind> kind = term_of<VerdictKind>(document->root()["kind"].string().value_or(""));
+  const std::string job(document->root()["job_id"].string().value_or(""));
+  if (!kind || !is_standstill(*kind) || job.empty()) return verdict_json;
+  const std::string id = evidence_id(job, document->root()["attempt"].integer().value_or(0));
+  const auto [known, is_new] = known_.try_emplace(id);
+  if (is_new) known->second = files_of(*context_.blobs, job, id);
   verdict_json.pop_back();
-  return verdict_json + ",\"files\":" + json.take() + "}";
+  return verdict_json + known->second + "}";
 }
 
 }  // namespace lockstep

@@ -236,6 +236,13 @@ TEST_F(UploadsTest, RefusalsEndItWithOneLineAndNothingIsLeftBehind) {
   EXPECT_EQ(agent_counters_.value("lockstep_agent_uploads_total", "result=\"refused\""), 8);
 }
 
+TEST_F(UploadsTest, NoMoreOfAFileIsSentThanTheOrderSays) {
+  const std::string text = trace_of(1'000);
+  const UniqueFd file = file_of(text);
+  ASSERT_TRUE(upload(file.get(), {"team/job", kCapture, "rank-17.json.gz", 500}).ok());
+  EXPECT_EQ(stored(), text.substr(0, 500));
+}
+
 TEST_F(UploadsTest, AServerThatStaysAwayIsGivenUpAndAStopEndsTheWait) {
   const UniqueFd file = file_of(trace_of(1000));
   options_.give_up_ms = 30;

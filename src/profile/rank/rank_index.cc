@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/median.h"
 #include "base/text.h"
 
 namespace lockstep::profile {
@@ -113,8 +114,7 @@ class IndexBuilder {
     // was not ordered, and what is after the last one a whole step.
     std::vector<int64_t> lengths;
     for (size_t i = 1; i < ends.size(); ++i) lengths.push_back(ends[i] - ends[i - 1]);
-    std::sort(lengths.begin(), lengths.end());
-    const int64_t half = lengths.empty() ? 0 : lengths[lengths.size() / 2] / 2;
+    const int64_t half = upper_median_in_place(lengths) / 2;
     if (half > 0 && index_.last_ns - ends.back() >= half) ends.push_back(index_.last_ns);
     int64_t begin = index_.first_ns;
     for (int64_t end : ends) {

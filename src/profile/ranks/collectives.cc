@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/median.h"
 #include "base/text.h"
 
 namespace lockstep::profile {
@@ -106,9 +107,7 @@ ptrdiff_t shift_between(const std::vector<Part>& own, const std::vector<Part>& o
       distances.push_back(std::abs(own[i].end_ns - theirs.end_ns));
     }
     if (distances.empty()) return judged;
-    const auto middle = distances.begin() + static_cast<ptrdiff_t>(distances.size() / 2);
-    std::nth_element(distances.begin(), middle, distances.end());
-    judged.distance = *middle;
+    judged.distance = upper_median_in_place(distances);
     return judged;
   };
   const auto most = static_cast<ptrdiff_t>(std::min(kShiftMost, std::max(own.size(), other.size())));

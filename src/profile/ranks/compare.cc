@@ -14,18 +14,11 @@ namespace {
 constexpr double kOtherWork = 0.5;    // calls a step that differ by more: another program
 constexpr double kNoteworthy = 0.02;  // calls a step that differ by more are worth a note
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 template <typename Value>
 double over_ranks(const ProfileAnalysis& analysis, Value value) {
   std::vector<double> values;
   for (const RankProfile& rank : analysis.ranks) values.push_back(static_cast<double>(value(rank)) / rank.steps());
-  return median(std::move(values));
+  return median_or_zero(std::move(values));
 }
 
 // How far single steps lie from the middle one, as a standard deviation of the middle.
@@ -38,12 +31,12 @@ double step_noise(const ProfileAnalysis& analysis) {
     }
   }
   if (distances.size() < 2) return 0;
-  const double steps = median([&] {
+  const double steps = median_or_zero([&] {
     std::vector<double> counts;
     for (const RankProfile& rank : analysis.ranks) counts.push_back(rank.steps());
     return counts;
   }());
-  return 1.48 * 1.25 * median(distances) / std::sqrt(std::max(1.0, steps));
+  return 1.48 * 1.25 * median_or_zero(distances) / std::sqrt(std::max(1.0, steps));
 }
 
 std::set<std::string> devices_of(const ProfileAnalysis& analysis) {
@@ -136,7 +129,7 @@ ProfileComparison compare(const ProfileAnalysis& before, const ProfileAnalysis& 
   const auto step_of = [](const ProfileAnalysis& side) {
     std::vector<double> steps;
     for (const RankProfile& rank : side.ranks) steps.push_back(static_cast<double>(rank.step_ns()));
-    return median(std::move(steps));
+    return median_or_zero(std::move(steps));
   };
   out.before_ns = step_of(before);
   out.after_ns = step_of(after);

@@ -109,7 +109,7 @@ class Judge {
     for (size_t i = 0; i < ranks_.size(); ++i) times_.push_back(times_of(ranks_[i], collectives_.waits[i]));
     std::vector<double> steps;
     for (const RankProfile& rank : ranks_) steps.push_back(static_cast<double>(rank.step_ns()));
-    step_ns_ = steps.empty() ? 0 : median(steps);
+    step_ns_ = median_or_zero(std::move(steps));
     if (!find_slow()) {
       say_where_time_goes();
       if (find_hidden()) say_hidden();
@@ -122,14 +122,6 @@ class Judge {
   }
 
  private:
-  static double median(std::vector<double> values) {
-    if (values.empty()) return 0;
-    const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    if (values.size() % 2 == 1) return *middle;
-    return (*middle + *std::max_element(values.begin(), middle)) / 2;
-  }
-
   // Who waits least, where the others wait for somebody.
   bool find_slow() {
     if (ranks_.size() < 2 || !collectives_.is_aligned || step_ns_ <= 0) return false;
@@ -138,8 +130,7 @@ class Judge {
     std::vector<double> waits;
     for (const RankTimes& one : times_) waits.push_back(one.wait_ns);
     // Half of the ranks at most are slow: the upper middle is of one that waits.
-    std::sort(waits.begin(), waits.end());
-    const double usual = waits[waits.size() / 2];
+    const double usual = upper_median_in_place(waits);
     const double limit = least + 0.3 * (usual - least);
     for (size_t i = 0; i < ranks_.size(); ++i) (times_[i].wait_ns <= limit ? slow_ : peers_).push_back(&ranks_[i]);
     std::vector<double> waiting, own, others;
@@ -148,7 +139,7 @@ class Judge {
       if (!is_slow) waiting.push_back(times_[i].wait_ns);
       (is_slow ? own : others).push_back(times_[i].own_ns());
     }
-    const double cost = std::min(median(waiting) - least, median(own) - median(others));
+    const double cost = std::min(median_or_zero(waiting) - least, median_or_zero(own) - median_or_zero(others));
     const double error = collectives_.clocks.error_ns();
     if (peers_.empty() || cost < kShareLeast * step_ns_ || cost < 2 * error || !waits_each_step(limit)) {
       slow_.clear();
@@ -172,7 +163,7 @@ class Judge {
     const size_t longest = static_cast<size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
     const double own = busy[longest];
     busy.erase(busy.begin() + static_cast<ptrdiff_t>(longest));
-    const double others = median(busy), most = *std::max_element(busy.begin(), busy.end());
+    const double others = median_or_zero(busy), most = *std::max_element(busy.begin(), busy.end());
     if (others <= 0 || own < kHiddenLeast * others || most - others > 0.3 * (own - others)) return false;
     for (size_t i = 0; i < ranks_.size(); ++i) (i == longest ? slow_ : peers_).push_back(&ranks_[i]);
     verdict_.hidden = HiddenRank{.rank = ranks_[longest].rank, .extra_ns = static_cast<int64_t>(own - others)};
@@ -214,7 +205,7 @@ class Judge {
           slowest = std::max(slowest, wait);
         }
       }
-      agreeing += slowest < 0.5 * median(others) ? 1 : 0;
+      agreeing += slowest < 0.5 * median_or_zero(others) ? 1 : 0;
     }
     return static_cast<double>(agreeing) >= kStepsLeast * static_cast<double>(steps);
   }
@@ -225,7 +216,7 @@ class Judge {
       const bool is_slow = std::find(slow_.begin(), slow_.end(), &ranks_[i]) != slow_.end();
       (is_slow ? own : others).push_back(times_[i].*part);
     }
-    return median(own) - median(others);
+    return median_or_zero(own) - median_or_zero(others);
   }
 
   void explain() {
@@ -585,8 +576,7 @@ int64_t RankProfile::step_ns() const {
   if (index.steps.empty()) return breakdown.time.total_ns;
   std::vector<int64_t> lengths;
   for (const ProfileStep& step : index.steps) lengths.push_back(step.end_ns - step.start_ns);
-  std::nth_element(lengths.begin(), lengths.begin() + static_cast<ptrdiff_t>(lengths.size() / 2), lengths.end());
-  return lengths[lengths.size() / 2];
+  return upper_median_in_place(lengths);
 }
 
 std::vector<KernelDifference> kernel_differences(std::span<const RankProfile* const> ones,
@@ -610,18 +600,16 @@ std::vector<KernelDifference> kernel_differences(std::span<const RankProfile* co
   // The middle over all ranks of a side, those without the kernel included.
   const auto middle = [](std::vector<double>& values, size_t ranks) {
     values.resize(std::max(ranks, values.size()), 0);
-    std::sort(values.begin(), values.end());
-    const size_t half = values.size() / 2;
-    return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+    return median_or_zero(std::move(values));
   };
   std::vector<KernelDifference> out;
   for (auto& [name, sums] : by_name) {
     KernelDifference& one = sums.difference;
     one.name = name;
-    one.own_ns = ones.empty() ? 0 : middle(sums.ns[0], ones.size());
-    one.own_count = ones.empty() ? 0 : middle(sums.count[0], ones.size());
-    one.peers_ns = others.empty() ? 0 : middle(sums.ns[1], others.size());
-    one.peers_count = others.empty() ? 0 : middle(sums.count[1], others.size());
+    one.own_ns = middle(sums.ns[0], ones.size());
+    one.own_count = middle(sums.count[0], ones.size());
+    one.peers_ns = middle(sums.ns[1], others.size());
+    one.peers_count = middle(sums.count[1], others.size());
     out.push_back(std::move(one));
   }
   std::sort(out.begin(), out.end(), [](const KernelDifference& a, const KernelDifference& b) {

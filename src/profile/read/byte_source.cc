@@ -127,6 +127,26 @@ class InflatingSource : public ByteSource {
   std::unique_ptr<Inflater> inflater_;
 };
 
+class BytesBefore final : public ByteSource {
+ public:
+  BytesBefore(std::string first, std::unique_ptr<ByteSource> rest, std::optional<Error> ended)
+      : first_(std::move(first)), rest_(std::move(rest)), ended_(std::move(ended)) {}
+  Result<size_t> read(char* into, size_t bytes_max) override {
+    if (taken_ == first_.size() && ended_) return *ended_;
+    if (taken_ == first_.size()) return rest_->read(into, bytes_max);
+    const size_t count = std::min(bytes_max, first_.size() - taken_);
+    std::memcpy(into, first_.data() + taken_, count);
+    taken_ += count;
+    return count;
+  }
+
+ private:
+  const std::string first_;
+  const std::unique_ptr<ByteSource> rest_;
+  const std::optional<Error> ended_;
+  size_t taken_ = 0;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<ByteSource>> open_trace_file(const std::string& path, std::function<void(uint64_t)> progress) {
@@ -142,6 +162,11 @@ Result<std::unique_ptr<ByteSource>> open_trace_file(const std::string& path, std
 
 std::unique_ptr<ByteSource> bytes_in_memory(std::string_view bytes) {
   return std::make_unique<MemorySource>(bytes);
+}
+
+std::unique_ptr<ByteSource> bytes_before(std::string first, std::unique_ptr<ByteSource> rest,
+                                         std::optional<Error> ended) {
+  return std::make_unique<BytesBefore>(std::move(first), std::move(rest), std::move(ended));
 }
 
 std::unique_ptr<ByteSource> inflating(std::unique_ptr<ByteSource> inner) {

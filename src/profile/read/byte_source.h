@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,10 @@ Result<std::unique_ptr<ByteSource>> open_trace_file(const std::string& path,
                                                     std::function<void(uint64_t)> progress = nullptr);
 // Bytes that somebody else keeps.
 std::unique_ptr<ByteSource> bytes_in_memory(std::string_view bytes);
+
+// These, then what is read from `rest`, or the error that it ended with.
+std::unique_ptr<ByteSource> bytes_before(std::string first, std::unique_ptr<ByteSource> rest,
+                                         std::optional<Error> ended = std::nullopt);
 
 // What is read from `inner`, inflated where it begins as gzip does, else as it is. A stream that is damaged further on
 // gives what came before it, then an error.

@@ -3,36 +3,11 @@
 #include <charconv>
 #include <cmath>
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
 namespace lockstep::profile {
 namespace {
 
 constexpr int kDepthMax = 64;
 constexpr int64_t kMicrosecondsMax = 4'000'000'000'000'000;  // as nanoseconds: far from where additions overflow
-
-// The first quote, backslash or control character. A control character has no place in a string: it is where the window
-// or a string without an end is seen to stop.
-const char* find_special(const char* at) {
-#ifdef __SSE2__
-  const __m128i quote = _mm_set1_epi8('"');
-  const __m128i backslash = _mm_set1_epi8('\\');
-  const __m128i last_control = _mm_set1_epi8(0x1f);
-  while (true) {
-    const __m128i block = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-    const __m128i is_control = _mm_cmpeq_epi8(_mm_min_epu8(block, last_control), block);
-    const __m128i found =
-        _mm_or_si128(is_control, _mm_or_si128(_mm_cmpeq_epi8(block, quote), _mm_cmpeq_epi8(block, backslash)));
-    if (const int mask = _mm_movemask_epi8(found); mask != 0) return at + __builtin_ctz(static_cast<unsigned>(mask));
-    at += 16;
-  }
-#else
-  while (*at != '"' && *at != '\\' && static_cast<unsigned char>(*at) >= 0x20) ++at;
-  return at;
-#endif
-}
 
 bool is_literal(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '+' || c == '.';
@@ -43,10 +18,8 @@ bool is_digit(char c) {
 
 }  // namespace
 
-bool JsonLexer::string(std::string_view& raw) {
-  if (*at_ != '"') return fail("no quote where a string begins");
-  const char* const begin = at_ + 1;
-  const char* found = find_special(begin);
+// At a backslash, or at a control character.
+bool JsonLexer::rest_of_string(const char* begin, const char* found, std::string_view& raw) {
   while (*found == '\\') {
     if (found + 1 >= end_) {
       at_ = end_;
@@ -97,6 +70,36 @@ bool JsonLexer::skip_nested() {
     }
     ++at_;
   }
+}
+
+bool JsonLexer::skip_flat_rest() {
+#ifdef __SSE2__
+  const auto mask_of = [](__m128i block, char c) {
+    return static_cast<uint32_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(block, _mm_set1_epi8(c))));
+  };
+  const __m128i last_control = _mm_set1_epi8(0x1f);
+  uint32_t before = 0;  // all ones where a block begins within a string
+  for (const char* at = at_;; at += 16) {
+    const __m128i block = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    uint32_t in_string = mask_of(block, '"');
+    for (const int width : {1, 2, 4, 8}) in_string ^= in_string << width;
+    in_string = (in_string ^ before) & 0xFFFF;
+    const auto controls =
+        static_cast<uint32_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(block, last_control), block)));
+    const uint32_t nested = (mask_of(block, '{') | mask_of(block, '[')) & ~in_string;
+    const uint32_t other = nested | mask_of(block, '\\') | (controls & in_string) | mask_of(block, '\0');
+    const uint32_t ends = mask_of(block, '}') & ~in_string;
+    if ((ends | other) != 0) {
+      const int first = __builtin_ctz(ends | other);
+      if ((ends >> first & 1) == 0) return false;
+      at_ = at + first + 1;
+      return true;
+    }
+    before = (in_string >> 15) != 0 ? 0xFFFF : 0;
+  }
+#else
+  return false;
+#endif
 }
 
 bool JsonLexer::value(std::string_view& raw) {

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "profile/read/json_lexer.h"
+#include "profile/read/nsys_reader.h"
 #include "profile/read/trace_header.h"
 
 namespace lockstep::profile {
@@ -224,6 +225,11 @@ bool read_member(JsonLexer& lexer, std::string_view key, RawEvent& event) {
   return lexer.value(unused);
 }
 
+// An arrow from a launch to its kernel: a third of the events of a trace, and nothing is read of them.
+bool is_flow(const RawEvent& event) {
+  return event.phase == 's' || event.phase == 'f' || event.phase == 't';
+}
+
 bool read_event(JsonLexer& lexer, RawEvent& event) {
   if (!lexer.take('{')) return false;
   if (lexer.peek() == '}') return lexer.take('}');
@@ -231,6 +237,7 @@ bool read_event(JsonLexer& lexer, RawEvent& event) {
   do {
     std::string_view key;
     if (!lexer.key(key) || !read_member(lexer, key, event)) return false;
+    if (key == "ph" && is_flow(event) && lexer.skip_flat_rest()) return true;
   } while (lexer.more('}', ok));
   return ok;
 }
@@ -243,8 +250,8 @@ class EventColumns {
   void add(const RawEvent& event) {
     ++out_.counts.events;
     if (event.phase == 'M') add_metadata(event);
-    const EventKind kind = kind_of(event.category);
-    const bool is_kept = event.phase == 'X' && event.has_time && kind != EventKind::kOther &&
+    const EventKind kind = event.phase == 'X' ? kind_of(event.category) : EventKind::kOther;
+    const bool is_kept = event.has_time && kind != EventKind::kOther &&
                          (kind != EventKind::kPython || options_.keep_python) && event.duration_ns >= 0 &&
                          event.duration_ns <= kLongestEventNs;
     if (!is_kept) {
@@ -592,10 +599,34 @@ class TraceReader {
   bool is_last_ = false;
 };
 
+// More of it, until `into` has so many bytes or there are no more.
+Result<void> read_up_to(ByteSource& source, uint64_t bytes, std::string& into) {
+  constexpr size_t kStreamedBytes = 1 << 20;
+  while (into.size() < bytes) {
+    const size_t before = into.size();
+    into.resize(before + std::min<uint64_t>(kStreamedBytes, bytes - before));
+    const Result<size_t> got = source.read(into.data() + before, into.size() - before);
+    into.resize(before + (got.ok() ? *got : 0));
+    if (!got.ok()) return got.failure();
+    if (*got == 0) break;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<TraceEvents> read_trace(std::unique_ptr<ByteSource> source, const ReadOptions& options) {
-  const std::unique_ptr<ByteSource> text = inflating(std::move(source));
+  std::unique_ptr<ByteSource> text = inflating(std::move(source));
+  std::string first;
+  const Result<void> begun = read_up_to(*text, kSqliteMagic.size(), first);
+  if (begun.ok() && first == kSqliteMagic) {
+    LOCKSTEP_TRY(read_up_to(*text, options.export_bytes_max + 1, first));
+    if (first.size() > options.export_bytes_max)
+      return Error{format("is an export of Nsight Systems of more than %s, the limit here",
+                          human_bytes(static_cast<double>(options.export_bytes_max)).c_str())};
+    return read_nsys_bytes(first, options);
+  }
+  text = bytes_before(std::move(first), std::move(text), begun.ok() ? std::nullopt : std::optional(begun.failure()));
   return TraceReader(*text, options).read();
 }
 

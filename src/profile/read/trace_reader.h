@@ -1,4 +1,5 @@
-// Reads a Chrome trace as Kineto writes it (JSON, gzip or not) into columns, in one pass and without holding the text.
+// Reads a Chrome trace as Kineto writes it (JSON, gzip or not) into columns, in one pass and without holding the text. What
+// begins as an export of Nsight Systems does is read as that (nsys_reader.h), and held meanwhile.
 //
 // The method: a window of some megabytes slides over the text; an event is read where it stands, whole or not at all.
 // Events are written one by one and are small, so what is not JSON (PyTorch did not escape quotes in names for years)
@@ -30,6 +31,7 @@ struct ReadOptions {
   uint64_t json_bytes_max = 1ull << 40;  // what comes after is not read: a small gzip file may inflate to anything
   bool keep_python = false;  // frames of Python functions: most of a trace with stacks, and no analysis reads them
   size_t window_bytes = 2 << 20;
+  uint64_t export_bytes_max = 4ull << 30;  // of Nsight Systems, where it comes as a stream
 };
 
 Result<TraceEvents> read_trace(std::unique_ptr<ByteSource> source, const ReadOptions& options = {});

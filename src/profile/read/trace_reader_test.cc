@@ -116,6 +116,38 @@ TEST(TraceReader, LosesOneEventToAnUnescapedQuoteAndSaysWhere) {
   EXPECT_EQ(events->name_of(1), "after");
 }
 
+TEST(TraceReader, ArrowsAreSkippedWhateverIsInThemAndWhatFollowsIsRead) {
+  for (const char* flow : {R"({"ph": "s", "id": 7, "pid": 1, "tid": 2, "ts": 1.5, "cat": "ac2g", "name": "ac2g"})",
+                           R"({"ph":"f","id":7,"name":"a } in a name, and more that goes on past one block","bp":"e"})",
+                           R"({"ph": "t", "name": "a \" and a } in a name", "id": 7})",
+                           R"({"ph": "s", "args": {"a": {"b": [1, "}"]}}, "id": 7})", R"({"ph": "f"})",
+                           R"({"id": 7, "name": "where it begins is known late", "ph": "s"})"}) {
+    const std::string text = format(
+        "{\"traceEvents\": [%s,%s, %s\n,{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": "
+        "\"gemm\", \"pid\": 0, \"tid\": 7, \"ts\": 1, \"dur\": 2},%s]}",
+        flow, flow, flow, flow);
+    for (const size_t window : {256, 1 << 20}) {
+      ReadOptions options;
+      options.window_bytes = window;
+      const Result<TraceEvents> events = read_text(text, options);
+      ASSERT_TRUE(events.ok()) << flow << ": " << events.error();
+      EXPECT_EQ(events->counts.skipped, 4u) << flow;
+      EXPECT_EQ(events->counts.kept, 1u) << flow;
+      EXPECT_EQ(events->counts.bad, 0u) << flow << ": " << events->counts.first_bad;
+    }
+  }
+}
+
+TEST(TraceReader, AnArrowWithoutAnEndCostsItselfAlone) {
+  const std::string text =
+      "{\"traceEvents\": [{\"ph\": \"s\", \"name\": \"no end\n},\n"
+      "{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"gemm\", \"ts\": 1, \"dur\": 2}]}";
+  const Result<TraceEvents> events = read_text(text);
+  ASSERT_TRUE(events.ok()) << events.error();
+  EXPECT_EQ(events->counts.bad, 1u);
+  EXPECT_EQ(events->counts.kept, 1u);
+}
+
 TEST(TraceReader, GivesWhatCameBeforeAFileBreaksOff) {
   const std::string text = usual();
   const std::string packed = gzipped(text);

@@ -5,6 +5,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "base/median.h"
 #include "base/perfetto_writer.h"
 #include "base/text.h"
 
@@ -17,19 +18,11 @@ constexpr int64_t kColumnFactor = 4;  // from a level to the next; so no slice t
 constexpr size_t kCoarsestSlices = 64;
 constexpr size_t kPieceBytes = 1 << 20;
 
-// Cut between characters.
-std::string cut(std::string_view text, size_t bytes_max) {
-  if (text.size() <= bytes_max) return std::string(text);
-  size_t end = bytes_max;
-  while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
-  return std::string(text.substr(0, end));
-}
-
 class Names {
  public:
   Names() { names_.emplace_back("other"); }
   uint32_t id(std::string_view text) {
-    std::string name = cut(text, kTimelineNameBytesMax);
+    std::string name(utf8_prefix(text, kTimelineNameBytesMax));
     const auto found = ids_.find(name);
     if (found != ids_.end()) return found->second;
     const size_t entry = name.size() + 2;
@@ -143,9 +136,7 @@ class TimelineMaker {
       const auto middle = [&spans = times](auto member) {
         std::vector<int64_t> values;
         for (const Span& one : spans) values.push_back(one.*member);
-        const auto at = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
-        std::nth_element(values.begin(), at, values.end());
-        return *at;
+        return lower_median_in_place(values);
       };
       const int64_t from = middle(&Span::from_ns);
       directory_.steps.push_back({number, from, std::max(from, middle(&Span::to_ns))});
@@ -224,7 +215,7 @@ class TimelineMaker {
     lane.rank = rank.rank;
     lane.is_gpu = is_gpu;
     lane.depth = static_cast<uint32_t>(depth);
-    lane.name = cut(name, kLaneNameBytesMax) + (depth > 0 ? format(" (%zu)", depth + 1) : "");
+    lane.name = std::string(utf8_prefix(name, kLaneNameBytesMax)) + (depth > 0 ? format(" (%zu)", depth + 1) : "");
     add_level(lane, 0, slices);
     size_t stored = slices.size();
     for (int64_t column = kFinestColumnNs; stored > kCoarsestSlices && column < kTimelineNsMax / kColumnFactor;

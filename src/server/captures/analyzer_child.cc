@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/files.h"
 #include "base/limited_process.h"
 #include "base/text.h"
 #include "profile/analysis.h"
@@ -31,16 +32,6 @@ constexpr uint64_t kEventsLeast = 10'000;
 constexpr uint64_t kJsonBytesMax = 64ull << 30;     // of one trace, inflated
 constexpr uint64_t kPerfettoEventsMax = 5'000'000;  // its UI holds all of it in the browser's memory
 
-Result<void> write_whole(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(STDOUT_FILENO, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return Error{"the server has gone"};
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return {};
-}
-
 Result<void> send(AnalyzerFrame frame, std::string_view bytes) {
   do {
     const std::string_view piece = bytes.substr(0, kFrameBytesMax);
@@ -48,8 +39,8 @@ Result<void> send(AnalyzerFrame frame, std::string_view bytes) {
     head[0] = static_cast<char>(frame);
     const auto size = static_cast<uint32_t>(piece.size());
     std::memcpy(head + 1, &size, sizeof size);
-    LOCKSTEP_TRY(write_whole({head, sizeof head}));
-    LOCKSTEP_TRY(write_whole(piece));
+    LOCKSTEP_TRY(write_all(STDOUT_FILENO, {head, sizeof head}));
+    LOCKSTEP_TRY(write_all(STDOUT_FILENO, piece));
     bytes.remove_prefix(piece.size());
   } while (!bytes.empty());
   return {};
@@ -125,6 +116,7 @@ AnalyzeOptions options_for(uint64_t memory_bytes, size_t traces) {
   options.read.events_max = std::max(kEventsLeast, room / kEventMemoryBytes / traces);
   options.read.text_bytes_max = std::max<uint64_t>(1 << 20, room / 8 / traces);
   options.read.json_bytes_max = kJsonBytesMax;
+  options.read.export_bytes_max = room / 4;  // one at a time is read
   return options;
 }
 
@@ -202,14 +194,14 @@ int run_analyzer_child(const std::vector<std::string>& arguments) {
     if (done.ok()) done = confine_process();
     if (done.ok()) done = analyze_input(*memory);
     if (done.ok()) return 0;
-    line = as_one_line(done.error()).substr(0, kErrorLineMax);
+    line = as_one_line(utf8_prefix(done.error(), kErrorLineMax));
   } catch (const std::bad_alloc&) {
     // Little is free now; this fits what a string holds by itself and a frame's stack.
     static constexpr char kLine[] = "its traces take more memory than --analysis-memory allows";
     (void)send(AnalyzerFrame::kError, {kLine, sizeof kLine - 1});
     return 1;
   } catch (const std::exception& failure) {
-    line = as_one_line(failure.what()).substr(0, kErrorLineMax);
+    line = as_one_line(utf8_prefix(failure.what(), kErrorLineMax));
   }
   (void)send(AnalyzerFrame::kError, line);
   return 1;

@@ -150,19 +150,15 @@ AnalyzerOutcome CaptureAnalyzer::analyze(const Capture& capture, const std::stop
   }
   if (inputs.empty()) return {State::kFailed, "none of its traces is stored any more"};
   Results results(blobs_, capture);
-  bool is_too_large = false;
+  Result<void> kept;
   AnalyzerOutcome outcome = run_analyzer(
       settings_, std::move(inputs),
-      [&](AnalyzerFrame frame, std::string_view bytes) {
-        Result<void> taken = results.take(frame, bytes);
-        is_too_large = is_too_large || (!taken.ok() && taken.code() == ErrorCode::kTooLarge);
-        return taken;
-      },
-      stop);
+      [&](AnalyzerFrame frame, std::string_view bytes) { return kept = results.take(frame, bytes); }, stop);
   if (outcome.state == State::kDone) {
-    if (const Result<void> kept = results.finish(); !kept.ok()) outcome = {State::kNotNow, kept.error()};
+    kept = results.finish();
+    if (!kept.ok()) outcome = {State::kNotNow, kept.error()};
   }
-  if (is_too_large) outcome.state = State::kFailed;  // another try would end the same
+  if (!kept.ok() && kept.code() == ErrorCode::kTooLarge) outcome.state = State::kFailed;  // now and at each other try
   return outcome;
 }
 

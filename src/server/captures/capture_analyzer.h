@@ -6,6 +6,7 @@
 // Counts: lockstep_captures_analysed_total by result. Thread rule: Confined; a thread of its own until it goes.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -19,26 +20,38 @@
 
 namespace lockstep {
 
-// One analysis of all tenants at a time. Thread rule: Thread-safe.
+// One analysis of all tenants at a time, and whoever waits longest is next: a tenant with many captures has its turn again
+// behind all the others. Thread rule: Thread-safe.
 class AnalysisTurn {
  public:
   // False: told to stop meanwhile.
   bool take(const std::stop_token& stop) {
     MutexLock lock(mutex_);
-    const bool is_ours = freed_.wait(mutex_, stop, [this]() LOCKSTEP_REQUIRES(mutex_) { return !is_taken_; });
+    const uint64_t ticket = next_ticket_++;
+    waiting_.push_back(ticket);
+    const bool is_ours =
+        freed_.wait(mutex_, stop, [&]() LOCKSTEP_REQUIRES(mutex_) { return !is_taken_ && waiting_.front() == ticket; });
+    std::erase(waiting_, ticket);
     if (is_ours) is_taken_ = true;
+    freed_.notify_all();
     return is_ours;
   }
   void give_back() {
     MutexLock lock(mutex_);
     is_taken_ = false;
-    freed_.notify_one();
+    freed_.notify_all();
+  }
+  size_t waiting() const {
+    MutexLock lock(mutex_);
+    return waiting_.size();
   }
 
  private:
-  Mutex mutex_;
+  mutable Mutex mutex_;
   StoppableConditionVariable freed_;
   bool is_taken_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  uint64_t next_ticket_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::deque<uint64_t> waiting_ LOCKSTEP_GUARDED_BY(mutex_);  // a tenant once at most
 };
 
 class CaptureAnalyzer {

@@ -1,38 +1,49 @@
 #include "server/captures/capture_findings.h"
 
 #include <algorithm>
+#include <optional>
 
-#include "base/text.h"
-#include "model/capture_results.h"
+#include "control/capture_summary.h"
 #include "model/profile_finding.h"
 #include "wire/otlp.h"
 
 namespace lockstep {
 
-std::string summary_of(const Capture& capture, BlobStore& blobs) {
-  if (capture.summary.state != SummaryState::kReady) return {};
-  const Result<std::unique_ptr<BlobReader>> file =
-      blobs.open({capture.order.job_id, capture.order.capture, std::string(kSummaryFile)});
-  if (!file.ok()) return {};
-  Result<std::string> text = (*file)->read(0, std::min<uint64_t>((*file)->bytes(), kSummaryBytesMax));
-  return text.ok() ? std::move(*text) : std::string();
+void CaptureKernels::add(const Capture& capture, std::string_view summary) {
+  Result<KernelClasses> read = kernel_classes_from_summary_untrusted(summary);
+  MutexLock lock(mutex_);
+  if (known_.size() >= kKeptMax) known_.clear();
+  known_[capture.order.capture] = {capture.summary.traces, read.ok() ? std::move(*read) : KernelClasses{}};
 }
 
-std::string newest_summary(const Captures& captures, BlobStore& blobs, std::string_view job_id) {
-  for (const Capture& capture : captures.of_job(job_id)) {
-    std::string text = summary_of(capture, blobs);
-    if (!text.empty()) return text;
+KernelClasses CaptureKernels::newest_of(std::string_view job_id) {
+  for (const Capture& capture : captures_.of_job(job_id)) {
+    if (capture.summary.state != SummaryState::kReady) continue;
+    const auto find = [&]() -> std::optional<KernelClasses> {
+      MutexLock lock(mutex_);
+      const auto known = known_.find(capture.order.capture);
+      if (known == known_.end() || known->second.traces != capture.summary.traces) return std::nullopt;
+      return known->second.classes;
+    };
+    std::optional<KernelClasses> classes = find();
+    if (!classes) {
+      const Result<std::string> summary = read_capture_summary(capture, blobs_);
+      if (!summary.ok() && summary.code() != ErrorCode::kNotFound) continue;  // a bucket that does not answer now
+      add(capture, summary.ok() ? *summary : "");
+      classes = find();
+    }
+    if (classes && classes->kernel_us > 0) return std::move(*classes);
   }
   return {};
 }
 
-Result<void> put_down_finding(const Capture& capture, BlobStore& blobs, const StepStore& steps, IngestSink& sink,
-                              int64_t now_unix_ns) {
-  const BlamedRanks blamed = LOCKSTEP_TRY(
-      profile_finding_from_summary_untrusted(summary_of(capture, blobs), {.time_unix_ns = now_unix_ns,
-                                                                          .capture = capture.order.capture,
-                                                                          .first_step = capture.order.start_step,
-                                                                          .steps = capture.order.steps}));
+Result<void> put_down_finding(const Capture& capture, std::string_view summary, const StepStore& steps,
+                              IngestSink& sink, int64_t now_unix_ns) {
+  const BlamedRanks blamed =
+      LOCKSTEP_TRY(profile_finding_from_summary_untrusted(summary, {.time_unix_ns = now_unix_ns,
+                                                                    .capture = capture.order.capture,
+                                                                    .first_step = capture.order.start_step,
+                                                                    .steps = capture.order.steps}));
   const std::optional<JobInfo> job = steps.job(capture.order.job_id);
   // A job that has been restarted meanwhile is another one to its verdicts.
   if (!job || job->attempt != capture.order.attempt) return {};

@@ -17,7 +17,7 @@ constexpr size_t kSizesShown = 8;  // tensors, and numbers of each
 
 std::string text_of(PickleValue value) {
   const std::optional<std::string_view> text = value.text();
-  return text ? as_one_line(text->substr(0, kEvidenceTextMax)) : std::string();
+  return text ? as_one_line(utf8_prefix(*text, kEvidenceTextMax)) : std::string();
 }
 
 int64_t int_of(PickleValue value, int64_t fallback) {

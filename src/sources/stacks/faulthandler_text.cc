@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 std::string bounded(std::string_view text) {
-  return as_one_line(text.substr(0, kEvidenceTextMax));
+  return as_one_line(utf8_prefix(text, kEvidenceTextMax));
 }
 
 // `Thread 0x00007f2e4d3ff6c0 [loader] (most recent call first):`; the name is there since Python 3.14.

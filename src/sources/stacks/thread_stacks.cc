@@ -120,7 +120,7 @@ std::vector<std::string> kernel_stack_untrusted(std::string_view text) {
     if (bracket == std::string_view::npos || functions.size() == kKernelFramesMax) continue;
     std::string_view name = line.substr(bracket + 2);
     name = name.substr(0, std::min(name.find('+'), name.size()));
-    if (!name.empty()) functions.push_back(as_one_line(name.substr(0, kEvidenceTextMax)));
+    if (!name.empty()) functions.push_back(as_one_line(utf8_prefix(name, kEvidenceTextMax)));
   }
   return functions;
 }

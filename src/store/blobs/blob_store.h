@@ -94,6 +94,7 @@ class BlobStore {
   virtual Result<std::unique_ptr<BlobReader>> open(const BlobKey& key) = 0;
   // Those whose path begins so ("JOB/", "JOB/CAPTURE/"), by path.
   virtual Result<std::vector<BlobInfo>> list(const std::string& prefix) = 0;
+  // The blob, and what was begun under its name and nobody writes to now, as far as this process knows of it.
   virtual Result<void> remove(const BlobKey& key) = 0;
 
   // What is too old or too much goes, and abandoned uploads.

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "base/disk.h"
 #include "base/files.h"
@@ -118,6 +119,7 @@ class DirectoryBlobStore final : public BlobStore {
     int writers = 0;
     bool is_finishing = false;
   };
+  static bool is_idle(const Upload& upload) { return upload.writers == 0 && !upload.is_finishing; }
   using Blobs = std::map<std::string, BlobInfo, std::less<>>;
   using Uploads = std::map<std::string, Upload, std::less<>>;
 
@@ -138,7 +140,9 @@ class DirectoryBlobStore final : public BlobStore {
   }
 
   Result<void> read_captures(const std::string& job);
-  void read_upload(const std::string& folder) LOCKSTEP_REQUIRES(mutex_);
+  Result<void> read_upload(const std::string& folder) LOCKSTEP_REQUIRES(mutex_);
+  std::map<uint32_t, BlobPart> read_parts(const std::string& folder, const std::vector<std::string>& names);
+  void age_unknown_uploads(int64_t now_ns) LOCKSTEP_REQUIRES(mutex_);
   static bool make_entries_durable(const Upload& upload);
   Error no_room(const Error& error);
   Error not_written(const char* what, const std::string& path);
@@ -184,7 +188,9 @@ Result<void> DirectoryBlobStore::read_folder() {
   const std::vector<std::string> uploads = LOCKSTEP_TRY(list_directory(uploads_folder_));
   MutexLock lock(mutex_);
   for (const std::string& name : uploads) {
-    if (name != kLock) read_upload(uploads_folder_ + "/" + name);
+    if (name == kLock) continue;
+    if (const Result<void> read = read_upload(uploads_folder_ + "/" + name); !read.ok())
+      LOCKSTEP_LOG_WARN("store", "an upload is not gone on with for now: %s", read.error().c_str());
   }
   note();
   return {};
@@ -226,47 +232,62 @@ bool DirectoryBlobStore::make_entries_durable(const Upload& upload) {
   return disk::sync_folder(upload.folder) == 0;
 }
 
-// What cannot be gone on with is removed: whoever sends it begins anew. What cannot be read now is left alone.
-void DirectoryBlobStore::read_upload(const std::string& folder) {
+// The whole parts in it; what else is there is removed. Of two with the same number, which a crash leaves where a part was
+// sent anew, the newer is meant.
+std::map<uint32_t, BlobPart> DirectoryBlobStore::read_parts(const std::string& folder,
+                                                            const std::vector<std::string>& names) {
+  std::map<uint32_t, BlobPart> parts;
+  std::map<uint32_t, int64_t> changed_ns;
+  for (const std::string& name : names) {
+    if (name == kAbout) continue;
+    const std::optional<BlobPart> part = read_part_name(name);
+    struct stat info {};
+    const bool is_whole =
+        part && ::stat((folder + "/" + name).c_str(), &info) == 0 && static_cast<uint64_t>(info.st_size) == part->bytes;
+    const auto other = is_whole ? parts.find(part->number) : parts.end();
+    if (!is_whole || (other != parts.end() && changed_ns[part->number] >= changed_unix_ns(info))) {
+      disk::unlink(folder + "/" + name);
+      continue;
+    }
+    if (other != parts.end()) disk::unlink(folder + "/" + part_name(other->second));
+    parts[part->number] = *part;
+    changed_ns[part->number] = changed_unix_ns(info);
+  }
+  return parts;
+}
+
+// What cannot be gone on with is removed: whoever sends it begins anew. An error: it cannot be read now, and is left alone
+// until it is too old.
+Result<void> DirectoryBlobStore::read_upload(const std::string& folder) {
   struct stat info {};
   std::vector<std::string> names;
-  if (::stat(folder.c_str(), &info) != 0 || disk::list_folder(folder, names) != 0) return;
+  if (::stat(folder.c_str(), &info) != 0 || disk::list_folder(folder, names) != 0) return failed("read", folder);
   // Whoever gave names anew did not come to the end.
   for (std::string& name : names) {
     if (!name.ends_with(kAgain)) continue;
     const std::string beside = folder + "/" + name;
     name.resize(name.size() - kAgain.size());
     const bool is_twice = disk::exists(folder + "/" + name);
-    if (is_twice ? disk::unlink(beside) != 0 : disk::rename(beside, folder + "/" + name) != 0) return;
+    if (is_twice ? disk::unlink(beside) != 0 : disk::rename(beside, folder + "/" + name) != 0)
+      return failed("rename", beside);
   }
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   Upload upload{.folder = folder, .used_unix_ns = changed_unix_ns(info)};
   const Result<std::string> about = read_file(folder + "/" + kAbout, kAboutBytesMax);
-  if (!about.ok() && disk::exists(folder + "/" + kAbout)) return;
+  if (!about.ok() && disk::exists(folder + "/" + kAbout)) return about.failure();
   const std::string path(about.ok() ? trim(*about) : "");
   const bool is_ours = parse_blob_path(path).ok() && upload_folder(path) == folder;
-  for (const std::string& name : names) {
-    const std::string file = folder + "/" + name;
-    const std::optional<BlobPart> part = read_part_name(name);
-    struct stat part_info {};
-    const bool is_whole = part && ::stat(file.c_str(), &part_info) == 0 &&
-                          static_cast<uint64_t>(part_info.st_size) == part->bytes &&
-                          !upload.parts.contains(part->number);
-    if (is_ours && is_whole) {
-      upload.parts.emplace(part->number, *part);
-      upload.bytes += part->bytes;
-    } else if (!is_ours || name != kAbout) {
-      disk::unlink(file);
-    }
-  }
   if (!is_ours) {
-    disk::remove_folder(folder);
-    return;
+    remove_files_of(upload);
+    return {};
   }
-  if (!make_entries_durable(upload)) return;
+  upload.parts = read_parts(folder, names);
+  for (const auto& [number, part] : upload.parts) upload.bytes += part.bytes;
+  if (!make_entries_durable(upload)) return failed("name anew what is in", folder);
   budget_.add(path, upload.bytes);
   uploads_.emplace(path, std::move(upload));
+  return {};
 }
 
 // ---- Uploads.
@@ -306,10 +327,10 @@ Result<BlobUpload> DirectoryBlobStore::begin(const BlobKey& key, uint32_t) {
   }
   auto upload = uploads_.find(path);
   if (const std::string folder = upload_folder(path); upload == uploads_.end() && disk::exists(folder)) {
-    read_upload(folder);  // it could not be read at the start
+    LOCKSTEP_TRY(read_upload(folder));  // it could not be read at the start
     upload = uploads_.find(path);
     // Begun anew, a failure would take away what is there.
-    if (upload == uploads_.end() && disk::exists(folder)) return failed("read", folder);
+    if (upload == uploads_.end() && disk::exists(folder)) return failed("remove", folder);
   }
   if (upload == uploads_.end()) {
     if (uploads_.size() >= limits_.uploads_max || blobs_.size() >= limits_.blobs_max)
@@ -499,12 +520,13 @@ Result<BlobFinish> DirectoryBlobStore::finish(const BlobKey& key, const std::str
       for (const BlobPart& part : parts) {
         const auto there = upload->second.parts.find(part.number);
         if (part.number != wanted.size() + 1 || there == upload->second.parts.end()) break;
+        if (!part.sha256.empty() && part.sha256 != there->second.sha256) break;  // another that was sent before it
         wanted.push_back(there->second);
       }
       if (wanted.empty() || wanted.size() != parts.size()) {
         count("lockstep_blob_finished_total", "incomplete");
         return BlobFinish{.state = BlobFinish::State::kIncomplete,
-                          .line = format("part %zu is not there", wanted.size() + 1)};
+                          .line = format("part %zu is not there, or is another", wanted.size() + 1)};
       }
       upload->second.is_finishing = true;
       folder = upload->second.folder;
@@ -573,8 +595,15 @@ Result<std::vector<BlobInfo>> DirectoryBlobStore::list(const std::string& prefix
 
 Result<void> DirectoryBlobStore::remove(const BlobKey& key) {
   MutexLock lock(mutex_);
+  const auto upload = uploads_.find(blob_path(key));
+  const bool is_begun = upload != uploads_.end() && is_idle(upload->second);
+  if (is_begun) {
+    drop_upload(upload);
+    counters_.add("lockstep_blobs_removed_total", "reason=\"asked\"");
+    note();
+  }
   const auto blob = blobs_.find(blob_path(key));
-  if (blob == blobs_.end()) return Error{"no such file is stored", ErrorCode::kNotFound};
+  if (blob == blobs_.end()) return is_begun ? Result<void>() : Error{"no such file is stored", ErrorCode::kNotFound};
   const std::string file = blob_file(blob->first);
   if (disk::unlink(file) != 0 && errno != ENOENT) {
     counters_.add("lockstep_blob_failures_total", "what=\"remove\"");
@@ -625,6 +654,23 @@ bool DirectoryBlobStore::make_room(uint64_t bytes) {
   return budget_.fits(bytes);
 }
 
+// Those that could not be read: nobody goes on with them unless begin() reads them after all.
+void DirectoryBlobStore::age_unknown_uploads(int64_t now_ns) {
+  std::vector<std::string> names;
+  if (disk::list_folder(uploads_folder_, names) != 0) return;
+  std::set<std::string> known{uploads_folder_ + "/" + kLock};
+  for (const auto& [path, upload] : uploads_) known.insert(upload.folder);
+  for (const std::string& name : names) {
+    const std::string folder = uploads_folder_ + "/" + name;
+    struct stat info {};
+    if (known.contains(folder) || ::stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
+        changed_unix_ns(info) >= now_ns - limits_.uploads_keep_ns)
+      continue;
+    remove_files_of({.folder = folder});
+    if (!disk::exists(folder)) counters_.add("lockstep_blobs_removed_total", "reason=\"abandoned\"");
+  }
+}
+
 void DirectoryBlobStore::maintain() {
   const int64_t now_ns = options_.witness != nullptr ? options_.witness->now().earliest_unix_ns : clock_.unix_ns();
   MutexLock lock(mutex_);
@@ -635,13 +681,13 @@ void DirectoryBlobStore::maintain() {
     at = at->second.stored_unix_ns < cutoff_ns ? drop_blob(at, "retention") : std::next(at);
   for (auto at = uploads_.begin(); at != uploads_.end();) {
     const auto next = std::next(at);
-    const bool is_idle = at->second.writers == 0 && !at->second.is_finishing;
-    if (is_idle && at->second.used_unix_ns < now_ns - limits_.uploads_keep_ns) {
+    if (is_idle(at->second) && at->second.used_unix_ns < now_ns - limits_.uploads_keep_ns) {
       counters_.add("lockstep_blobs_removed_total", "reason=\"abandoned\"");
       drop_upload(at);
     }
     at = next;
   }
+  age_unknown_uploads(now_ns);
   make_room(0);
   if (is_full_ && check_disk().ok()) is_full_ = false;
   note();

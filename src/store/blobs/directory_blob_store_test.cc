@@ -180,6 +180,61 @@ TEST_F(DirectoryBlobStoreTest, WhatACrashLeftHalfWrittenIsRemovedAtTheStart) {
   EXPECT_EQ(store_->begin(key_of(0), 1)->done.size(), 1u);
 }
 
+TEST_F(DirectoryBlobStoreTest, OfTwoPartsWithOneNumberTheNewerIsMeant) {
+  for (const bool first_is_newer : {false, true}) {
+    const BlobKey key = key_of(first_is_newer ? 1 : 0);
+    ASSERT_TRUE(store_->begin(key, 1).ok());
+    ASSERT_TRUE(send(key, 1, "one").ok());
+    std::filesystem::path there;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root_ + "/.uploads")) {
+      const bool is_it = entry.path().filename().string().starts_with("part-") &&
+                         *read_file(entry.path().parent_path().string() + "/about", 100) == blob_path(key) + "\n";
+      if (is_it) there = entry.path();
+    }
+    // A power failure kept the name that was to go.
+    const std::string other =
+        there.parent_path().string() + "/part-000001-3-" + to_text(sha256(first_is_newer ? "old" : "new"));
+    std::ofstream(other) << (first_is_newer ? "old" : "new");
+    const auto time = std::filesystem::last_write_time(there);
+    std::filesystem::last_write_time(other, time + std::chrono::seconds(first_is_newer ? -5 : 5));
+    open();
+    const Result<BlobUpload> begun = store_->begin(key, 1);
+    ASSERT_EQ(begun->done.size(), 1u);
+    EXPECT_EQ(begun->done[0].sha256, to_text(sha256(first_is_newer ? "one" : "new")));
+    EXPECT_NE(std::filesystem::exists(there), std::filesystem::exists(other)) << "the other has gone";
+  }
+}
+
+TEST_F(DirectoryBlobStoreTest, APartThatIsAnotherThanWasSentIsMissing) {
+  ASSERT_TRUE(store_->begin(key_of(0), 1).ok());
+  ASSERT_TRUE(send(key_of(0), 1, "two").ok());
+  const Result<BlobFinish> finished = store_->finish(
+      key_of(0), to_text(sha256("one")), std::vector<BlobPart>{{.number = 1, .sha256 = to_text(sha256("one"))}});
+  ASSERT_TRUE(finished.ok()) << finished.error();
+  EXPECT_EQ(finished->state, BlobFinish::State::kIncomplete) << "not an upload that begins anew";
+  EXPECT_EQ(store_->begin(key_of(0), 1)->done.size(), 1u);
+}
+
+TEST_F(DirectoryBlobStoreTest, AnUploadThatCannotBeReadIsOneLineUntilItIsTooOld) {
+  ASSERT_TRUE(store_->begin(key_of(0), 1).ok());
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root_ + "/.uploads")) {
+    if (entry.path().filename() == "about") std::ofstream(entry.path()) << std::string(10'000, 'x');
+  }
+  std::ofstream(root_ + "/.uploads/notes.txt") << "somebody else's";
+  open();
+  const Result<BlobUpload> refused = store_->begin(key_of(0), 1);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().find("is larger than 4096 bytes"), std::string::npos) << refused.error();
+  clock_.advance(limits_.uploads_keep_ns / 2);
+  store_->maintain();
+  EXPECT_FALSE(store_->begin(key_of(0), 1).ok());
+  clock_.advance(limits_.uploads_keep_ns);
+  store_->maintain();
+  EXPECT_TRUE(store_->begin(key_of(0), 1).ok());
+  EXPECT_EQ(counters_.value("lockstep_blobs_removed_total", "reason=\"abandoned\""), 1);
+  EXPECT_TRUE(std::filesystem::exists(root_ + "/.uploads/notes.txt"));
+}
+
 TEST_F(DirectoryBlobStoreTest, IsOneProcesssAlone) {
   const Result<std::unique_ptr<BlobStore>> second = open_directory_blob_store({root_, limits_}, clock_, counters_);
   ASSERT_FALSE(second.ok());

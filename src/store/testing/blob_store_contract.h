@@ -229,6 +229,17 @@ TEST_P(BlobStoreContract, WhatIsRemovedIsGoneAndWhoReadsItReadsOn) {
   EXPECT_EQ(count(), 1u);
 }
 
+TEST_P(BlobStoreContract, WhatWasBegunAndIsRemovedIsGone) {
+  const BlobKey key = key_of(1);
+  ASSERT_TRUE(store_->begin(key, 1).ok());
+  ASSERT_TRUE(send(key, 1, "half of it").ok());
+  const Result<void> gone = store_->remove(key);
+  ASSERT_TRUE(gone.ok()) << gone.error();
+  EXPECT_EQ(store_->remove(key).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(store_->bytes(), 0u);
+  EXPECT_EQ(store_->begin(key, 1)->done.size(), 0u);
+}
+
 TEST_P(BlobStoreContract, WhatIsTooOldGoes) {
   put(key_of(1), "content");
   clock_.advance(89ll * 86'400'000'000'000);
