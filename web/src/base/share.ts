@@ -17,6 +17,8 @@ export const whyCommand = (job: string): string => command('why', job);
 export const linesCommand = (job: string): string => `${command('lines', job)} --last`;
 export const mfuCommand = (job: string): string => command('mfu', job);
 
+export const analyzeCommand = (job: string, capture: string): string => `lockstep analyze --server ${shellWord(location.origin)} ${shellWord(`${job}/${capture}`)}`;
+
 export type CsvCell = string | number | null;
 
 // Unknown is an empty field. Text that a spreadsheet would run as a formula is defused with a leading quote.
