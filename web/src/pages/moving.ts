@@ -20,11 +20,14 @@ export function useMoving<Place extends StepPlace | ProfilePlace>(place: Place, 
   latest.current = { place, write };
   const [from, to] = [asked?.from ?? null, asked?.to ?? null];
   const resting = useMemo(() => (from === null || to === null ? null : { from, to }), [from, to]);
-  // Whoever goes back in the middle of a gesture means it.
+  const written = useRef('');
+  // Whoever goes back in the middle of a gesture means it; an address written here ends nothing that has begun since.
   useEffect(() => {
+    if (writePlace(latest.current.place) === written.current) return;
     moving.value = null;
-    return () => clearTimeout(settle.current);
+    clearTimeout(settle.current);
   }, [from, to]);
+  useEffect(() => () => clearTimeout(settle.current), []);
   const move = (wanted: View): void => {
     const view = fit(wanted, length);
     moving.value = view;
@@ -33,7 +36,8 @@ export function useMoving<Place extends StepPlace | ProfilePlace>(place: Place, 
       const now = latest.current;
       const next = now.write(now.place, isWhole(view, length) ? null : view);
       moving.value = null;
-      if (writePlace(next) !== writePlace(now.place)) go(next);
+      written.current = writePlace(next);
+      if (written.current !== writePlace(now.place)) go(next);
     }, kSettleMs);
   };
   return { view: moving.value ?? resting, move };
