@@ -1,15 +1,16 @@
-// The page of the fabric and the page of a path in a real browser, against canned answers of a fabric with 100,000 GPUs. Run by
-// `npm run test:page` in web/ after `npm run build`.
+// The page of the fabric and the page of a path in a real browser, against canned answers of a fabric with 100,000 GPUs; with LOCKSTEP_URL
+// set, those of that running server instead. Run by `npm run test:page` in web/ after `npm run build`.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { accessible, shot } from './browser.mjs';
+import { accessible, launch, noErrors, openPage, shot } from './browser.mjs';
 import { canned, query } from './canned.mjs';
 import { kSlow, kSuspected } from './fixture_data.mjs';
 
+const kServer = process.env.LOCKSTEP_URL;
 const region = (page, name) => page.getByRole('region', { name, exact: true });
 const box = (page, name) => page.locator('.graph-node', { has: page.getByRole('button', { name }) });
 
-describe('the fabric on canned answers', { skip: process.env.LOCKSTEP_URL ? 'LOCKSTEP_URL is set' : false }, () => {
+describe('the fabric on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' : false }, () => {
   const held = canned();
   const { visit } = held;
 
@@ -159,4 +160,28 @@ describe('the fabric on canned answers', { skip: process.env.LOCKSTEP_URL ? 'LOC
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 400, 'no sideways scroll');
     await shot(page, 'narrow-path');
   }, { viewport: { width: 400, height: 800 } }));
+});
+
+describe('the fabric of a running server', { skip: kServer ? false : 'LOCKSTEP_URL is not set' }, () => {
+  it('shows what its worst job depends on, and the way between two of its ranks', async () => {
+    const [job] = (await (await fetch(`${kServer}/api/jobs`)).json()).jobs;
+    const browser = await launch();
+    try {
+      const page = await openPage(browser);
+      await page.goto(`${kServer}/fabric`);
+      const sentence = region(page, 'What is wrong in the fabric').locator('h2');
+      await sentence.waitFor();
+      if (!/^Nothing is known/.test(await sentence.innerText())) {
+        await page.locator('.graph-node.focus', { hasText: job.job_id.slice(0, 12) }).waitFor();
+        await accessible(page);
+        await shot(page, 'live-fabric');
+        await page.goto(`${kServer}/fabric/path?a=0&b=${job.world_size - 1}&job=${encodeURIComponent(job.job_id)}`);
+        await region(page, 'Hops').or(page.getByRole('alert')).first().waitFor();
+        await shot(page, 'live-path');
+      }
+      noErrors(page);
+    } finally {
+      await browser.close();
+    }
+  });
 });

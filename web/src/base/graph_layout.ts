@@ -36,7 +36,7 @@ const kColumns: [key: string, kinds: string[]][] = [
   ['spines', ['spine', 'switch']], ['storage', ['storage']],
 ];
 export const kBox = { height: 26, gapY: 6, top: 28 };
-const kWidth = { least: 148, most: 208, gapLeast: 44, gapMost: 96 };
+const kWidth = { least: 148, most: 208, gapLeast: 36, gapMost: 96 };
 
 // The ill, the focus, what the reader asked for, the rest.
 const rankOf = (node: GraphNode): number => (node.trouble ? 0 : node.depth === 0 ? 1 : node.isFollowed ? 2 : 3);
@@ -55,7 +55,7 @@ export function layGraph(graph: Graph, most: number, whole: ReadonlySet<string>,
   const groups = [...kColumns.map(([key, kinds]) => ({ key, members: graph.nodes.filter((node) => kinds.includes(node.kind)) })),
     { key: 'other', members: graph.nodes.filter((node) => !known.has(node.kind)) }].filter(({ members }) => members.length > 0);
   const each = room / Math.max(1, groups.length);
-  const boxWidth = Math.round(Math.max(kWidth.least, Math.min(kWidth.most, each * 0.75)));
+  const boxWidth = Math.round(Math.max(kWidth.least, Math.min(kWidth.most, each * 0.8)));
   const gap = Math.round(Math.max(kWidth.gapLeast, Math.min(kWidth.gapMost, (room - groups.length * boxWidth) / Math.max(1, groups.length - 1))));
   const placed = new Map<string, PlacedNode>();
   const columns: GraphColumn[] = [];

@@ -52,7 +52,7 @@ export function PortsCard({ place, data }: { place: FabricPlace; data: FabricDat
       </div>
       {rows && rows.length === 0
         ? <p class="muted">No switch {of && `of this name `}reports its ports. They come by sFlow (<code>lockstepd --sflow-listen :6343</code>), or from gnmic and snmp_exporter by remote write or a scrape.</p>
-        : <Table caption="Ports of switches" what={place.by === 'port' ? 'ports' : 'switches'} sorted={kSortWords[place.sort] ?? ''} rows={rows ?? []} total={(rows ?? []).length} rowKey={(row) => `${row.switchName}\n${row.port}`}
+        : <Table caption="Ports of switches" what={place.by === 'port' ? 'worst ports' : 'worst switches'} sorted={kSortWords[place.sort] ?? ''} rows={rows ?? []} total={(rows ?? []).length} rowKey={(row) => `${row.switchName}\n${row.port}`}
                  pageRows={12} columns={columns} />}
     </section>
   );
