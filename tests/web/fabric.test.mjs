@@ -143,6 +143,9 @@ describe('the fabric on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set'
     await page.goto(`${held.world.url}/fabric/path?a=0&b=7&job=${kSlow}`);
     await page.getByRole('heading', { name: 'Over NVLink, within one domain.' }).waitFor();
     assert.equal(await region(page, 'Sibling pairs').count(), 0);
+    await page.goto(`${held.world.url}/fabric/path?a=node-12000:gpu0&b=node-0:gpu0`);
+    await page.getByText('Whether a port on it stands out is not known: nobody reports their counters.').waitFor();
+    assert.equal(await region(page, 'Sibling pairs').count(), 0);
     await page.goto(`${held.world.url}/fabric/path?a=0&b=node-1:gpu9`);
     await page.getByText(/no GPU "0"/).waitFor();
     await page.goto(`${held.world.url}/fabric/path`);

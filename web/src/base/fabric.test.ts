@@ -45,7 +45,7 @@ describe('the graph', () => {
     expect(picture.edges).toHaveLength(4);
     expect(edgePath(picture.edges[0]!, picture.boxWidth)).toMatch(/^M[\d.]+ [\d.]+C/);
     expect(layGraph(graph, 4, new Set(['adapters']), 1_000).nodes).toHaveLength(23);
-    expect(picture.width).toBeLessThanOrEqual(1_000);
+    for (const room of [997, 999, 1_000]) expect(layGraph(graph, 4, new Set(), room).width).toBeLessThanOrEqual(room);
     expect(layGraph({ nodes: [], edges: [] }, 4, new Set(), 0)).toMatchObject({ columns: [], width: 0 });
   });
   it('shows what the reader asked for further out, beyond the room of a column', () => {

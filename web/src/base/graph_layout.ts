@@ -55,8 +55,8 @@ export function layGraph(graph: Graph, most: number, whole: ReadonlySet<string>,
   const groups = [...kColumns.map(([key, kinds]) => ({ key, members: graph.nodes.filter((node) => kinds.includes(node.kind)) })),
     { key: 'other', members: graph.nodes.filter((node) => !known.has(node.kind)) }].filter(({ members }) => members.length > 0);
   const each = room / Math.max(1, groups.length);
-  const boxWidth = Math.round(Math.max(kWidth.least, Math.min(kWidth.most, each * 0.8)));
-  const gap = Math.round(Math.max(kWidth.gapLeast, Math.min(kWidth.gapMost, (room - groups.length * boxWidth) / Math.max(1, groups.length - 1))));
+  const boxWidth = Math.floor(Math.max(kWidth.least, Math.min(kWidth.most, each * 0.8)));
+  const gap = Math.floor(Math.max(kWidth.gapLeast, Math.min(kWidth.gapMost, (room - groups.length * boxWidth) / Math.max(1, groups.length - 1))));
   const placed = new Map<string, PlacedNode>();
   const columns: GraphColumn[] = [];
   let rows = 0;

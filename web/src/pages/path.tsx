@@ -2,7 +2,7 @@
 // beside its siblings', then the pairs beside it.
 import { useState } from 'preact/hooks';
 import { paths } from '../base/api';
-import { endText, kHopMeasures, kMeasureWords, oddPorts, valueText, type FabricPath, type HopMeasure, type HopValue, type OddPort } from '../base/fabric';
+import { endText, kHopMeasures, kMeasureWords, oddPorts, portsOf, valueText, type FabricPath, type HopMeasure, type HopValue, type OddPort } from '../base/fabric';
 import { clean, clock, count, utc } from '../base/format';
 import { useKeys } from '../base/hooks';
 import { copy, curl, pathCommand } from '../base/share';
@@ -88,7 +88,9 @@ function Answer({ path }: { path: FabricPath }) {
     <>
       <h2 class="sentence">{odd.length > 0 ? oddSentence(odd[0]!, path) : path.sentence}</h2>
       {odd.length > 0 && <p>{path.sentence}</p>}
-      {odd.length === 0 && path.hops.length > 0 && <p class="muted">No port on it stands out from its siblings.</p>}
+      {odd.length === 0 && path.hops.length > 0 && (
+        <p class="muted">{portsOf(path).length > 0 ? 'No port on it stands out from its siblings.' : 'Whether a port on it stands out is not known: nobody reports their counters.'}</p>
+      )}
       {odd.length > 0 && (
         <ul class="evidence">
           {odd.slice(0, kOddShown).map(({ port, values }) => (

@@ -65,7 +65,8 @@ function pairOf(path: FabricPath, isThis: boolean): Pair {
 }
 
 export function SiblingPairs({ path, place, siblings }: { path: FabricPath; place: PathPlace; siblings: readonly FabricPath[] }) {
-  if (siblings.length === 0) return null;
+  // Without counters there is nothing to compare.
+  if (siblings.length === 0 || ![path, ...siblings].some((one) => portsOf(one).length > 0)) return null;
   const pairs = [pairOf(path, true), ...siblings.map((one) => pairOf(one, false))].sort((a, b) => b.odd - a.odd || Number(b.isThis) - Number(a.isThis));
   const rest = kHopMeasures.filter((meaning) => pairs.some((pair) => pair.values.get(meaning)));
   return (
@@ -89,7 +90,7 @@ const nameOf = ({ host, index }: FabricPath['a']): string => `${host}:gpu${index
 const pairText = (path: FabricPath): string => `${endText({ ...path.a, rank: null })} → ${endText({ ...path.b, rank: null })}`;
 
 function siblingSentence(pairs: readonly Pair[]): string {
-  const own = pairs.find((pair) => pair.isThis)?.odd ?? 0;
+  const own = pairs.find((pair) => pair.isThis)!.odd;
   const others = pairs.filter((pair) => !pair.isThis && pair.odd > 0).length;
   const all = count(pairs.length - 1);
   if (own === 0) return others === 0 ? `Nothing stands out here, nor on ${all} pairs beside it.` : `Nothing stands out here; on ${count(others)} of ${all} pairs beside it something does.`;
