@@ -7,5 +7,5 @@ export default defineConfig({
   esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
   // No inlined assets: a strict content security policy (default-src 'self') allows no data: URLs.
   build: { target: 'es2021', assetsInlineLimit: 0, modulePreload: { polyfill: false } },
-  server: { host: '127.0.0.1', proxy: { '/api': server } },
+  server: { host: '127.0.0.1', proxy: { '/api': server, '/prometheus': server } },
 });

@@ -1,5 +1,6 @@
 // Canned answers of the API, shaped as in docs/formats/api.md. Numbers come from a hash, so that every run sees the same ones.
 
+import { fabricAnswer } from './fixture_fabric.mjs';
 import { capture, kCaptures, kLargeCapture, samples, summary, timeline as kernelTimeline } from './fixture_profile.mjs';
 import { analysis, isTraced, service, timeline } from './fixture_step.mjs';
 
@@ -126,7 +127,8 @@ function suspectedVerdict() {
     chain: [claim('self_time', 'Its own time is 145 ms a step, its peers\' 123 ms.', 'rank 6', 145, 'ms', 123, 123, `/api/jobs/${kSuspected}/ranks/6?last=50`),
       claim('exclusion', 'Not the input: 30 ms, as everywhere.', 'input of rank 6', 30, 'ms', 30, 30, `/api/jobs/${kSuspected}/ranks/6?last=50`)],
     alternatives: [{ culprit: 'GPU of rank 6', score: 0.5, why_lower: 'no clock or temperature was heard from node-31', decided_by: 'NVML metrics of node-31' }],
-    next: [{ action: 'Check what the agent on node-31 can see.', command: 'ssh node-31 lockstep doctor' }],
+    next: [{ action: 'Check what the agent on node-31 can see.', command: 'ssh node-31 lockstep doctor' },
+      { action: 'See the way between them: every hop, its load and errors, beside like pairs.', command: `lockstep path 6 15 --job ${kSuspected}` }],
   });
 }
 
@@ -179,6 +181,8 @@ export class Fixture {
     if (path === '/api/jobs') return [200, this.empty ? { jobs: [], total: 0, shown: 0 } : this.#list()];
     if (path === '/api/warnings') return [200, this.empty ? { warnings: [], total: 0, shown: 0 } : { warnings: kWarnings, total: kWarnings.length, shown: kWarnings.length }];
     if (path === '/prometheus/api/v1/query_range') return [200, this.empty ? { status: 'success', data: { result: [] } } : slowTrend(query)];
+    const ofFabric = this.empty ? null : fabricAnswer(path, query, body);
+    if (ofFabric) return ofFabric;
     const judged = /^\/api\/verdicts\/([^/]+)\/feedback$/.exec(path);
     if (judged) return this.#judge(decodeURIComponent(judged[1]), body);
     if (path === '/api/services') return [200, this.empty ? { services: [], total: 0, shown: 0 } : { services: [kService], total: 1, shown: 1 }];

@@ -3,40 +3,19 @@
 //
 // With LOCKSTEP_URL set, the same browser visits that running server instead: the second group below.
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { accessible, launch, noErrors, openPage, shot } from './browser.mjs';
 import { kHealthy, kHostile, kHung, kLarge, kSlow, kSuspected } from './fixture_data.mjs';
-import { start } from './fixture_server.mjs';
+import { canned, query } from './canned.mjs';
 
 const kServer = process.env.LOCKSTEP_URL;
 const jobPath = (name) => `/jobs/${encodeURIComponent(name)}${name.includes('.') ? '/' : ''}`;
 
 describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' : false }, () => {
-  let browser;
-  let world;
-  before(async () => {
-    world = await start();
-    browser = await launch();
-  });
-  after(async () => {
-    await browser?.close();
-    await world?.stop();
-  });
-
-  // Runs `body` on a fresh page and fails on any script error.
-  async function visit(path, body, options) {
-    const page = await openPage(browser, options);
-    try {
-      await page.goto(world.url + path);
-      await body(page);
-      noErrors(page);
-    } finally {
-      await page.context().close();
-    }
-  }
+  const held = canned();
+  const { visit } = held;
   const mapReady = (page) => page.locator('#heatmap canvas').waitFor();
   const panel = (page) => page.locator('aside.panel');
-  const query = (page) => new URL(page.url()).searchParams;
 
   it('lists jobs worst first, with a glyph and a word for health', () => visit('/', async (page) => {
     await page.getByRole('link', { name: kSlow }).waitFor();
@@ -50,7 +29,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
   }));
 
   it('teaches when there are no jobs', async () => {
-    world.fixture.empty = true;
+    held.world.fixture.empty = true;
     try {
       await visit('/', async (page) => {
         await page.getByRole('heading', { name: 'No jobs yet.' }).waitFor();
@@ -59,12 +38,12 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
         await shot(page, 'fleet-empty');
       });
     } finally {
-      world.fixture.empty = false;
+      held.world.fixture.empty = false;
     }
   });
 
   it('asks for a token where the server wants one, and shows who is signed in', async () => {
-    world.token = 'lst_right';
+    held.world.token = 'lst_right';
     try {
       await visit(jobPath(kSlow), async (page) => {
         const field = page.getByLabel('Token');
@@ -89,12 +68,12 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
         await field.waitFor();
       });
     } finally {
-      world.token = '';
+      held.world.token = '';
     }
   });
 
   it('leads to the issuer first where there is one', async () => {
-    [world.token, world.issuer] = ['lst_right', 'Example'];
+    [held.world.token, held.world.issuer] = ['lst_right', 'Example'];
     try {
       await visit(`${jobPath(kSlow)}?last=50`, async (page) => {
         const link = page.getByRole('link', { name: 'Sign in with Example' });
@@ -105,7 +84,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
         await shot(page, 'sign-in-issuer');
       });
     } finally {
-      [world.token, world.issuer] = ['', ''];
+      [held.world.token, held.world.issuer] = ['', ''];
     }
   });
 
@@ -186,11 +165,11 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await wrong.focus();
     await page.keyboard.press('Enter');
     await group.locator('button[aria-pressed=true]', { hasText: 'Wrong' }).waitFor();
-    assert.equal(world.fixture.said.get('slow-43').right, false);
+    assert.equal(held.world.fixture.said.get('slow-43').right, false);
     assert.deepEqual(await group.getByLabel('it was').locator('option').allInnerTexts(), ['not told', 'ecc']);
     await group.getByLabel('it was').selectOption('ecc');
     await page.waitForTimeout(200);
-    assert.equal(world.fixture.said.get('slow-43').cause, 'ecc');
+    assert.equal(held.world.fixture.said.get('slow-43').cause, 'ecc');
     await accessible(page);
     await shot(page, 'job-judged');
     await page.reload();
@@ -200,13 +179,13 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     assert.equal(await wrong.getAttribute('aria-pressed'), 'false');
     await right.click();
     await group.locator('button[aria-pressed=true]').waitFor({ state: 'detached' });
-    assert.equal(world.fixture.said.get('slow-43'), null);
-    world.fixture.storeFails = true;
+    assert.equal(held.world.fixture.said.get('slow-43'), null);
+    held.world.fixture.storeFails = true;
     try {
       await right.click();
       await card.getByRole('alert').getByText('Not kept: the disk is full').waitFor();
     } finally {
-      world.fixture.storeFails = false;
+      held.world.fixture.storeFails = false;
     }
   }));
 
@@ -217,14 +196,14 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     assert.match(await panel.locator('li').first().innerText(), /GPU 6 of node-02 \(rank 6 of vit-pretrain\): its thermal margin shrinks[\s\S]*look at fans/);
     await accessible(page);
     await shot(page, 'fleet-warnings');
-    await page.goto(world.url + jobPath(kSuspected));
+    await page.goto(held.world.url + jobPath(kSuspected));
     await panel.waitFor();
     assert.equal(await panel.locator('li').count(), 1);
     await panel.getByRole('button', { name: 'evidence' }).click();
     assert.match(await panel.innerText(), /nvidia-smi -q -d TEMPERATURE -i GPU-6[\s\S]*Of 12 such warnings in simulation 9 came true in time/);
     await accessible(page);
     await shot(page, 'job-warning');
-    await page.goto(world.url + jobPath(kHealthy));
+    await page.goto(held.world.url + jobPath(kHealthy));
     await page.getByRole('region', { name: 'No open verdict' }).waitFor();
     assert.equal(await panel.count(), 0);
   }));
@@ -315,7 +294,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await accessible(page);
     await shot(page, 'job-menu');
     await page.getByRole('menuitem', { name: 'Copy as curl' }).click();
-    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `curl -s '${world.url}/api/jobs/${kSlow}/steps?last=200'`);
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `curl -s '${held.world.url}/api/jobs/${kSlow}/steps?last=200'`);
     await menu.click();
     const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'Download CSV' }).click()]);
     assert.equal(file.suggestedFilename(), `${kSlow}-ranks-by-step.csv`);
@@ -401,19 +380,19 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await mapReady(page);
     await page.waitForTimeout(300);
     const before = await page.locator('#heatmap').boundingBox();
-    world.requests.length = 0;
-    world.fixture.extraSteps += 3;
+    held.world.requests.length = 0;
+    held.world.fixture.extraSteps += 3;
     await page.getByText('step 1,391').waitFor();
     await page.waitForTimeout(200);
     assert.deepEqual(await page.locator('#heatmap').boundingBox(), before);
-    const asked = world.requests.filter((path) => path.includes('/steps'));
+    const asked = held.world.requests.filter((path) => path.includes('/steps'));
     assert.ok(asked.length > 0 && asked.every((path) => path.includes('from=')), asked.join(' '));
-    world.fixture.extraSteps = 0;
+    held.world.fixture.extraSteps = 0;
   }));
 
   it('keeps what it knew when the server is gone, and recovers', () => visit(jobPath(kSlow), async (page) => {
     await mapReady(page);
-    world.down = true;
+    held.world.down = true;
     try {
       await page.getByText(/No answer from the server since \d\d:\d\d:\d\d; showing what was known then\./).waitFor();
       await mapReady(page);
@@ -421,7 +400,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
       await accessible(page);
       await shot(page, 'job-no-answer');
     } finally {
-      world.down = false;
+      held.world.down = false;
     }
     await page.getByText(/No answer from the server/).waitFor({ state: 'detached' });
   }));

@@ -1,70 +1,25 @@
 // The page of a kernel profile and the flame graph of stack samples in a real browser, against canned answers. Run by
 // `npm run test:page` in web/ after `npm run build`.
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
-import { accessible, launch, noErrors, openPage, shot } from './browser.mjs';
+import { describe, it } from 'node:test';
+import { accessible, shot } from './browser.mjs';
+import { canned, differs, drawn, query } from './canned.mjs';
 import { kSlow, kSuspected } from './fixture_data.mjs';
-import { start } from './fixture_server.mjs';
 
 const profilePath = (name) => `/jobs/${kSlow}/profiles/${name}`;
-const query = (page) => new URL(page.url()).searchParams;
 const kernels = (page) => page.getByRole('region', { name: 'Kernels', exact: true }).first();
 
-// How many colours the timeline has, and one number for all of it.
-function picture(page) {
-  return page.locator('#kernels canvas').evaluate((canvas) => {
-    if (canvas.width === 0 || canvas.height === 0) return { colours: 0, sum: 0 };
-    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-    const seen = new Map();
-    let sum = 0;
-    for (let at = 0; at < data.length; at += 4) {
-      const colour = (data[at] << 16) | (data[at + 1] << 8) | data[at + 2];
-      seen.set(colour, (seen.get(colour) ?? 0) + 1);
-      sum = (Math.imul(sum, 31) + colour) | 0;
-    }
-    return { colours: [...seen.values()].filter((pixels) => pixels > 200).length, sum };
-  });
-}
-async function until(page, good, what) {
-  for (let round = 0; round < 150; round += 1) {
-    const now = await picture(page);
-    if (good(now)) return now;
-    await page.waitForTimeout(20);
-  }
-  return assert.fail(what);
-}
-const drawn = async (page) => {
-  await page.locator('#kernels canvas').waitFor();
-  return until(page, ({ colours }) => colours >= 4, 'nothing is drawn');
-};
+const ready = (page) => drawn(page, '#kernels');
 
 describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL ? 'LOCKSTEP_URL is set' : false }, () => {
-  let browser;
-  let world;
-  before(async () => {
-    world = await start();
-    browser = await launch();
-  });
-  after(async () => {
-    await browser?.close();
-    await world?.stop();
-  });
-  async function visit(path, body, options) {
-    const page = await openPage(browser, options);
-    try {
-      await page.goto(world.url + path);
-      await body(page);
-      noErrors(page);
-    } finally {
-      await page.context().close();
-    }
-  }
+  const held = canned();
+  const { visit } = held;
 
   it('is three clicks from the fleet to the guilty kernel, and as many back', () => visit('/', async (page) => {
     await page.getByRole('link', { name: kSlow }).click();
     await page.getByRole('link', { name: 'Kernels of steps 1,300–1,303' }).click();
     await page.getByRole('button', { name: /^Show kernel cutlass_80_tensorop/ }).click();
-    await drawn(page);
+    await ready(page);
     assert.match(query(page).get('kernel'), /align1>/);
     assert.match(await page.getByRole('group', { name: 'Selected kernel' }).innerText(), /rank 43\s+11\.9 ms a step in 24 calls[\s\S]*median of 3 others\s+0 µs in 0/);
     await page.getByRole('link', { name: 'To the verdict' }).click();
@@ -74,7 +29,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
   }));
 
   it('says first what is wrong, then shows every rank, then the numbers; its steps lead to their page and back', () => visit(profilePath('p-ready'), async (page) => {
-    const { colours } = await drawn(page);
+    const { colours } = await ready(page);
     assert.ok(colours >= 4, `${colours} colours`);
     const card = await page.getByRole('region', { name: 'What the profile shows' }).innerText();
     assert.match(card, /4 of 4 ranks profiled, the job has 64[\s\S]*clocks agree to[\s\S]*Rank 43 holds the others up by 5\.6 ms a step[\s\S]*slow Rank 43 \(node-17, GPU 3\)/);
@@ -94,12 +49,12 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
   }));
 
   it('zooms by wheel, tells on hover which kernel runs, and selects it by a click', () => visit(profilePath('p-ready'), async (page) => {
-    const whole = await drawn(page);
+    const whole = await ready(page);
     const plot = page.locator('#kernels');
     await plot.hover({ position: { x: 160, y: 8 } });
     await page.mouse.wheel(0, -500);
     await page.waitForFunction(() => new URL(location.href).searchParams.has('from'));
-    await until(page, ({ sum }) => sum !== whole.sum, 'the picture did not change');
+    await differs(page, '#kernels', whole);
     const wide = Number(query(page).get('to')) - Number(query(page).get('from'));
     assert.ok(wide > 0 && wide < 30e6, `${wide}`);
     await plot.hover({ position: { x: 161, y: 9 } });
@@ -111,13 +66,13 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     assert.equal(query(page).get('open'), '41,43', 'beside its row a rank is opened');
     await page.goBack();
     await page.goBack();
-    assert.equal(page.url(), world.url + profilePath('p-ready'));
+    assert.equal(page.url(), held.world.url + profilePath('p-ready'));
   }));
 
   it('needs no mouse', () => visit(`/jobs/${kSlow}`, async (page) => {
     await page.getByRole('link', { name: 'Kernels of steps 1,300–1,303' }).waitFor();
     await page.keyboard.press('p');
-    await drawn(page);
+    await ready(page);
     await page.keyboard.press('w');
     await page.waitForFunction(() => new URL(location.href).searchParams.has('from'));
     await page.keyboard.press('0');
@@ -142,12 +97,12 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
   }));
 
   it('restores from the address what was seen, and marks the kernel', () => visit(profilePath('p-ready'), async (page) => {
-    await drawn(page);
+    await ready(page);
     await page.getByRole('button', { name: /^Show kernel/ }).click();
     await page.getByRole('button', { name: 'Find it in the timeline' }).click();
     await page.getByText(/6\.\d+ ms from .* on/).waitFor();
     await page.goto(`${page.url()}&ranks=42-43&sort=total`);
-    await drawn(page);
+    await ready(page);
     await page.getByText(/6\.\d+ ms from .* on · 2 ranks · marked: cutlass_80/).waitFor();
     await kernels(page).getByRole('heading', { name: 'Which kernels take the time of a step?' }).waitFor();
     await page.getByRole('combobox', { name: /^against/ }).selectOption('p-before');
@@ -160,12 +115,52 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
   it('says where a profile stands, and shows it by itself once it is analysed', () => visit(profilePath('p-failed'), async (page) => {
     await page.getByRole('heading', { name: 'The analysis failed: rank-43.json.gz: not a JSON trace (at byte 0)' }).waitFor();
     assert.equal(await page.locator('a[download]').count(), 2, 'the traces can be fetched');
-    await page.goto(world.url + profilePath('p-analysing'));
+    await page.goto(held.world.url + profilePath('p-analysing'));
     await page.getByRole('heading', { name: /^Analysing the traces of 4 ranks/ }).waitFor();
     await shot(page, 'profile-analysing');
-    world.fixture.analysed.add('p-analysing');
-    await drawn(page);
-    world.fixture.analysed.clear();
+    held.world.fixture.analysed.add('p-analysing');
+    await ready(page);
+    held.world.fixture.analysed.clear();
+  }));
+
+  it('asks again for a picture that did not come, whole or near', () => visit(profilePath('p-none'), async (page) => {
+    const lost = { whole: 0, near: 0 };
+    await page.route('**/p-ready/timeline?*', (route) => {
+      const which = route.request().url().includes('from_ns=') ? 'near' : 'whole';
+      lost[which] += 1;
+      return lost[which] === 1 ? route.abort() : route.continue();
+    });
+    await page.goto(held.world.url + profilePath('p-ready'));
+    await ready(page);
+    await page.keyboard.press('w');
+    for (let round = 0; round < 150 && lost.near < 2; round += 1) await page.waitForTimeout(20);
+    assert.deepEqual(lost, { whole: 2, near: 2 });
+  }));
+
+  it('leaves the server alone once nothing is to come', () => visit('/', async (page) => {
+    await page.clock.install();
+    await page.goto(held.world.url + profilePath('p-none'));
+    await page.getByRole('heading', { name: /^Nothing to analyse/ }).waitFor();
+    held.world.requests.length = 0;
+    for (let second = 0; second < 10; second += 1) {
+      await page.clock.runFor(1_000);
+      await page.evaluate(() => fetch('/api/session').then(() => null));
+    }
+    assert.deepEqual(held.world.requests.filter((path) => path.includes('/profiles/')), []);
+  }));
+
+  it('compares a rank that it has where the link names one that it has not', () => visit(`${profilePath('p-ready')}?rank=7`, async (page) => {
+    await page.getByText('Rank 7 is not in this profile; rank 43 is compared instead.').waitFor();
+    await page.getByRole('region', { name: 'Rank against its peers' }).getByRole('heading', { name: /^Rank 43 against/ }).waitFor();
+  }));
+
+  it('says so where no stacks come', () => visit('/', async (page) => {
+    await page.clock.install();
+    await page.goto(`${held.world.url}/jobs/${kSuspected}`);
+    await page.getByRole('button', { name: 'Which line?' }).click();
+    await page.getByText('Looking at their stacks for 5 s').waitFor();
+    await page.clock.runFor(26_000);
+    await page.getByText('No stacks came within 25 s; lockstep lines shows why.').waitFor();
   }));
 
   it('shows which line makes a rank slow, frame by frame and as a table', () => visit(`/jobs/${kSuspected}`, async (page) => {
@@ -195,7 +190,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
 
   it('fits a narrow window', () => visit(profilePath('p-ready'), async (page) => {
     await page.locator('#kernels').scrollIntoViewIfNeeded();
-    await drawn(page);
+    await ready(page);
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 400, 'no sideways scroll');
     await shot(page, 'narrow-profile');
   }, { viewport: { width: 400, height: 800 } }));

@@ -1,74 +1,27 @@
 // The step page and the service page in a real browser, against canned answers; with LOCKSTEP_URL set, the step page of that running
 // server instead. Run by `npm run test:page` in web/ after `npm run build`.
 import assert from 'node:assert/strict';
-import { readdir, readFile } from 'node:fs/promises';
-import { after, before, describe, it } from 'node:test';
+import { readFile } from 'node:fs/promises';
+import { describe, it } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { accessible, launch, noErrors, openPage, shot } from './browser.mjs';
+import { canned, differs, drawn, query } from './canned.mjs';
 import { kHostile, kLarge, kService, kSlow } from './fixture_data.mjs';
-import { start } from './fixture_server.mjs';
 
 const kServer = process.env.LOCKSTEP_URL;
 const kFirstLoadMax = 100 * 1024;
 const stepPath = (name, step) => `/jobs/${encodeURIComponent(name)}/steps/${step}`;
-const query = (page) => new URL(page.url()).searchParams;
 const panel = (page) => page.locator('aside.panel');
 
-// What the timeline looks like: how many colours it has and one number for the whole picture.
-function picture(page) {
-  return page.locator('#timeline canvas').evaluate((canvas) => {
-    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-    const seen = new Map();
-    let sum = 0;
-    for (let at = 0; at < data.length; at += 4) {
-      const colour = (data[at] << 16) | (data[at + 1] << 8) | data[at + 2];
-      if (data[at + 3] > 0) seen.set(colour, (seen.get(colour) ?? 0) + 1);
-      sum = (Math.imul(sum, 31) + colour) | 0;
-    }
-    return { colours: [...seen.values()].filter((pixels) => pixels > 200).length, sum };
-  });
-}
-
-async function drawn(page) {
-  await page.locator('#timeline canvas').waitFor();
-  await page.waitForTimeout(400);
-  return picture(page);
-}
-
-async function differs(page, before) {
-  for (let round = 0; round < 50; round += 1) {
-    const now = await picture(page);
-    if (now.sum !== before.sum) return now;
-    await page.waitForTimeout(100);
-  }
-  return assert.fail('the picture did not change');
-}
+const ready = (page) => drawn(page, '#timeline');
 
 describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' : false }, () => {
-  let browser;
-  let world;
-  before(async () => {
-    world = await start();
-    browser = await launch();
-  });
-  after(async () => {
-    await browser?.close();
-    await world?.stop();
-  });
-  async function visit(path, body, options) {
-    const page = await openPage(browser, options);
-    try {
-      await page.goto(world.url + path);
-      await body(page);
-      noErrors(page);
-    } finally {
-      await page.context().close();
-    }
-  }
+  const held = canned();
+  const { visit } = held;
 
   it('says who made whom wait, then shows every rank', () => visit(stepPath(kSlow, 1384), async (page) => {
     await page.getByRole('heading', { name: /^Rank 43 \(node-17\) made 6\d ranks wait 1\d\d ms, in its backward: \d+ % of a step/ }).waitFor();
-    const { colours } = await drawn(page);
+    const { colours } = await ready(page);
     assert.ok(colours >= 6, `${colours} colours`);
     const card = await page.getByRole('region', { name: 'Step 1,384' }).innerText();
     assert.match(card, /detail of all 64 ranks/);
@@ -86,16 +39,16 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
   }));
 
   it('zooms by wheel and drag; the address, the question and Back follow', () => visit(stepPath(kSlow, 1384), async (page) => {
-    const whole = await drawn(page);
-    world.requests.length = 0;
+    const whole = await ready(page);
+    held.world.requests.length = 0;
     await page.locator('#timeline').hover({ position: { x: 700, y: 100 } });
     await page.mouse.wheel(0, -400);
     await page.waitForFunction(() => new URL(location.href).searchParams.has('from'));
-    const near = await differs(page, whole);
+    const near = await differs(page, '#timeline', whole);
     const [from, to] = [Number(query(page).get('from')), Number(query(page).get('to'))];
     assert.ok(from > 0 && to > from && to - from < 300e6, `${from} ${to}`);
     await page.waitForTimeout(400);
-    assert.ok(world.requests.some((path) => path.includes(`from_ns=${from}&to_ns=${to}`)), world.requests.join(' '));
+    assert.ok(held.world.requests.some((path) => path.includes(`from_ns=${from}&to_ns=${to}`)), held.world.requests.join(' '));
     const box = await page.locator('#timeline').boundingBox();
     await page.mouse.move(box.x + 500, box.y + 60);
     await page.mouse.down();
@@ -103,7 +56,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     await shot(page, 'step-drag');
     await page.mouse.up();
     await page.waitForFunction((old) => new URL(location.href).searchParams.get('from') !== old, String(from));
-    await differs(page, near);
+    await differs(page, '#timeline', near);
     assert.ok(Number(query(page).get('to')) - Number(query(page).get('from')) < (to - from) / 5);
     assert.equal(query(page).get('rank'), null, 'a drag picks nobody');
     await page.goBack();
@@ -114,8 +67,20 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     assert.equal(query(page).get('rank'), null, 'a double click picks nobody');
   }));
 
+  it('takes a click beside the rows for one, whatever was dragged before', () => visit(stepPath(kSlow, 1384), async (page) => {
+    await ready(page);
+    const plot = await page.locator('#timeline').boundingBox();
+    await page.mouse.move(plot.x + 300, plot.y + 20);
+    await page.mouse.down();
+    await page.mouse.move(plot.x + 500, plot.y + 20);
+    await page.mouse.up();
+    await page.waitForFunction(() => new URL(location.href).searchParams.has('from'));
+    await page.mouse.click(plot.x + 10, plot.y + 5);
+    await page.waitForFunction(() => new URL(location.href).searchParams.has('rank'));
+  }));
+
   it('tells on hover who, what, how long and for whom; a click opens the rank', () => visit(stepPath(kSlow, 1384), async (page) => {
-    await drawn(page);
+    await ready(page);
     const box = await page.locator('#timeline').boundingBox();
     const at = { x: 72 + (box.width - 120) * 0.75, y: 3 };
     await page.locator('#timeline').hover({ position: at });
@@ -134,7 +99,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
   it('needs no mouse, from the job to the step and back', () => visit(`/jobs/${kSlow}?step=1384`, async (page) => {
     await page.getByRole('link', { name: 'Open step 1,384' }).waitFor();
     await page.keyboard.press('Enter');
-    await drawn(page);
+    await ready(page);
     await page.keyboard.press('w');
     await page.waitForFunction(() => new URL(location.href).searchParams.has('from'));
     const from = Number(query(page).get('from'));
@@ -153,8 +118,23 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     assert.equal(new URL(page.url()).pathname + new URL(page.url()).search, `/jobs/${kSlow}?step=1384`);
   }));
 
+  it('loses no key that is pressed while the address is being written', () => visit(stepPath(kSlow, 1384), async (page) => {
+    await ready(page);
+    await page.evaluate(() => {
+      const push = history.pushState;
+      history.pushState = function pushOnce(...state) {
+        push.apply(this, state);
+        history.pushState = push;
+        window.zoomed = Number(new URL(location.href).searchParams.get('from'));
+        document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'd', bubbles: true }));
+      };
+    });
+    await page.keyboard.press('w');
+    await page.waitForFunction(() => window.zoomed > 0 && Number(new URL(location.href).searchParams.get('from')) > window.zoomed);
+  }));
+
   it('restores everything from the address', () => visit(`${stepPath(kSlow, 1384)}?from=100000000&to=200000000&ranks=40-47&rank=43`, async (page) => {
-    await drawn(page);
+    await ready(page);
     await panel(page).getByRole('heading', { name: 'Rank 43 in step 1,384' }).waitFor();
     assert.match(await page.getByRole('region', { name: 'Timeline' }).innerText(), /100 ms of it, from 100 ms · 8 ranks, a line each/);
     assert.equal(await page.getByRole('textbox', { name: 'ranks' }).inputValue(), '40-47');
@@ -174,12 +154,12 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     await shot(page, 'step-no-detail');
     await page.getByRole('button', { name: 'Ask for it' }).click();
     await page.getByRole('heading', { name: /^Rank 43 \(node-17\) made/ }).waitFor();
-    await drawn(page);
-    world.fixture.asked.clear();
+    await ready(page);
+    held.world.fixture.asked.clear();
   }));
 
   it('has a table twin', () => visit(stepPath(kSlow, 1384), async (page) => {
-    await drawn(page);
+    await ready(page);
     await page.keyboard.press('t');
     const twin = page.getByRole('region', { name: 'Time by kind' });
     await twin.waitFor();
@@ -191,15 +171,15 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
 
   it('hands out the commands', () => visit(stepPath(kSlow, 1384), async (page) => {
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
-    await drawn(page);
+    await ready(page);
     await page.getByRole('button', { name: 'Copy as CLI: lockstep step' }).click();
-    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `lockstep step --server ${world.url} ${kSlow} 1384`);
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `lockstep step --server ${held.world.url} ${kSlow} 1384`);
     await page.getByRole('button', { name: 'Copy trace command' }).click();
-    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `lockstep trace --server ${world.url} --step 1384 ${kSlow}`);
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `lockstep trace --server ${held.world.url} --step 1384 ${kSlow}`);
   }));
 
   it('is the same in the dark', () => visit(`${stepPath(kSlow, 1384)}?rank=43`, async (page) => {
-    const { colours } = await drawn(page);
+    const { colours } = await ready(page);
     assert.ok(colours >= 6, `${colours} colours`);
     await panel(page).getByRole('heading', { name: 'Operations' }).waitFor();
     await accessible(page);
@@ -208,14 +188,14 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
 
   it('draws 4,096 ranks and says what a line stands for', () => visit(stepPath(kLarge, 800), async (page) => {
     page.setDefaultTimeout(60_000);
-    const { colours } = await drawn(page);
+    const { colours } = await ready(page);
     assert.ok(colours >= 5, `${colours} colours`);
     await page.getByText(/4,0\d\d ranks, each line = \d+ of them: the one that waits least is shown/).waitFor();
     await shot(page, 'step-large');
   }));
 
   it('shows hostile names as text', () => visit(stepPath(kHostile, 48), async (page) => {
-    await drawn(page);
+    await ready(page);
     await page.locator('#timeline').hover({ position: { x: 1250, y: 5 } });
     await page.getByText('<b onmouseover=hacked()>node-0</b>').first().waitFor();
     assert.equal(await page.evaluate(() => window.hacked), undefined);
@@ -223,7 +203,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
   }));
 
   it('fits a narrow window', () => visit(stepPath(kSlow, 1384), async (page) => {
-    await drawn(page);
+    await ready(page);
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 400, 'no sideways scroll');
     await accessible(page);
     await shot(page, 'narrow-step');
@@ -242,7 +222,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     assert.match(await page.locator('header').innerText(), /loss 2\.1/);
     await shot(page, 'job-step-detail');
     await page.getByRole('link', { name: 'Open step 1,384' }).click();
-    await drawn(page);
+    await ready(page);
     assert.equal(new URL(page.url()).pathname, stepPath(kSlow, 1384));
     await page.goBack();
     await page.getByRole('heading', { name: 'Slowest ranks in this step' }).waitFor();
@@ -260,7 +240,10 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
 
   it('loads within 100 KiB', async () => {
     const folder = new URL('../../web/dist/', import.meta.url);
-    const files = ['index.html', ...(await readdir(new URL('assets/', folder))).filter((name) => /\.(js|css)$/.test(name)).map((name) => `assets/${name}`)];
+    // What index.html names; other pages fetch theirs when somebody goes there.
+    const index = await readFile(new URL('index.html', folder), 'utf8');
+    const files = ['index.html', ...new Set([...index.matchAll(/\/(assets\/[\w.-]+\.(?:js|css))"/g)].map(([, name]) => name))];
+    assert.ok(files.length >= 3, `${files}`);
     let sum = 0;
     for (const name of files) sum += gzipSync(await readFile(new URL(name, folder))).length;
     assert.ok(sum <= kFirstLoadMax, `${sum} bytes in ${files.length} files`);
@@ -284,7 +267,7 @@ describe('the step page on a running server', { skip: kServer ? false : 'LOCKSTE
       for (const colorScheme of ['light', 'dark']) {
         const page = await openPage(browser, { colorScheme });
         await page.goto(kServer + stepPath(found.job, found.step));
-        const whole = await drawn(page);
+        const whole = await ready(page);
         assert.ok(whole.colours >= 4, `${whole.colours} colours`);
         assert.match(await page.locator('h2.sentence').first().innerText(), /\w{3,}.*\.$/);
         await accessible(page);
@@ -292,7 +275,7 @@ describe('the step page on a running server', { skip: kServer ? false : 'LOCKSTE
         await page.locator('#timeline').hover({ position: { x: 500, y: 20 } });
         await page.mouse.wheel(0, -400);
         await page.waitForFunction(() => new URL(location.href).searchParams.has('from'));
-        await differs(page, whole);
+        await differs(page, '#timeline', whole);
         noErrors(page);
         await page.context().close();
       }

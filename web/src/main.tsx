@@ -12,11 +12,15 @@ import { ProfilesPage } from './pages/profiles';
 import { ServicePage } from './pages/service';
 import { SignIn } from './pages/sign_in';
 import { StepPage } from './pages/step';
+import { lazily } from './widgets/lazy';
 import './style/tokens.css';
 import './style/base.css';
 import './style/job.css';
 import './style/step.css';
 import './style/profile.css';
+
+const FabricPage = lazily('the fabric', async () => (await import('./pages/fabric')).FabricPage);
+const PathPage = lazily('the path', async () => (await import('./pages/path')).PathPage);
 
 function App() {
   if (session.value.wanted) return <SignIn />;
@@ -28,6 +32,8 @@ function App() {
   if (at.page === 'step') return <StepPage key={`${at.job}/${at.step}`} place={at} />;
   if (at.page === 'profiles') return <ProfilesPage key={at.job} place={at} />;
   if (at.page === 'profile') return <ProfilePage key={`${at.job}/${at.capture}`} place={at} />;
+  if (at.page === 'fabric') return <FabricPage place={at} />;
+  if (at.page === 'path') return <PathPage place={at} />;
   if (at.page === 'service') return <ServicePage key={at.service} place={at} />;
   return <Missing path={at.path} />;
 }

@@ -19,6 +19,12 @@ it('an alert is decoded, and a path that leads elsewhere is not believed', () =>
   expect(told.alerts[1]!.path).toBe('/');
 });
 
+it('no path leads off this server', () => {
+  const paths = ['/\\evil.example', '//evil.example', 'https://evil.example', '/a b', ''].map((path) => ({ path }));
+  expect(decodeAlerts({ alerts: paths }).alerts.map((alert) => alert.path)).toEqual(paths.map(() => '/'));
+  expect(decodeAlerts({ alerts: [{ path: '/jobs/x?rank=5&from=1' }] }).alerts[0]!.path).toBe('/jobs/x?rank=5&from=1');
+});
+
 it('what is no list of alerts is an empty one', () => {
   expect(decodeAlerts(null)).toEqual({ alerts: [], total: 0, firing: 0, receivers: 0 });
 });

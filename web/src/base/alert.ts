@@ -35,6 +35,9 @@ export function decodeAlerts(value: unknown): AlertList {
   };
 }
 
+// On this server: browsers take "//" and "/\\" for another one.
+const kOwnPath = /^\/(?![/\\])[^\s\\]*$/;
+
 function decodeAlert(value: unknown): Alert {
   const one = object(value);
   const annotations = object(one['annotations']);
@@ -51,7 +54,7 @@ function decodeAlert(value: unknown): Alert {
     sentence: text(one['sentence']),
     cost: text(annotations['cost']),
     action: text(annotations['action']),
-    path: path.startsWith('/') && !path.startsWith('//') ? path : '/',
+    path: kOwnPath.test(path) ? path : '/',
     startsNs: moment('starts_unix_ns'),
     endsNs: moment('ends_unix_ns'),
     episodes: num(one['episodes']) ?? 1,

@@ -4,6 +4,7 @@ import type { JobList, RankDetail, RankList, Verdict, WarningList, Why } from '.
 import { decodeAlerts, type AlertList } from './alert';
 import { decodeCardinality, type Cardinality } from './cardinality';
 import { decodeCost, decodeMfu, type Cost, type Mfu } from './cost';
+import { decodeAffected, decodeFabric, decodeGraph, decodePath, type Affected, type Fabric, type FabricPath, type Graph } from './fabric';
 import { decodeSummary, type SummaryAnswer } from './kernel_profile';
 import { decodeKernelTimeline, type KernelTimeline } from './kernel_timeline';
 import { decodeMatrix, type StepMatrix } from './matrix';
@@ -40,6 +41,19 @@ export interface KernelTile {
   width: number;        // pixels
   ranks: string;        // empty: all
 }
+
+export interface PathQuestion {
+  a: string;
+  b: string;
+  job: string;
+  at: number | null;
+  qp: string;
+  sourcePort: string;
+}
+
+const kFabricRows = 500;
+const atPart = (at: number | null): string => (at === null ? '' : `&at=${at}`);
+const promqlForm = (query: string, at: number | null): string => String(new URLSearchParams({ query, ...(at === null ? {} : { time: String(at / 1e9) }) }));
 
 export const paths = {
   jobs: () => '/api/jobs',
@@ -81,6 +95,15 @@ export const paths = {
   warnings: () => '/api/warnings',
   alerts: () => '/api/alerts?state=all',
   cardinality: () => '/api/cardinality',
+  fabric: () => `/api/fabric?limit=${kFabricRows}`,
+  graph: (focus: string, depth: number, limit: number, at: number | null) => `/api/graph?focus=${encodeURIComponent(focus)}&depth=${depth}&limit=${limit}${atPart(at)}`,
+  affected: (component: string, at: number | null) => `/api/fabric/affected?component=${encodeURIComponent(component)}${atPart(at)}`,
+  path: ({ a, b, job, at, qp, sourcePort }: PathQuestion) => {
+    const query = new URLSearchParams({ a, b });
+    for (const [key, value] of [['job', job], ['qp', qp], ['source_port', sourcePort]] as const) if (value) query.set(key, value);
+    return `/api/fabric/path?${query}${atPart(at)}`;
+  },
+  promql: (query: string, at: number | null) => `/prometheus/api/v1/query?${promqlForm(query, at)}`,
   services: () => '/api/services',
   service: (name: string, last: number) => `/api/services/${encodeURIComponent(name)}?last_s=${last}`,
 };
@@ -125,21 +148,29 @@ export const api = {
   warnings: async (signal: AbortSignal): Promise<WarningList> => decodeWarnings(await get(paths.warnings(), signal)),
   alerts: async (signal: AbortSignal): Promise<AlertList> => decodeAlerts(await get(paths.alerts(), signal)),
   cardinality: async (signal: AbortSignal): Promise<Cardinality> => decodeCardinality(await get(paths.cardinality(), signal)),
+  fabric: async (signal: AbortSignal): Promise<Fabric> => decodeFabric(await get(paths.fabric(), signal)),
+  graph: async (focus: string, depth: number, limit: number, at: number | null, signal: AbortSignal): Promise<Graph> =>
+    decodeGraph(await get(paths.graph(focus, depth, limit, at), signal)),
+  affected: async (component: string, at: number | null, signal: AbortSignal): Promise<Affected> => decodeAffected(await get(paths.affected(component, at), signal)),
+  path: async (question: PathQuestion, signal: AbortSignal): Promise<FabricPath> => decodePath(await get(paths.path(question), signal)),
+  // As a form: a question that names many ports is longer than an address may be.
+  promql: async (query: string, at: number | null, signal: AbortSignal): Promise<unknown> =>
+    get('/prometheus/api/v1/query', signal, 'POST', promqlForm(query, at), 'application/x-www-form-urlencoded'),
   services: async (signal: AbortSignal): Promise<string[]> => decodeServices(await get(paths.services(), signal)),
   service: async (name: string, last: number, signal: AbortSignal): Promise<Service> => decodeService(await get(paths.service(name, last), signal)),
 };
 
-async function get(path: string, signal: AbortSignal, method: 'GET' | 'POST' = 'GET', body?: string): Promise<unknown> {
-  return ask(path, signal, (response) => response.json() as Promise<unknown>, method, body);
+async function get(path: string, signal: AbortSignal, method: 'GET' | 'POST' = 'GET', body?: string, type?: string): Promise<unknown> {
+  return ask(path, signal, (response) => response.json() as Promise<unknown>, method, body, type);
 }
 
-async function ask<T>(path: string, signal: AbortSignal, read: (response: Response) => Promise<T>, method: 'GET' | 'POST' = 'GET', body?: string): Promise<T> {
+async function ask<T>(path: string, signal: AbortSignal, read: (response: Response) => Promise<T>, method: 'GET' | 'POST' = 'GET', body?: string, type = 'application/json'): Promise<T> {
   const limit = new AbortController();
   const stop = (): void => limit.abort();
   const timer = setTimeout(stop, kTimeoutMs);
   signal.addEventListener('abort', stop);
   try {
-    const headers = { accept: 'application/json', ...(body && { 'content-type': 'application/json' }) };
+    const headers = { accept: 'application/json', ...(body && { 'content-type': type }) };
     const response = await fetch(path, { method, signal: limit.signal, headers, ...(body && { body }) });
     if (response.ok) return await read(response);
     // A gateway's 502 is as good as silence; a 4xx is an answer.

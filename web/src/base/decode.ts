@@ -178,16 +178,27 @@ export function num(value: unknown): number | null {
 export function text(value: unknown): string {
   return typeof value === 'string' ? clean(value) : '';
 }
+// Of a kernel: those of templates differ beyond what is shown, so what is cut off leaves its mark.
+export function name(value: unknown): string {
+  const safe = text(value);
+  return typeof value === 'string' && safe.length < value.length ? `${safe.slice(0, -9)}…${hash(value)}` : safe;
+}
+// FNV-1a, 32 bits.
+function hash(value: string): string {
+  let sum = 0x811c9dc5;
+  for (let i = 0; i < value.length; i += 1) sum = Math.imul(sum ^ value.charCodeAt(i), 0x01000193);
+  return (sum >>> 0).toString(16).padStart(8, '0');
+}
 function word<T extends string>(value: unknown): T | OtherWord {
   return text(value) as T | OtherWord;
 }
-const isCause = (value: string): value is Cause => Object.keys(kCauses).includes(value);
+const isCause = (value: string): value is Cause => Object.hasOwn(kCauses, value);
 function oneOf<T extends string>(value: unknown, allowed: readonly T[], otherwise: T): T {
   return allowed.includes(value as T) ? (value as T) : otherwise;
 }
 const kHealth: readonly Health[] = ['ok', 'slow', 'hang', 'suspected', 'unknown'];
 
-export function decodeJob(value: unknown): Job {
+function decodeJob(value: unknown): Job {
   const json = object(value);
   return {
     job_id: typeof json['job_id'] === 'string' ? json['job_id'] : '',

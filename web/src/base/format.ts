@@ -9,7 +9,11 @@ const kTextMax = 600;
 
 export function clean(text: string): string {
   const safe = text.replace(kForging, '\ufffd');
-  return safe.length > kTextMax ? safe.slice(0, kTextMax - 1) + '…' : safe;
+  return clip(safe, kTextMax);
+}
+
+export function clip(text: string, most: number): string {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 
 export function count(value: number | null | undefined): string {

@@ -25,3 +25,19 @@ export function useLater(ms: number): boolean {
   }, []);
   return due;
 }
+
+// Keys for the whole page; `act` says whether it took one. Fields and menus keep theirs.
+export function useKeys(act: (key: string, target: HTMLElement) => boolean): void {
+  const latest = useRef(act);
+  latest.current = act;
+  useEffect(() => {
+    const listen = (event: KeyboardEvent): void => {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+      const target = event.target as HTMLElement;
+      if (target.closest('input, select, textarea, [role=menu]')) return;
+      if (latest.current(event.key, target)) event.preventDefault();
+    };
+    window.addEventListener('keydown', listen);
+    return () => window.removeEventListener('keydown', listen);
+  }, []);
+}

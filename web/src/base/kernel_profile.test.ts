@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { byDifference, compareGaps, compareKernels, compareParts, decodeSummary, defaultRank, difference, incomparable, peersOf, shortKernel } from './kernel_profile';
+import { byDifference, compareGaps, compareKernels, comparedRank, compareParts, decodeSummary, difference, incomparable, peersOf, shortKernel } from './kernel_profile';
+import { parsePlace } from './url';
 import kRecorded from '../../../tests/web/profile_summary.json';
 
 // What `lockstep analyze --json` said of four ranks, of which rank 43 runs kernels for operands aligned to 1.
@@ -14,13 +15,29 @@ describe('the summary of a kernel profile', () => {
     expect(compareKernels(bare, 3)[0]!.peers).toBe(null);
   });
   it('puts what a rank runs and the others do not first, what they run instead last', () => {
-    expect(defaultRank(recorded)).toBe(43);
+    expect(comparedRank(recorded, null)).toBe(43);
     const rows = byDifference(compareKernels(recorded, 43));
     expect(shortKernel(rows[0]!.name)).toBe('cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_32x5_tn_align1');
     expect(rows[0]!.name).toBe(recorded.kernel);
     expect(Math.round(difference(rows[0]!)! / 1e5)).toBe(119);
     expect(rows[0]!.peersCalls).toBe(0);
     expect(rows.slice(-2).map((row) => row.family).sort()).toEqual(['collective', 'matrix multiplication']);
+  });
+  it('compares whom the address names only where it was profiled', () => {
+    expect(comparedRank(recorded, 41)).toBe(41);
+    expect(comparedRank(recorded, 7)).toBe(43);
+    expect(comparedRank({ ...recorded, culprits: [] }, 7)).not.toBe(7);
+    expect(comparedRank({ ...recorded, ranks: [] }, 7)).toBe(null);
+  });
+  it('keeps kernels apart whose names differ beyond what is shown', () => {
+    const long = (end: string): string => `void gemm<${'int, '.repeat(200)}${end}>()`;
+    const kernels = [long('a'), long('b')].map((name) => ({ name, sum_us: 1 }));
+    const known = decodeSummary({ state: 'ready', summary: { verdict: { kernel: long('b') }, ranks: [{ rank: 0, kernels }] } }).summary!;
+    const rows = compareKernels(known, 0);
+    expect(rows).toHaveLength(2);
+    expect(rows.map((row) => row.name === known.kernel)).toEqual([false, true]);
+    const place = parsePlace('/jobs/x/profiles/p', `?kernel=${encodeURIComponent(known.kernel)}`);
+    expect(place).toMatchObject({ kernel: known.kernel });
   });
   it('sets a rank beside itself in another capture, and says where that means little', () => {
     const before = structuredClone(recorded);

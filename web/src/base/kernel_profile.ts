@@ -1,6 +1,6 @@
 // What the analysis of a kernel profile says (lockstep analyze --json): one sentence, then kernels, gaps and ranks; and any rank of it
 // beside the median of the others. Times are per step and in nanoseconds, whatever the server's unit.
-import { list, num, object, text } from './decode';
+import { list, name, num, object, text } from './decode';
 
 export type ProfileState = 'none' | 'waiting' | 'analysing' | 'ready' | 'failed';
 
@@ -89,8 +89,8 @@ function decodeAnalysis(value: unknown): ProfileSummary {
     sentence: text(verdict['sentence']),
     reason: text(verdict['reason']),
     culprits: list(verdict['ranks']).flatMap((rank) => num(rank) ?? []),
-    kernel: text(verdict['kernel']),
-    insteadOf: text(verdict['instead_of']),
+    kernel: name(verdict['kernel']),
+    insteadOf: name(verdict['instead_of']),
     evidence: list(verdict['evidence']).map(text).filter(Boolean),
     clocksAligned: collectives['clocks_aligned'] === true,
     clockError: clockError === null ? null : clockError * 1e3,
@@ -143,10 +143,10 @@ function busiestOf(rows: Record<string, unknown>[]): RankSummary['busiest'] {
 
 function decodeKernel(value: unknown): KernelRow[] {
   const json = object(value);
-  const name = text(json['name']);
-  if (!name) return [];
+  const known = name(json['name']);
+  if (!known) return [];
   return [{
-    name,
+    name: known,
     kernelClass: classWord(text(json['class'])),
     family: text(json['family']),
     op: text(json['op']),
@@ -169,6 +169,17 @@ export function classWord(word: string): string {
 // "void cutlass::Kernel2<cutlass_80_tensorop_…>(…)" -> "cutlass_80_tensorop_…",
 // "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(…)::gelu>" -> "vectorized_elementwise_kernel (gelu)".
 export function shortKernel(name: string): string {
+  let short = shortNames.get(name);
+  if (short === undefined) {
+    if (shortNames.size >= kShortNamesMax) shortNames.clear();
+    shortNames.set(name, short = shorten(name));
+  }
+  return short;
+}
+const shortNames = new Map<string, string>();
+const kShortNamesMax = 10_000;
+
+function shorten(name: string): string {
   const plain = name.replace(/^void /, '').replace(/\(anonymous namespace\)::/g, '');
   const wrapped = /^cutlass::Kernel2?<([\w:]+)/.exec(plain);
   if (wrapped) return lastPart(wrapped[1]!);
@@ -212,7 +223,7 @@ function splitTop(inside: string): string[] {
 }
 
 // Steps of a rank; where they are not marked, the capture counts as one.
-const stepsOf = (rank: RankSummary): number => Math.max(1, rank.steps);
+export const stepsOf = (rank: RankSummary): number => Math.max(1, rank.steps);
 
 export function median(values: readonly number[]): number | null {
   if (values.length === 0) return null;
@@ -322,10 +333,10 @@ export function compareGaps(summary: ProfileSummary, rank: number, peers = peers
   }));
 }
 
-// Whom the page compares unless the address says otherwise: the culprit, else who waits least for the others.
-export function defaultRank(summary: ProfileSummary): number | null {
-  const culprit = summary.culprits.find((rank) => summary.ranks.some((one) => one.rank === rank));
-  if (culprit !== undefined) return culprit;
+// Whom the page compares: whom the address names if it was profiled, else the culprit, else who waits least for the others.
+export function comparedRank(summary: ProfileSummary, wanted: number | null): number | null {
+  const known = [wanted, ...summary.culprits].find((rank) => summary.ranks.some((one) => one.rank === rank));
+  if (known !== undefined) return known;
   const first = [...summary.ranks].sort((a, b) => a.waits / stepsOf(a) - b.waits / stepsOf(b))[0];
   return first?.rank ?? null;
 }

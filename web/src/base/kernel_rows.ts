@@ -13,11 +13,11 @@ export interface Band {
 }
 
 export const kStripHeight = 15;
-export const kRankMost = 26;
+const kRankMost = 26;
 const kRankLeast = 8;
 const kGap = 2;
 
-export const laneKey = (rank: number, lane: string): string => `${rank}/${lane}`;
+const laneKey = (rank: number, lane: string): string => `${rank}/${lane}`;
 
 // `room`: pixels there are without scrolling; ranks shrink to fit, down to kRankLeast.
 export function layBands(timelines: readonly KernelTimeline[], open: ReadonlySet<number>, room: number): Band[] {
@@ -70,9 +70,31 @@ export function bandAt(bands: readonly Band[], y: number): number | null {
 // Of a rank's row: how much of it is for what computes.
 export const workHeight = (height: number): number => Math.max(4, Math.round(height * 0.7) - 1);
 
+// Lanes by rank, found once per answer: a frame asks for those of every row it draws.
+const lanesByRank = new WeakMap<KernelTimeline, Map<number, { all: Lane[]; own: Lane[] }>>();
+const kNoLanes: { all: Lane[]; own: Lane[] } = { all: [], own: [] };
+
+function lanesOf(timeline: KernelTimeline, rank: number): { all: Lane[]; own: Lane[] } {
+  let known = lanesByRank.get(timeline);
+  if (!known) {
+    const byRank = new Map<number, Lane[]>();
+    for (const lane of timeline.lanes) {
+      const held = byRank.get(lane.rank);
+      if (held) held.push(lane);
+      else byRank.set(lane.rank, [lane]);
+    }
+    known = new Map([...byRank].map(([of, all]) => [of, { all, own: standingFor(timeline, all) }]));
+    lanesByRank.set(timeline, known);
+  }
+  return known.get(rank) ?? kNoLanes;
+}
+
 // Lanes that a rank's own row stands for: its GPU's, or the host's where there is no GPU.
-export function ownLanes(timeline: KernelTimeline, rank: number): Lane[] {
-  const all = timeline.lanes.filter((lane) => lane.rank === rank);
+export const ownLanes = (timeline: KernelTimeline, rank: number): Lane[] => lanesOf(timeline, rank).own;
+
+export const laneNamed = (timeline: KernelTimeline, rank: number, name: string): Lane | undefined => lanesOf(timeline, rank).all.find((lane) => lane.lane === name);
+
+function standingFor(timeline: KernelTimeline, all: Lane[]): Lane[] {
   const gpu = all.filter((lane) => lane.isGpu);
   if (gpu.length > 0) return gpu;
   // A lane of steps alone says nothing of what runs.
@@ -81,12 +103,12 @@ export function ownLanes(timeline: KernelTimeline, rank: number): Lane[] {
   return working.length > 0 ? working : all;
 }
 
-export const isCommunication = (timeline: KernelTimeline, row: SliceRow, index: number): boolean => timeline.classes[row.kind[index]!] === 'communication';
+const isCommunication = (timeline: KernelTimeline, row: SliceRow, index: number): boolean => timeline.classes[row.kind[index]!] === 'communication';
 
 // What is under a pointer: `y` within the band, `slack` how many nanoseconds a finger is wide.
 export function findSlice(timeline: KernelTimeline, band: Band, y: number, ns: number, slack: number): Slice | null {
   if (band.lane !== null) {
-    const lane = timeline.lanes.find((one) => one.rank === band.rank && one.lane === band.lane);
+    const lane = laneNamed(timeline, band.rank, band.lane);
     const row = lane?.rows[Math.floor(y / kStripHeight)];
     const index = row ? sliceAt(row, ns, slack) : null;
     return lane && row && index !== null ? sliceOf(timeline, lane, row, index) : null;
@@ -106,7 +128,8 @@ export function findSlice(timeline: KernelTimeline, band: Band, y: number, ns: n
 
 // The slice after (1) or before (-1) a moment on a row, for whoever has no pointer.
 export function neighbour(timeline: KernelTimeline, band: Band, ns: number, way: 1 | -1): Slice | null {
-  const lanes = band.lane === null ? ownLanes(timeline, band.rank) : timeline.lanes.filter((one) => one.rank === band.rank && one.lane === band.lane);
+  const named = band.lane === null ? undefined : laneNamed(timeline, band.rank, band.lane);
+  const lanes = band.lane === null ? ownLanes(timeline, band.rank) : named ? [named] : [];
   let best: Slice | null = null;
   for (const lane of lanes) {
     for (const row of band.lane === null ? lane.rows.slice(0, 1) : lane.rows) {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { bandAt, bandsHeight, findSlice, layBands, neighbour } from './kernel_rows';
-import { decodeKernelTimeline, firstAfter, indexesOf, kEdge, kKindMask, kNothing, kSelected, longestIn, longestOf, paintRow, paintSelected, stepAt, type SliceRow } from './kernel_timeline';
+import { classToken, decodeKernelTimeline, firstAfter, indexesOf, kEdge, kKindMask, kNothing, kSelected, longestIn, longestOf, paintRow, paintSelected, stepAt, type SliceRow } from './kernel_timeline';
 import { parsePlace, profilePlace, writePlace } from './url';
 
 const timeline = decodeKernelTimeline({
@@ -29,6 +29,16 @@ describe('the timeline of a kernel profile', () => {
     expect(timeline.used).toEqual(['compute', 'communication', 'cpu op', 'weird']);
     expect(timeline.truncated).toBe(true);
     expect(decodeKernelTimeline(null).lanes).toEqual([]);
+  });
+  it('never lets two slices of a row overlap, however odd the trace', () => {
+    const slices = [[0, 10, 0, 'compute'], [5, 15, 0, 'compute'], [12, 3, 0, 'compute'], [13, 1, 0, 'compute']];
+    const { lanes } = decodeKernelTimeline({ names: ['f'], lanes: [{ rank: 0, slices }] });
+    for (const row of lanes[0]!.rows) for (let i = 1; i < row.length; i += 1) expect(row.start[i]!).toBeGreaterThanOrEqual(row.end[i - 1]!);
+    expect(lanes[0]!.rows.map((row) => row.length)).toEqual([2, 1, 1]);
+  });
+  it('gives a class of any name a colour', () => {
+    for (const word of ['constructor', '__proto__', 'weird']) expect(classToken(word)).toBe('part-other');
+    expect(classToken('copy')).toBe('part-input');
   });
   it('is painted by class, with an edge where there is room', () => {
     const row = lane(1, 'stream 7').rows[0]!;

@@ -1,7 +1,6 @@
 // Kernels of all ranks on one axis, as the server sends them for what is in view: lanes (streams, host threads) of slices. They are held
 // as columns of numbers, a row for each depth of nesting, so that finding what is in view is a binary search however many there are.
-import { clean } from './format';
-import { list, num, object, text } from './decode';
+import { list, name, num, object, text } from './decode';
 import { classWord } from './kernel_profile';
 import type { View } from './view';
 
@@ -53,7 +52,7 @@ export interface Slice {
 }
 
 // Classes with a colour of their own, in the order of the legend; others follow in the order in which they come.
-export const kClassTokens: Record<string, string> = {
+const kClassTokens: Record<string, string> = {
   compute: 'part-compute',
   communication: 'part-communication',
   memory: 'part-checkpoint',
@@ -65,7 +64,7 @@ export const kClassTokens: Record<string, string> = {
   runtime: 'part-idle',
   annotation: 'kind-forward',
 };
-export const classToken = (word: string): string => kClassTokens[word] ?? 'part-other';
+export const classToken = (word: string): string => (Object.hasOwn(kClassTokens, word) ? kClassTokens[word]! : 'part-other');
 
 const kDepthMost = 6;
 const kClassesMost = 60;  // what the flags below leave
@@ -75,7 +74,7 @@ export function decodeKernelTimeline(value: unknown): KernelTimeline {
   const whole = object(json['whole']);
   const origin = num(whole['from_ns']) ?? num(json['from_ns']) ?? 0;
   const at = (known: unknown): number => (num(known) ?? origin) - origin;
-  const names = list(json['names']).map((name) => (typeof name === 'string' ? clean(name) : ''));
+  const names = list(json['names']).map(name);
   const classes: string[] = Object.keys(kClassTokens);
   const classIds = new Map(classes.map((word, index) => [word, index]));
   const used = new Set<number>();
@@ -140,7 +139,6 @@ function decodeRows(slices: unknown[], origin: number, names: number, classOf: (
     while (depth < kDepthMost && (ends[depth] ?? -Infinity) > slice[0]!) depth += 1;
     if (depth === kDepthMost) continue;
     ends[depth] = slice[1]!;
-    ends.length = depth + 1;
     (byDepth[depth] ??= []).push(slice);
   }
   return byDepth.map((row): SliceRow => ({

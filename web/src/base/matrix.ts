@@ -138,7 +138,7 @@ export function order(matrix: StepMatrix, sort: Sort, culprits: ReadonlySet<numb
 }
 
 // Mean excess over the newest 50 steps; null when nothing was heard in the newest five.
-export function recentExcess(matrix: StepMatrix, row: number): number | null {
+function recentExcess(matrix: StepMatrix, row: number): number | null {
   const width = matrix.steps.length;
   let sum = 0;
   let heard = 0;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { captureOf, captureOfStep, decodeProfile, decodeProfiles, isRankChoice, standing, stepsText } from './profile';
+import { captureOf, captureOfStep, decodeProfile, decodeProfiles, isRankChoice, isUnderWay, standing, stepsText } from './profile';
 import { parsePlace, profilesPlace, writePlace } from './url';
 
 describe('kernel profiles', () => {
@@ -21,6 +21,9 @@ describe('kernel profiles', () => {
     expect(parsePlace('/jobs/x/profiles', '?ranks=fastest')).toEqual(profilesPlace('x'));
   });
   const taken = (fields: object, states: string[]) => decodeProfile({ capture: 'p', start_step: 10, steps: 5, ended: true, by: 'person', ranks: states.map((state, rank) => ({ rank, state })), ...fields });
+  it('are under way until every rank has an end', () => {
+    expect([taken({ ended: false }, ['done']), taken({}, ['done', 'uploading']), taken({}, ['done', 'failed']), taken({}, [])].map(isUnderWay)).toEqual([true, true, false, false]);
+  });
   it('say where they stand', () => {
     expect(standing(taken({ ended: false }, ['done', 'armed']), 'waiting', '', null)).toMatch(/^Under way: 1 of 2 ranks .* 1 are still to come/);
     expect(standing(taken({}, ['done', 'failed']), 'analysing', '', null)).toMatch(/^Analysing the trace …/);

@@ -81,12 +81,14 @@ export function stepsText(profile: Profile): string {
   return last > profile.start_step ? `steps ${count(profile.start_step)}–${count(last)}` : `step ${count(last)}`;
 }
 
+const pendingOf = (profile: Profile): number => profile.ranks.filter((rank) => rank.state !== 'done' && rank.state !== 'failed').length;
+export const isUnderWay = (profile: Profile): boolean => !profile.ended || pendingOf(profile) > 0;
+
 // Why there is no answer yet, in one sentence. `refused`: what a server said that analyses nothing.
 export function standing(profile: Profile, state: string, error: string, refused: string | null): string {
   const all = count(profile.ranks.length);
   const done = profile.ranks.filter((rank) => rank.state === 'done').length;
-  const pending = profile.ranks.filter((rank) => rank.state !== 'done' && rank.state !== 'failed').length;
-  if (!profile.ended || pending > 0) return `Under way: ${count(done)} of ${all} ranks have sent their trace, ${count(pending)} are still to come. The answer comes by itself.`;
+  if (isUnderWay(profile)) return `Under way: ${count(done)} of ${all} ranks have sent their trace, ${count(pendingOf(profile))} are still to come. The answer comes by itself.`;
   if (refused !== null) return `This server does not analyse profiles: ${refused}`;
   if (state === 'failed') return `The analysis failed: ${error || 'the server does not say why.'}`;
   if (state === 'analysing') return `Analysing ${done === 1 ? 'the trace' : `the traces of ${count(done)} ranks`} … The answer comes by itself.`;

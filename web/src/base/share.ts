@@ -1,4 +1,5 @@
 // Takes an answer out of the page: as a command, as CSV, onto the clipboard.
+import { momentText } from './moment';
 
 // One word for a POSIX shell, whatever the name holds.
 export function shellWord(text: string): string {
@@ -16,6 +17,28 @@ function command(name: string, job: string): string {
 export const whyCommand = (job: string): string => command('why', job);
 export const linesCommand = (job: string): string => `${command('lines', job)} --last`;
 export const mfuCommand = (job: string): string => command('mfu', job);
+
+export const analyzeCommand = (job: string, capture: string): string => `lockstep analyze --server ${shellWord(location.origin)} ${shellWord(`${job}/${capture}`)}`;
+
+// A job depends on others, nobody depends on it.
+export function affectedCommand(focus: string): string {
+  return `lockstep fabric${focus && !/^(job|rank):/.test(focus) ? ` --affected ${shellWord(focus)}` : ''} --server ${shellWord(location.origin)}`;
+}
+
+export function pathCommand({ a, b, job, at, qp, sourcePort }: { a: string; b: string; job: string; at: number | null; qp: string; sourcePort: string }): string {
+  const parts = ['lockstep path', shellWord(a), shellWord(b)];
+  if (job) parts.push('--job', shellWord(job));
+  if (at !== null) parts.push('--at', momentText(at));
+  if (qp) parts.push('--qp', shellWord(qp));
+  if (sourcePort) parts.push('--source-port', shellWord(sourcePort));
+  return [...parts, '--server', shellWord(location.origin)].join(' ');
+}
+
+// The ranks that a command looks between: it has a page of its own.
+export function pathOf(command: string): { a: string; b: string } | null {
+  const match = /^lockstep path (\d{1,7}) (\d{1,7})(?: |$)/.exec(command);
+  return match && { a: match[1]!, b: match[2]! };
+}
 
 export type CsvCell = string | number | null;
 

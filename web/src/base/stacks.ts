@@ -75,8 +75,12 @@ export interface Frame {
 }
 
 // Of both, so that what only one of them does has room too.
-export const weight = (frame: Frame): number => (frame.own + frame.peers) / 2;
+const weight = (frame: Frame): number => (frame.own + frame.peers) / 2;
 export const points = (frame: { own: number; peers: number }): number => Math.round(100 * (frame.own - frame.peers));
+export function signedPoints(frame: { own: number; peers: number }): string {
+  const by = points(frame);
+  return by === 0 ? '0' : `${by > 0 ? '+' : '−'}${Math.abs(by)}`;
+}
 
 const kDepthMost = 64;
 

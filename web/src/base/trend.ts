@@ -2,7 +2,7 @@
 import { list, num, object, text } from './decode';
 
 export const kTrendPoints = 60;
-export const kTrendQuery = 'lockstep_job_step_time_seconds{quantile="0.5"}';
+const kTrendQuery = 'lockstep_job_step_time_seconds{quantile="0.5"}';
 
 // One value a minute, in ms; null: no step ended then.
 export type Trend = (number | null)[];

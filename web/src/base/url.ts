@@ -10,10 +10,14 @@
 //                                                  itself in the capture `against`, kernel is marked
 //   /services/NAME?last=                           an inference service over the last seconds
 //   /alerts?id=                                    alerts; id: the one that a notification linked to
+//   /fabric?focus=&depth=&open=&by=&sort=&at=&view= what depends on what: from the focus (else the worst job) so many steps outwards; each
+//                                                  open is followed further; ports by port or by switch, in which order; at a time (ns)
+//   /fabric/path?a=&b=&job=&at=&qp=&source_port=   the way between two ranks of a job, HOST:gpuN or GPUs
 //   /cardinality                                   series of the metrics store, and who made them
 import { signal } from '@preact/signals';
 import { clean } from './format';
 import type { Sort } from './matrix';
+import { kPortSorts, type PortsBy, type PortSort } from './ports';
 import { isRankChoice } from './profile';
 
 export interface JobPlace {
@@ -64,7 +68,26 @@ export interface AlertsPlace {
   page: 'alerts';
   id: string;
 }
-export type Place = { page: 'fleet' } | AlertsPlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
+export interface FabricPlace {
+  page: 'fabric';
+  focus: string;         // "job:llama", "leaf:leaf-1"; empty: the worst job
+  depth: number | null;  // null: as far as is usual for the focus
+  open: string[];
+  by: PortsBy;
+  sort: PortSort;
+  at: number | null;     // null: now
+  view: 'chart' | 'table';
+}
+export interface PathPlace {
+  page: 'path';
+  a: string;
+  b: string;
+  job: string;
+  at: number | null;
+  qp: string;
+  sourcePort: string;
+}
+export type Place = { page: 'fleet' } | FabricPlace | PathPlace | AlertsPlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -74,6 +97,9 @@ export const kLastMax = 500;
 export const kServiceLastChoices = [300, 900, 3_600, 21_600, 86_400] as const;
 const kServiceLast = 900;
 const kProfileRanks = 'worst,median';
+const kNameMax = 256;
+export const kFabricDepthMax = 6;
+export const kFabricOpenMax = 12;
 const kServiceLastMax = 7 * 86_400;
 
 export function parsePlace(path: string, search: string): Place {
@@ -81,6 +107,11 @@ export function parsePlace(path: string, search: string): Place {
   if (/^\/cardinality\/?$/.test(path)) return { page: 'cardinality' };
   const query = new URLSearchParams(search);
   if (/^\/alerts\/?$/.test(path)) return { page: 'alerts', id: (query.get('id') ?? '').slice(0, 64) };
+  if (/^\/fabric\/?$/.test(path)) return parseFabric(query);
+  if (/^\/fabric\/path\/?$/.test(path)) {
+    const part = (key: string): string => (query.get(key) ?? '').slice(0, kNameMax);
+    return { page: 'path', a: part('a'), b: part('b'), job: part('job'), at: moment(query.get('at')), qp: part('qp'), sourcePort: part('source_port') };
+  }
   const named = /^\/services\/([^/]+)\/?$/.exec(path);
   const service = named && decode(named[1]!);
   if (service) return { page: 'service', service, last: Math.max(1, Math.min(kServiceLastMax, whole(query.get('last')) ?? kServiceLast)) };
@@ -107,6 +138,20 @@ export function parsePlace(path: string, search: string): Place {
     sort: sort === 'rank' || sort === 'host' ? sort : 'badness',
     view: query.get('view') === 'table' ? 'table' : 'chart',
     last: last === null ? kLastDefault : Math.max(10, Math.min(kLastMax, last)),
+  };
+}
+
+function parseFabric(query: URLSearchParams): FabricPlace {
+  const depth = whole(query.get('depth'));
+  return {
+    page: 'fabric',
+    focus: (query.get('focus') ?? '').slice(0, kNameMax),
+    depth: depth === null ? null : Math.max(1, Math.min(kFabricDepthMax, depth)),
+    open: [...new Set(query.getAll('open'))].filter((id) => id !== '' && id.length <= kNameMax).slice(0, kFabricOpenMax),
+    by: query.get('by') === 'switch' ? 'switch' : 'port',
+    sort: kPortSorts.find((one) => one === query.get('sort')) ?? 'worst',
+    at: moment(query.get('at')),
+    view: query.get('view') === 'table' ? 'table' : 'chart',
   };
 }
 
@@ -157,6 +202,21 @@ export function writePlace(place: Place): string {
   if (place.page === 'alerts') {
     if (place.id) query.set('id', place.id);
     return withQuery('/alerts', query);
+  }
+  if (place.page === 'fabric') {
+    if (place.focus) query.set('focus', place.focus);
+    if (place.depth !== null) query.set('depth', String(place.depth));
+    for (const id of place.open) query.append('open', id);
+    if (place.by !== 'port') query.set('by', place.by);
+    if (place.sort !== 'worst') query.set('sort', place.sort);
+    if (place.at !== null) query.set('at', String(place.at));
+    if (place.view !== 'chart') query.set('view', place.view);
+    return withQuery('/fabric', query);
+  }
+  if (place.page === 'path') {
+    const parts: [string, string][] = [['a', place.a], ['b', place.b], ['job', place.job], ['at', place.at === null ? '' : String(place.at)], ['qp', place.qp], ['source_port', place.sourcePort]];
+    for (const [key, value] of parts) if (value) query.set(key, value);
+    return withQuery('/fabric/path', query);
   }
   if (place.page === 'service') {
     if (place.last !== kServiceLast) query.set('last', String(place.last));
@@ -226,6 +286,14 @@ export function profilePlace(job: string, capture: string): ProfilePlace {
   return { page: 'profile', job, capture, from: null, to: null, step: null, ranks: '', open: null, rank: null, against: '', kernel: '', sort: 'difference', view: 'chart' };
 }
 
+export function fabricPlace(focus = ''): FabricPlace {
+  return { page: 'fabric', focus, depth: null, open: [], by: 'port', sort: 'worst', at: null, view: 'chart' };
+}
+
+export function pathPlace(a: string, b: string, job = ''): PathPlace {
+  return { page: 'path', a, b, job, at: null, qp: '', sourcePort: '' };
+}
+
 export function servicePlace(service: string): ServicePlace {
   return { page: 'service', service, last: kServiceLast };
 }
@@ -252,6 +320,11 @@ export function watchAddress(): void {
 
 function whole(text: string | null): number | null {
   return text !== null && /^\d{1,15}$/.test(text) ? Number(text) : null;
+}
+
+// Nanoseconds since 1970; a number holds them to a quarter of a microsecond.
+function moment(text: string | null): number | null {
+  return text !== null && /^\d{10,19}$/.test(text) ? Number(text) : null;
 }
 
 function decode(text: string): string | null {

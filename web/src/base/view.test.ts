@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { fineDuration, fit, isWhole, kNarrowestNs, pan, tickText, timeAt, timeTicks, xAt, zoom } from './view';
+import { fineDuration, fit, isWhole, kNarrowestNs, pan, tickText, timeAt, timeTicks, viewByKey, xAt, zoom } from './view';
 
 const kLength = 400e6;
 
@@ -25,6 +25,13 @@ describe('view', () => {
     const view = { from: 120e6, to: 160e6 };
     expect(zoom(zoom(view, 130e6, 0.5, kLength), 130e6, 2, kLength)).toEqual(view);
     expect(isWhole(view, kLength)).toBe(false);
+  });
+  it('moves by keys, and knows which are not its own', () => {
+    const view = { from: 100e6, to: 300e6 };
+    expect(viewByKey('W', view, kLength)).toEqual(viewByKey('+', view, kLength));
+    expect(viewByKey('d', view, kLength)).toEqual({ from: 150e6, to: 350e6 });
+    expect(viewByKey('0', view, kLength)).toEqual({ from: 0, to: kLength });
+    for (const key of ['constructor', 'x', 'Escape']) expect(viewByKey(key, view, kLength)).toBe(null);
   });
   it('puts ticks on round moments, apart enough to read', () => {
     expect(timeTicks({ from: 0, to: 400e6 }, 800)).toEqual([0, 50e6, 100e6, 150e6, 200e6, 250e6, 300e6, 350e6, 400e6]);

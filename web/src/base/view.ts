@@ -38,6 +38,19 @@ export function pan(view: View, by: number, length: number): View {
   return fit({ from: view.from + shift, to: view.to + shift }, length);
 }
 
+// W and S zoom, A and D pan, 0 shows all of it; null: another key.
+export function viewByKey(key: string, view: View, length: number): View | null {
+  const middle = (view.from + view.to) / 2;
+  switch (key.toLowerCase()) {
+    case 'w': case '+': return zoom(view, middle, 0.6, length);
+    case 's': case '-': return zoom(view, middle, 1 / 0.6, length);
+    case 'a': return pan(view, -0.25, length);
+    case 'd': return pan(view, 0.25, length);
+    case '0': return wholeView(length);
+    default: return null;
+  }
+}
+
 export function timeAt(view: View, x: number, left: number, width: number): number {
   return view.from + ((x - left) / Math.max(1, width)) * (view.to - view.from);
 }

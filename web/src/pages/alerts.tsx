@@ -20,7 +20,7 @@ export function AlertsPage({ place }: { place: AlertsPlace }) {
   usePoll([], async (signal) => { told.value = await api.alerts(signal); }, (message) => { refused.value = message; }, () => kEveryMs);
   document.title = 'Alerts · Lockstep';
   const known = told.value;
-  const linked = known?.alerts.find((alert) => alert.id === place.id);
+  const linked = place.id ? known?.alerts.find((alert) => alert.id === place.id) : undefined;
   return (
     <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }, { label: 'Alerts', to: { page: 'alerts', id: '' } }]}
            state={known && <span><b>{count(known.firing)}</b> firing</span>}>
@@ -42,7 +42,7 @@ export function AlertsPage({ place }: { place: AlertsPlace }) {
               <Menu label="Take this with you" items={[{ label: 'Copy as curl', run: () => copy(curl(paths.alerts())) }]} />
             </div>
             <Table caption="Alerts" what="alerts" sorted="firing first" rows={known.alerts} total={known.total} rowKey={(row) => row.id}
-                   marked={(row) => row.firing || row.id === place.id} columns={[
+                   marked={(row) => row.firing || row === linked} columns={[
                      { head: 'state', cell: (row) => (row.firing ? <b>{row.severity}</b> : <span class="muted">over</span>) },
                      { head: 'what', cell: (row) => <PlaceLink to={evidence(row)}>{clean(row.sentence)}</PlaceLink> },
                      { head: 'since', cell: (row) => <span title={times(row)}>{clock(row.startsNs, true) || '–'}</span> },
@@ -67,8 +67,8 @@ function times(alert: Alert): string {
 }
 
 function sentence(told: AlertList): string {
-  const first = told.alerts[0];
-  if (told.firing === 0 || !first) return told.alerts.length === 0 ? 'No alert fires, and none has.' : 'No alert fires.';
+  const first = told.alerts.find((alert) => alert.firing);
+  if (!first) return told.alerts.length === 0 ? 'No alert fires, and none has.' : 'No alert fires.';
   if (told.firing === 1) return clean(first.sentence);
   return `${count(told.firing)} alerts fire; first: ${clean(first.sentence)}`;
 }

@@ -8,7 +8,7 @@ import { healthMark, stateMark, type Mark } from '../base/health';
 import { excessMax, order, type StepMatrix } from '../base/matrix';
 import { line } from '../base/poll';
 import { captureOf, type Profile } from '../base/profile';
-import { go, profilePlace, profilesPlace, type JobPlace } from '../base/url';
+import { fabricPlace, go, profilePlace, profilesPlace, type JobPlace } from '../base/url';
 import { Frame, PlaceLink, type Crumb } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
@@ -127,6 +127,7 @@ function JobState({ why, told, mfu }: { why: Why; told: Told; mfu: Mfu | null })
       <span>{why.health === 'hang' && 'was '}<b>{duration(job.step_ms)}</b>/step</span>
       {mfu !== null && mfu.mfu !== null && <span title={mfu.sentence}>MFU <b>{percent(mfu.mfu)}</b></span>}
       <PlaceLink to={profilesPlace(job.job_id)}>profiles</PlaceLink>
+      <PlaceLink to={fabricPlace(`job:${job.job_id}`)}>fabric</PlaceLink>
       {told.loss.length > 0 && <span title={lossTitle(told)}>loss <b>{number(told.loss[0]!.value)}</b></span>}
     </>
   );

@@ -1,7 +1,7 @@
 // The keyboard of the job page: arrows move the cursor over the heat map, Enter goes one level down (cell, step page), Esc goes one level up (rank, step,
 // job, fleet), s changes the order, t shows the table, p the kernel profile.
 import type { Signal } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
+import { useKeys } from '../base/hooks';
 import type { Sort, StepMatrix } from '../base/matrix';
 import { go, stepPlace, type JobPlace } from '../base/url';
 import type { Point } from '../widgets/point';
@@ -20,18 +20,7 @@ const kSorts: Sort[] = ['badness', 'rank', 'host'];
 const kMoves: Record<string, [number, number]> = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 export function useJobKeys(keys: Keys): void {
-  const latest = useRef(keys);
-  latest.current = keys;
-  useEffect(() => {
-    const listen = (event: KeyboardEvent): void => {
-      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-      const target = event.target as HTMLElement;
-      if (target.closest('input, select, textarea, [role=menu]')) return;
-      if (act(event.key, target, latest.current)) event.preventDefault();
-    };
-    window.addEventListener('keydown', listen);
-    return () => window.removeEventListener('keydown', listen);
-  }, []);
+  useKeys((key, target) => act(key, target, keys));
 }
 
 function act(key: string, target: HTMLElement, keys: Keys): boolean {

@@ -1,12 +1,12 @@
 // Which line makes a rank slow: the difference between its sampled stacks and its peers', as a flame graph and as a table. Nothing where
 // nothing was sampled.
 import { useSignal, type ReadonlySignal } from '@preact/signals';
-import { useMemo, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { api, paths, Refused } from '../base/api';
 import { clock, count, duration, percent, utc } from '../base/format';
 import { unlessRefused, usePoll } from '../base/poll';
 import { copy, curl, linesCommand } from '../base/share';
-import { depthOf, flameOf, forkOf, kindsOf, points, type SampledLine, type Samples } from '../base/stacks';
+import { depthOf, flameOf, forkOf, kindsOf, signedPoints, type SampledLine, type Samples } from '../base/stacks';
 import { FlameGraph } from '../widgets/flame';
 import { Menu } from '../widgets/menu';
 import { Table } from '../widgets/table';
@@ -25,6 +25,7 @@ export interface Sampling {
 const kRarelyMs = 30_000;
 const kSoonMs = 1_000;
 const kSeconds = 5;
+const kLooking = `Looking at their stacks for ${kSeconds} s …`;
 const kSoonForMs = 25_000;
 
 export function useSamples(job: string): Sampling {
@@ -40,10 +41,18 @@ export function useSamples(job: string): Sampling {
     said.value = '';
     sampled.value = { samples, stacks: stacks ?? '' };
   }, () => {}, () => (Date.now() < soonUntil.value ? kSoonMs : kRarelyMs));
+  const end = soonUntil.value;
+  useEffect(() => {
+    if (end === 0) return undefined;
+    const timer = window.setTimeout(() => {
+      if (said.value === kLooking) said.value = `No stacks came within ${kSoonForMs / 1e3} s; lockstep lines shows why.`;
+    }, Math.max(0, end - Date.now()));
+    return () => clearTimeout(timer);
+  }, [end]);
   const order = async (ranks: string): Promise<void> => {
     try {
       await api.orderSamples(job, ranks, kSeconds, new AbortController().signal);
-      said.value = `Looking at their stacks for ${kSeconds} s …`;
+      said.value = kLooking;
       soonUntil.value = Date.now() + kSoonForMs;
     } catch (error) {
       said.value = `Not sampled: ${error instanceof Refused ? error.message : 'the server does not answer.'}`;
@@ -117,12 +126,7 @@ function LineTable({ lines, rank }: { lines: readonly SampledLine[]; rank: numbe
       { head: 'thread', cell: (line) => line.thread },
       { head: `rank ${count(rank)}`, numeric: true, cell: (line) => percent(line.share) },
       { head: 'peers', numeric: true, cell: (line) => percent(line.peers) },
-      { head: 'difference', unit: 'points', numeric: true, cell: (line) => difference(line) },
+      { head: 'difference', unit: 'points', numeric: true, cell: (line) => signedPoints({ own: line.share, peers: line.peers }) },
     ]} />
   );
-}
-
-function difference(line: SampledLine): string {
-  const by = points({ own: line.share, peers: line.peers });
-  return by === 0 ? '0' : `${by > 0 ? '+' : '−'}${Math.abs(by)}`;
 }

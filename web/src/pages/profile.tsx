@@ -1,58 +1,36 @@
 // One kernel profile: what is wrong in one sentence, then every kernel of every rank on one axis, then the numbers behind it. While it is
 // not analysed yet, where it stands and what is missing.
 import { useSignal } from '@preact/signals';
-import { useEffect, useMemo, useRef } from 'preact/hooks';
+import { useMemo } from 'preact/hooks';
 import { clean, count } from '../base/format';
-import { defaultRank, type ProfileSummary } from '../base/kernel_profile';
-import { longestOf, type KernelTimeline } from '../base/kernel_timeline';
+import { comparedRank, type ProfileSummary } from '../base/kernel_profile';
+import { longestOf } from '../base/kernel_timeline';
 import { line } from '../base/poll';
 import { stepsText } from '../base/profile';
 import { go, jobPlace, profilesPlace, type ProfilePlace } from '../base/url';
-import { fineDuration, fit, isWhole, type View } from '../base/view';
+import { fineDuration, fit } from '../base/view';
 import { Frame, type Crumb } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
+import { useMoving } from './moving';
 import { ProfileAnswer } from './profile_answer';
 import { ProfileChart } from './profile_chart';
-import { useProfileData } from './profile_data';
+import { useProfileData, viewOf } from './profile_data';
 import { useProfileKeys } from './profile_keys';
 import { ProfileTables } from './profile_tables';
 
-// A gesture is over when nothing moved for this long; then it becomes one stop on the way back.
-const kSettleMs = 250;
 // Of a kernel that is looked for: so many times its length is shown.
 const kAround = 12;
 
 export function ProfilePage({ place }: { place: ProfilePlace }) {
   const columns = useSignal(0);
-  const moving = useSignal<View | null>(null);
-  const asked = useSignal<View | null>(null);
-  const data = useProfileData(place, asked.value, columns.value);
+  const data = useProfileData(place, columns.value);
   const { value: overview } = data.overview;
   const summary = data.answer.value?.summary ?? null;
   const length = overview?.length ?? 0;
-  const view = moving.value ?? (overview ? viewOf(place, overview) : null);
-  // What the address says is asked for, not every frame of a gesture.
-  useEffect(() => {
-    moving.value = null;
-    asked.value = overview ? viewOf(place, overview) : null;
-  }, [place.from, place.to, place.step, overview]);
-  const settle = useRef(0);
-  useEffect(() => () => clearTimeout(settle.current), []);
-  const latest = useRef(place);
-  latest.current = place;
-  const move = (wanted: View): void => {
-    const to = fit(wanted, length);
-    moving.value = to;
-    clearTimeout(settle.current);
-    settle.current = window.setTimeout(() => {
-      const now = latest.current;
-      const next = isWhole(to, length) ? { ...now, from: null, to: null, step: null } : { ...now, ...to, step: null };
-      if (next.from === now.from && next.to === now.to && next.step === now.step) moving.value = null;
-      else go(next);
-    }, kSettleMs);
-  };
+  const asked = overview && viewOf(place, overview);
+  const { view, move } = useMoving(place, length, asked, (now, to) => ({ ...now, from: to?.from ?? null, to: to?.to ?? null, step: null }));
 
-  const rank = place.rank ?? (summary ? defaultRank(summary) : null);
+  const rank = summary ? comparedRank(summary, place.rank) : place.rank;
   const open = useMemo(() => new Set(place.open === null ? summary?.culprits.slice(0, 1) ?? [] : numbersOf(place.open)), [place.open, summary]);
   const toggle = (which: number): void => {
     const next = new Set(open);
@@ -104,12 +82,6 @@ export function ProfilePage({ place }: { place: ProfilePlace }) {
   );
 }
 
-function viewOf(place: ProfilePlace, overview: KernelTimeline): View {
-  if (place.from !== null && place.to !== null) return fit({ from: place.from, to: place.to }, overview.length);
-  const step = place.step === null ? undefined : overview.steps.find((one) => one.step === place.step);
-  return step ? fit(step, overview.length) : { from: 0, to: Math.max(1, overview.length) };
-}
-
 function hostsOf(ranks: readonly { rank: number; host: string }[], summary: ProfileSummary | null): Map<number, string> {
   const known = new Map((summary?.ranks ?? []).map((one) => [one.rank, one.host]));
   for (const { rank, host } of ranks) if (host) known.set(rank, host);
@@ -117,7 +89,7 @@ function hostsOf(ranks: readonly { rank: number; host: string }[], summary: Prof
 }
 
 // "0-2,7" -> 0, 1, 2, 7; no more than a picture can hold.
-export function numbersOf(ranks: string): number[] {
+function numbersOf(ranks: string): number[] {
   const found: number[] = [];
   for (const [, from, to] of ranks.matchAll(/(\d+)(?:-(\d+))?/g)) {
     for (let rank = Number(from); rank <= Number(to ?? from) && found.length < 256; rank += 1) found.push(rank);

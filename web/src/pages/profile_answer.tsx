@@ -1,21 +1,20 @@
 // The answer on top of a kernel profile: the sentence of its analysis and what it rests on; or where it stands, and what can be done.
 import { paths } from '../base/api';
 import type { Verdict } from '../base/decode';
-import { bytes, clock, count, utc } from '../base/format';
+import { bytes, clip, clock, count, utc } from '../base/format';
 import { verdictMark } from '../base/health';
 import { shortKernel, type ProfileSummary } from '../base/kernel_profile';
 import type { StepMark } from '../base/kernel_timeline';
-import type { Profile, ProfileRank } from '../base/profile';
-import { standing, stepsText } from '../base/profile';
-import { shellWord } from '../base/share';
+import { standing, stepsText, type Profile } from '../base/profile';
+import { analyzeCommand } from '../base/share';
 import { jobPlace, stepPlace, type ProfilePlace } from '../base/url';
 import { fineDuration } from '../base/view';
 import { CopyButton } from '../widgets/copy_button';
 import { PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
-import { Table } from '../widgets/table';
 import type { ProfileData } from './profile_data';
+import { RankStates } from './rank_states';
 
 interface Props {
   place: ProfilePlace;
@@ -28,6 +27,7 @@ interface Props {
 }
 
 const kStepsShown = 10;
+const kKernelShown = 40;
 
 export function ProfileAnswer({ place, data, profile, summary, steps, rank, onKernel }: Props) {
   const answer = data.answer.value;
@@ -39,13 +39,14 @@ export function ProfileAnswer({ place, data, profile, summary, steps, rank, onKe
       {!summary && !isKnown && <Loading what="its analysis" />}
       {!summary && isKnown && <Standing {...{ place, data, profile }} />}
       {summary && summary.evidence.length > 0 && <ul class="evidence">{summary.evidence.map((one, index) => <li key={index}>{one}</li>)}</ul>}
+      {summary && place.rank !== null && place.rank !== rank && <p class="muted">Rank {count(place.rank)} is not in this profile; rank {count(rank)} is compared instead.</p>}
       {summary?.notes.map((note, index) => <p key={index} class="muted">Note: {note}</p>)}
       <div class="actions">
         {summary?.kernel && place.kernel !== summary.kernel && (
-          <button type="button" class="primary" title={`${summary.kernel} (k)`} onClick={() => onKernel(summary.kernel)}>Show kernel {clip(shortKernel(summary.kernel))}</button>
+          <button type="button" class="primary" title={`${summary.kernel} (k)`} onClick={() => onKernel(summary.kernel)}>Show kernel {clip(shortKernel(summary.kernel), kKernelShown)}</button>
         )}
         {summary && data.hasPerfetto.value && <a class="button" href={paths.profilePerfetto(place.job, place.capture)} download title="Opens at ui.perfetto.dev">Perfetto file</a>}
-        <CopyButton content={analyzeCommand(place)} label="Copy as CLI" name="Copy as CLI: lockstep analyze" />
+        <CopyButton content={analyzeCommand(place.job, place.capture)} label="Copy as CLI" name="Copy as CLI: lockstep analyze" />
         {summary && <Traces {...{ place, profile }} />}
         <Steps {...{ place, profile, steps, rank }} />
       </div>
@@ -53,11 +54,6 @@ export function ProfileAnswer({ place, data, profile, summary, steps, rank, onKe
     </section>
   );
 }
-
-const clip = (name: string): string => (name.length > 40 ? `${name.slice(0, 39)}…` : name);
-
-export const analyzeCommand = (place: ProfilePlace): string =>
-  `lockstep analyze --server ${shellWord(location.origin)} ${shellWord(`${place.job}/${place.capture}`)}`;
 
 function Facts({ profile, summary }: { profile: Profile; summary: ProfileSummary | null }) {
   const done = profile.ranks.filter((rank) => rank.state === 'done').length;
@@ -87,23 +83,10 @@ function Standing({ place, data, profile }: { place: ProfilePlace; data: Profile
     <>
       <div role="status"><h2 class="sentence">{standing(profile, answer?.state ?? 'none', answer?.error ?? '', data.unanalysed.value)}</h2></div>
       {done.length > 0 && answer?.state !== 'analysing' && answer?.state !== 'waiting' && (
-        <p class="muted">The {done.length === 1 ? 'trace is' : 'traces are'} kept. On your own machine: <code>{analyzeCommand(place)}</code></p>
+        <p class="muted">The {done.length === 1 ? 'trace is' : 'traces are'} kept. On your own machine: <code>{analyzeCommand(place.job, place.capture)}</code></p>
       )}
-      <RankStates {...{ place, profile }} />
+      <RankStates job={place.job} profile={profile} />
     </>
-  );
-}
-
-function RankStates({ place, profile }: { place: ProfilePlace; profile: Profile }) {
-  return (
-    <Table caption="Ranks of the profile" what="ranks" sorted="by rank" rows={profile.ranks} total={profile.ranks.length} rowKey={(rank) => rank.rank} columns={[
-      { head: 'rank', numeric: true, cell: (rank: ProfileRank) => count(rank.rank) },
-      { head: 'host', cell: (rank) => rank.host || '–' },
-      { head: 'state', cell: (rank) => rank.state },
-      { head: 'size', numeric: true, cell: (rank) => (rank.bytes === null ? '' : bytes(rank.bytes)) },
-      { head: 'trace', cell: (rank) => rank.file && <a href={paths.profileFile(place.job, profile.capture, rank.file)} download>{rank.file}</a> },
-      { head: 'why', cell: (rank) => rank.reason },
-    ]} />
   );
 }
 

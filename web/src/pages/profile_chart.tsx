@@ -2,10 +2,10 @@
 import type { Signal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import { paths } from '../base/api';
-import { count } from '../base/format';
+import { clip, count } from '../base/format';
 import { shortKernel } from '../base/kernel_profile';
 import { classToken, longestIn, type KernelTimeline, type Slice } from '../base/kernel_timeline';
-import { copy, csv, curl, download } from '../base/share';
+import { analyzeCommand, copy, csv, curl, download } from '../base/share';
 import { go, type ProfilePlace } from '../base/url';
 import { fineDuration, isWhole, pan, zoom, type View } from '../base/view';
 import { KernelTimelineView } from '../widgets/kernel_timeline';
@@ -13,7 +13,6 @@ import { Loading } from '../widgets/loading';
 import { Menu } from '../widgets/menu';
 import { RanksField } from '../widgets/ranks_field';
 import { Table } from '../widgets/table';
-import { analyzeCommand } from './profile_answer';
 import type { ProfileData } from './profile_data';
 
 interface Props {
@@ -31,7 +30,7 @@ interface Props {
   pickKernel: (kernel: string, rank?: number | null) => void;
 }
 
-const clipped = (name: string): string => (name.length > 32 ? `${name.slice(0, 31)}…` : name);
+const kKernelShown = 32;
 // An answer for a few pixels more or less is as good.
 const isOther = (a: number, b: number): boolean => Math.abs(a - b) > 0.15 * b;
 // The frame, the answer, the chart's head and hint.
@@ -64,7 +63,7 @@ export function ProfileChart(props: Props) {
         <ClassLegend overview={overview} tile={tile} />
         <Menu label="Menu of the timeline" items={[
           { label: 'Copy as curl', run: () => copy(curl(address)) },
-          { label: 'Copy as CLI', run: () => copy(analyzeCommand(place)) },
+          { label: 'Copy as CLI', run: () => copy(analyzeCommand(place.job, place.capture)) },
           { label: 'Download CSV', run: () => download(`${place.job}-${place.capture}.csv`, slicesCsv(longestIn(tile, view, 10_000))) },
           { label: asTable ? 'Show as chart (t)' : 'Show as table (t)', run: () => go({ ...place, view: asTable ? 'chart' : 'table' }, true) },
         ]} />
@@ -81,7 +80,7 @@ export function ProfileChart(props: Props) {
         <span class="muted">
           {whole ? `all ${fineDuration(length)}` : `${fineDuration(view.to - view.from)} from ${fineDuration(view.from)} on`}
           {' · '}{count(overview.ranks.length)} {overview.ranks.length === 1 ? 'rank' : 'ranks'}
-          {place.kernel && <> · marked: <b title={place.kernel}>{clipped(shortKernel(place.kernel))}</b></>}
+          {place.kernel && <> · marked: <b title={place.kernel}>{clip(shortKernel(place.kernel), kKernelShown)}</b></>}
         </span>
       </div>
       {tile.truncated && <p class="muted" role="status">More than one answer holds: the rest of the ranks is left out. Fewer ranks or a nearer view shows all.</p>}

@@ -1,14 +1,15 @@
 // What the page of a kernel profile knows: where its ranks and its analysis stand, asked again until there is an answer; then the picture
 // of what is in view, asked for whenever the view comes to rest; and the job's verdict that it belongs to.
-import { useSignal, type ReadonlySignal } from '@preact/signals';
+import { useComputed, useSignal, type ReadonlySignal, type Signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { api, Refused, type KernelTile } from '../base/api';
 import type { Why } from '../base/decode';
 import type { ProfileSummary, SummaryAnswer } from '../base/kernel_profile';
 import type { KernelTimeline } from '../base/kernel_timeline';
 import { noteAnswer, noteSilence, unlessRefused, usePoll } from '../base/poll';
-import type { Profile } from '../base/profile';
+import { isUnderWay, type Profile } from '../base/profile';
 import type { ProfilePlace } from '../base/url';
+import { fit, wholeView, type View } from '../base/view';
 
 export interface ProfileData {
   profile: ReadonlySignal<Profile | null>;
@@ -31,67 +32,120 @@ const kSettledMs = 30_000;
 // Beyond both ends of the view, so that a small move needs no answer.
 const kMargin = 0.5;
 
-export function useProfileData(place: ProfilePlace, view: { from: number; to: number } | null, columns: number): ProfileData {
+// The view that the address means.
+export function viewOf(place: ProfilePlace, overview: KernelTimeline): View {
+  if (place.from !== null && place.to !== null) return fit({ from: place.from, to: place.to }, overview.length);
+  const step = place.step === null ? undefined : overview.steps.find((one) => one.step === place.step);
+  return step ? fit(step, overview.length) : wholeView(overview.length);
+}
+
+export function useProfileData(place: ProfilePlace, columns: number): ProfileData {
   const profile = useSignal<Profile | null>(null);
   const answer = useSignal<SummaryAnswer | null>(null);
   const unanalysed = useSignal<string | null>(null);
+  const files = useSignal<string[] | null>(null);
   const why = useSignal<Why | null>(null);
   const others = useSignal<Profile[]>([]);
-  const before = useSignal<ProfileSummary | null>(null);
-  const notBefore = useSignal('');
-  const hasPerfetto = useSignal(false);
-  const overview = useSignal<KernelTimeline | null>(null);
-  const tile = useSignal<KernelTimeline | null>(null);
-  const noPicture = useSignal<string | null>(null);
   const refused = useSignal<string | null>(null);
-  const { job, capture, ranks } = place;
-  const isSettled = (): boolean => answer.value?.state === 'ready' || answer.value?.state === 'failed' || unanalysed.value !== null;
+  const { job, capture } = place;
+  const ready = answer.value?.state === 'ready';
+  const picture = usePicture(place, ready ? columns : 0);
+  // Nothing more is going to change: what comes next would be by chance.
+  const isSettled = (): boolean => {
+    if (answer.value?.state === 'ready') return files.value !== null;
+    if (answer.value?.state === 'failed' || unanalysed.value !== null) return true;
+    return answer.value?.state === 'none' && profile.value !== null && !isUnderWay(profile.value);
+  };
 
   usePoll([job, capture], async (signal) => {
-    const isReady = answer.value?.state === 'ready';
-    const [known, verdicts, all] = await Promise.all([
-      api.profile(job, capture, signal), unlessRefused(api.why(job, signal)), unlessRefused(api.profiles(job, signal)),
-    ]);
-    profile.value = known;
-    why.value = verdicts;
-    others.value = (all?.profiles ?? []).filter((one) => one.capture !== capture && one.ended && one.ranks.some((rank) => rank.state === 'done'));
+    profile.value = await api.profile(job, capture, signal);
     // What was analysed once stays as it is.
-    if (isReady) return;
-    try {
-      answer.value = await api.profileSummary(job, capture, signal);
-      unanalysed.value = null;
-      if (answer.value.state === 'ready') hasPerfetto.value = ((await unlessRefused(api.profileFiles(job, capture, signal))) ?? []).some((file) => file.includes('.pftrace'));
-    } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      unanalysed.value = error.message;
+    if (answer.value?.state !== 'ready') {
+      try {
+        answer.value = await api.profileSummary(job, capture, signal);
+        unanalysed.value = null;
+      } catch (error) {
+        if (!(error instanceof Refused)) throw error;
+        unanalysed.value = error.message;
+      }
     }
+    if (answer.value?.state === 'ready' && files.value === null) files.value = (await unlessRefused(api.profileFiles(job, capture, signal))) ?? [];
   }, (message) => { refused.value = message; }, () => (isSettled() ? kSettledMs : kSoonMs));
 
+  usePoll([job, capture], async (signal) => {
+    const [verdicts, all] = await Promise.all([unlessRefused(api.why(job, signal)), unlessRefused(api.profiles(job, signal))]);
+    why.value = verdicts;
+    others.value = (all?.profiles ?? []).filter((one) => one.capture !== capture && one.ended && one.ranks.some((rank) => rank.state === 'done'));
+  }, () => {}, () => kSettledMs);
+
+  const compared = useCompared(job, place.against);
+  return {
+    profile, answer, unanalysed, why, others, refused, ...compared, ...picture,
+    hasPerfetto: useComputed(() => (files.value ?? []).some((file) => file.includes('.pftrace'))),
+  };
+}
+
+// What was found in the capture that this one is compared with.
+function useCompared(job: string, against: string): Pick<ProfileData, 'before' | 'notBefore'> {
+  const before = useSignal<ProfileSummary | null>(null);
+  const notBefore = useSignal('');
   useEffect(() => {
     before.value = null;
     notBefore.value = '';
-    if (!place.against) return undefined;
+    if (!against) return undefined;
     const over = new AbortController();
-    api.profileSummary(job, place.against, over.signal).then(({ state, error, summary }) => {
+    api.profileSummary(job, against, over.signal).then(({ state, error, summary }) => {
       before.value = summary;
       if (!summary) notBefore.value = error || `its analysis is ${state}`;
     }, (error: unknown) => {
       if (!over.signal.aborted) notBefore.value = error instanceof Refused ? error.message : 'the server does not answer';
     });
     return () => over.abort();
-  }, [job, place.against]);
+  }, [job, against]);
+  return { before, notBefore };
+}
 
-  const ready = answer.value?.state === 'ready';
+// columns: pixels there is room for; 0: not to be asked for yet.
+function usePicture(place: ProfilePlace, columns: number): Pick<ProfileData, 'overview' | 'tile' | 'noPicture'> {
+  const overview = useSignal<KernelTimeline | null>(null);
+  const tile = useSignal<KernelTimeline | null>(null);
+  const noPicture = useSignal<string | null>(null);
+  const attempts = { whole: useSignal(0), near: useSignal(0) };
+  const { job, capture, ranks } = place;
+
+  // Asked again after a while where no answer came.
+  function fetchTile(attempt: Signal<number>, wanted: KernelTile, done: (timeline: KernelTimeline) => void): () => void {
+    const over = new AbortController();
+    let again = 0;
+    api.profileTimeline(job, capture, wanted, over.signal).then((timeline) => {
+      noteAnswer();
+      noPicture.value = null;
+      done(timeline);
+    }, (error: unknown) => {
+      if (over.signal.aborted) return;
+      if (error instanceof Refused) {
+        noPicture.value = error.message;
+        return;
+      }
+      noteSilence();
+      again = window.setTimeout(() => { attempt.value += 1; }, kSoonMs);
+    });
+    return () => {
+      clearTimeout(again);
+      over.abort();
+    };
+  }
+
   useEffect(() => {
-    if (!ready || columns === 0) return undefined;
-    return fetchTile({ from: null, to: null, width: columns, ranks }, (whole) => {
+    if (columns === 0) return undefined;
+    return fetchTile(attempts.whole, { from: null, to: null, width: columns, ranks }, (whole) => {
       overview.value = whole;
       tile.value = whole;
     });
-  }, [job, capture, ranks, ready, columns]);
+  }, [job, capture, ranks, columns, attempts.whole.value]);
 
   const whole = overview.value;
-  const [from, to] = [view?.from ?? 0, view?.to ?? 0];
+  const { from, to } = whole ? viewOf(place, whole) : { from: 0, to: 0 };
   useEffect(() => {
     if (whole === null || columns === 0 || to <= from) return undefined;
     if (from <= 0 && to >= whole.length) {
@@ -103,26 +157,13 @@ export function useProfileData(place: ProfilePlace, view: { from: number; to: nu
     const width = Math.min(8_000, Math.round((columns * (wanted.to - wanted.from)) / (to - from)));
     let stop = (): void => {};
     const timer = window.setTimeout(() => {
-      stop = fetchTile({ from: wanted.from + whole.origin, to: wanted.to + whole.origin, width, ranks }, (near) => { tile.value = near; });
+      stop = fetchTile(attempts.near, { from: wanted.from + whole.origin, to: wanted.to + whole.origin, width, ranks }, (near) => { tile.value = near; });
     }, kRestMs);
     return () => {
       clearTimeout(timer);
       stop();
     };
-  }, [whole, from, to, columns]);
+  }, [whole, from, to, columns, attempts.near.value]);
 
-  function fetchTile(wanted: KernelTile, done: (timeline: KernelTimeline) => void): () => void {
-    const over = new AbortController();
-    api.profileTimeline(job, capture, wanted, over.signal).then((timeline) => {
-      noteAnswer();
-      noPicture.value = null;
-      done(timeline);
-    }, (error: unknown) => {
-      if (over.signal.aborted) return;
-      if (error instanceof Refused) noPicture.value = error.message;
-      else noteSilence();
-    });
-    return () => over.abort();
-  }
-  return { profile, answer, unanalysed, why, others, before, notBefore, hasPerfetto, overview, tile, noPicture, refused };
+  return { overview, tile, noPicture };
 }

@@ -1,8 +1,8 @@
 // The keyboard of a kernel profile: W and S zoom, A and D pan, 0 shows all, k selects the kernel that the verdict names, x turns the order
 // of the kernels, t shows the table; Esc goes one level up (kernel, profiles of the job).
-import { useEffect, useRef } from 'preact/hooks';
+import { useKeys } from '../base/hooks';
 import { go, profilesPlace, type ProfilePlace } from '../base/url';
-import { pan, zoom, type View } from '../base/view';
+import { viewByKey, type View } from '../base/view';
 
 interface Keys {
   place: ProfilePlace;
@@ -14,17 +14,7 @@ interface Keys {
 }
 
 export function useProfileKeys(keys: Keys): void {
-  const latest = useRef(keys);
-  latest.current = keys;
-  useEffect(() => {
-    const listen = (event: KeyboardEvent): void => {
-      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-      if ((event.target as HTMLElement).closest('input, select, textarea, [role=menu]')) return;
-      if (act(event.key, latest.current)) event.preventDefault();
-    };
-    window.addEventListener('keydown', listen);
-    return () => window.removeEventListener('keydown', listen);
-  }, []);
+  useKeys((key) => act(key, keys));
 }
 
 function act(key: string, { place, view, length, guilty, move, pickKernel }: Keys): boolean {
@@ -46,18 +36,8 @@ function act(key: string, { place, view, length, guilty, move, pickKernel }: Key
     return true;
   }
   if (view === null) return false;
-  const middle = (view.from + view.to) / 2;
-  const moves: Record<string, () => View> = {
-    w: () => zoom(view, middle, 0.6, length),
-    s: () => zoom(view, middle, 1 / 0.6, length),
-    a: () => pan(view, -0.25, length),
-    d: () => pan(view, 0.25, length),
-    '+': () => zoom(view, middle, 0.6, length),
-    '-': () => zoom(view, middle, 1 / 0.6, length),
-    '0': () => ({ from: 0, to: length }),
-  };
-  const wanted = moves[key.toLowerCase()];
+  const wanted = viewByKey(key, view, length);
   if (!wanted) return false;
-  move(wanted());
+  move(wanted);
   return true;
 }

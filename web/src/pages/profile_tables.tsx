@@ -4,7 +4,7 @@ import type { ComponentChildren } from 'preact';
 import { useMemo } from 'preact/hooks';
 import { paths } from '../base/api';
 import { clock, count, number, percent } from '../base/format';
-import { byDifference, compareGaps, compareKernels, compareParts, difference, incomparable, peersOf, shortKernel, type ComparedKernel, type ProfileSummary, type RankSummary } from '../base/kernel_profile';
+import { byDifference, compareGaps, compareKernels, compareParts, difference, incomparable, peersOf, shortKernel, stepsOf, type ComparedKernel, type ProfileSummary, type RankSummary } from '../base/kernel_profile';
 import { classToken } from '../base/kernel_timeline';
 import { stepsText } from '../base/profile';
 import { copy, csv, curl, download } from '../base/share';
@@ -157,7 +157,7 @@ function boundWords({ row }: ComparedKernel): string {
 function Chosen({ place, summary, rank, chosen, pickKernel, find, others }: Props & { chosen: ComparedKernel | undefined; others: Others }) {
   const per = summary.ranks.flatMap((one) => {
     const row = one.kernels.find((kernel) => kernel.name === place.kernel);
-    return row ? [{ rank: one.rank, ns: row.sum / Math.max(1, one.steps) }] : [];
+    return row ? [{ rank: one.rank, ns: row.sum / stepsOf(one) }] : [];
   }).sort((a, b) => b.ns - a.ns);
   const most = per[0]?.ns ?? 0;
   return (
@@ -200,7 +200,7 @@ function Gaps({ summary, rank, others }: { summary: ProfileSummary; rank: number
       {own && (
         <p class="muted">
           {percent(own.total > 0 ? own.idle / own.total : null)} of its time.
-          {own.busiest && ` Its busiest stream, ${count(own.busiest.stream)}, waited ${fineDuration(own.busiest.hostWait / Math.max(1, own.steps))} a step for the host, ${fineDuration(own.busiest.kernelWait / Math.max(1, own.steps))} between kernels already launched.`}
+          {own.busiest && ` Its busiest stream, ${count(own.busiest.stream)}, waited ${fineDuration(own.busiest.hostWait / stepsOf(own))} a step for the host, ${fineDuration(own.busiest.kernelWait / stepsOf(own))} between kernels already launched.`}
         </p>
       )}
       <Table caption="Gaps and what the host did in them" what="causes" sorted="what it has more of first" rows={rows} total={rows.length} rowKey={(row) => row.what} pageRows={10} columns={[
@@ -234,7 +234,7 @@ function Parts({ summary, rank, others }: { summary: ProfileSummary; rank: numbe
 }
 
 function Ranks({ place, summary, rank }: { place: ProfilePlace; summary: ProfileSummary; rank: number | null }) {
-  const rows = useMemo(() => [...summary.ranks].sort((a, b) => a.waits / Math.max(1, a.steps) - b.waits / Math.max(1, b.steps)), [summary]);
+  const rows = useMemo(() => [...summary.ranks].sort((a, b) => a.waits / stepsOf(a) - b.waits / stepsOf(b)), [summary]);
   return (
     <section class="card" aria-label="Ranks">
       <div class="chart-head">
@@ -250,7 +250,7 @@ function Ranks({ place, summary, rank }: { place: ProfilePlace; summary: Profile
                { head: 'step', numeric: true, cell: (row) => fineDuration(row.step) },
                { head: 'its time', cell: (row) => <Shares of={row} /> },
                ...kShares.map(([word, , of]): Column<RankSummary> => ({ head: word, numeric: true, cell: (row) => percent(row.total > 0 ? of(row) / row.total : null) })),
-               { head: 'waits a step', numeric: true, cell: (row) => fineDuration(row.waits / Math.max(1, row.steps)) },
+               { head: 'waits a step', numeric: true, cell: (row) => fineDuration(row.waits / stepsOf(row)) },
                { head: 'came last', numeric: true, cell: (row) => `${count(row.cameLast)} of ${count(row.collectives)}` },
                { head: 'trace', cell: (row) => (row.truncated ? 'breaks off' : 'whole') },
              ]} />

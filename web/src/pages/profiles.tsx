@@ -1,23 +1,24 @@
 // Kernel profiles of a job: a form that orders one, and where each rank of each stands.
 import { useSignal } from '@preact/signals';
-import { useEffect, useState } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import { api, paths, Refused } from '../base/api';
-import { bytes, clean, clock, count, utc } from '../base/format';
+import { clean, clock, count, utc } from '../base/format';
+import { useKeys } from '../base/hooks';
 import { usePoll } from '../base/poll';
-import { isRankChoice, stepsText, type Profile, type ProfileList, type ProfileRank } from '../base/profile';
-import { copy, curl, shellWord } from '../base/share';
+import { isRankChoice, stepsText, type Profile, type ProfileList } from '../base/profile';
+import { analyzeCommand, copy, curl, shellWord } from '../base/share';
 import { go, jobPlace, profilePlace, type ProfilesPlace } from '../base/url';
 import { CopyButton } from '../widgets/copy_button';
 import { Frame, PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { Menu } from '../widgets/menu';
-import { Table } from '../widgets/table';
+import { RankStates } from './rank_states';
 
 const kRunningMs = 1_000;
 const kQuietMs = 5_000;
 const kStepsChoices = [1, 2, 5, 10, 20] as const;
 
-const kAnalysis: Partial<Record<string, string>> = { waiting: 'waits to be analysed', analysing: 'is being analysed', ready: 'analysed', failed: 'its analysis failed' };
+const kAnalysis = new Map(Object.entries({ waiting: 'waits to be analysed', analysing: 'is being analysed', ready: 'analysed', failed: 'its analysis failed' }));
 
 export function ProfilesPage({ place }: { place: ProfilesPlace }) {
   const known = useSignal<ProfileList | null>(null);
@@ -25,7 +26,10 @@ export function ProfilesPage({ place }: { place: ProfilesPlace }) {
   const isRunning = (): boolean => known.value?.profiles.some((profile) => !profile.ended) ?? false;
   usePoll([place.job], async (signal) => { known.value = await api.profiles(place.job, signal); },
     (message) => { refused.value = message; }, () => (isRunning() ? kRunningMs : kQuietMs));
-  useUp(place.job);
+  useKeys((key) => {
+    if (key === 'Escape') go(jobPlace(place.job));
+    return key === 'Escape';
+  });
   const name = clean(place.job);
   document.title = `Profiles of ${name} · Lockstep`;
   const crumbs = [{ label: 'Fleet', to: { page: 'fleet' } as const }, { label: name, to: jobPlace(place.job) }, { label: 'Profiles', to: place }];
@@ -42,18 +46,6 @@ export function ProfilesPage({ place }: { place: ProfilesPlace }) {
       )}
     </Frame>
   );
-}
-
-// Esc goes up to the job.
-function useUp(job: string): void {
-  useEffect(() => {
-    const listen = (event: KeyboardEvent): void => {
-      if (event.key !== 'Escape' || event.defaultPrevented || (event.target as HTMLElement).closest('input, select, [role=menu]')) return;
-      go(jobPlace(job));
-    };
-    window.addEventListener('keydown', listen);
-    return () => window.removeEventListener('keydown', listen);
-  }, [job]);
 }
 
 function Order({ place, busy, ordered }: { place: ProfilesPlace; busy: boolean; ordered: (profile: Profile) => void }) {
@@ -101,7 +93,7 @@ function Order({ place, busy, ordered }: { place: ProfilesPlace; busy: boolean; 
 
 function ProfileCard({ job, profile }: { job: string; profile: Profile }) {
   const done = profile.ranks.filter((rank) => rank.state === 'done').length;
-  const analyze = `lockstep analyze --server ${shellWord(location.origin)} ${shellWord(`${job}/${profile.capture}`)}`;
+  const analyze = analyzeCommand(job, profile.capture);
   return (
     <section class="card" aria-label={`Profile ${profile.capture}`}>
       <div class="chart-head">
@@ -109,18 +101,10 @@ function ProfileCard({ job, profile }: { job: string; profile: Profile }) {
         <p class="muted" aria-live="polite">
           <code>{profile.capture}</code> <span title={utc(profile.begun_unix_ns)}>{clock(profile.begun_unix_ns, true)}</span>
           {profile.by && profile.by !== 'person' && ` by ${profile.by}`}
-          {kAnalysis[profile.analysis] && ` · ${kAnalysis[profile.analysis]}`}
+          {kAnalysis.has(profile.analysis) && ` · ${kAnalysis.get(profile.analysis)}`}
         </p>
       </div>
-      <Table caption={`Ranks of profile ${profile.capture}`} what="ranks" sorted="by rank" rows={profile.ranks} total={profile.ranks.length}
-             rowKey={(rank) => rank.rank} marked={(rank) => rank.state === 'failed'} columns={[
-               { head: 'rank', numeric: true, cell: (rank) => count(rank.rank) },
-               { head: 'host', cell: (rank) => rank.host },
-               { head: 'state', cell: (rank) => rank.state },
-               { head: 'size', numeric: true, cell: (rank: ProfileRank) => (rank.bytes === null ? '' : bytes(rank.bytes)) },
-               { head: 'trace', cell: (rank: ProfileRank) => rank.file && <a href={paths.profileFile(job, profile.capture, rank.file)} download>{rank.file}</a> },
-               { head: 'why', cell: (rank) => rank.reason },
-             ]} />
+      <RankStates {...{ job, profile }} />
       {done > 0 && (
         <p class="actions">
           <PlaceLink class="button" to={profilePlace(job, profile.capture)}>What they show</PlaceLink>

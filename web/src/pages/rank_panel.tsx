@@ -7,7 +7,7 @@ import { verdictMark } from '../base/health';
 import { cell, type StepMatrix } from '../base/matrix';
 import { usePoll } from '../base/poll';
 import { curl } from '../base/share';
-import { kLastMax, stepPlace, type JobPlace } from '../base/url';
+import { kLastMax, pathPlace, stepPlace, type JobPlace } from '../base/url';
 import { CopyButton } from '../widgets/copy_button';
 import { PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
@@ -51,7 +51,7 @@ export function RankPanel({ place, rank, why, matrix, onClose }: Props) {
           {at && <Told entry={at} />}
           {at && <Phases entry={at} />}
           {at && <Comms entry={at} names={known.names} />}
-          {at && <Flows entry={at} />}
+          {at && <Flows entry={at} rank={rank} job={place.job} />}
           <p><CopyButton content={curl(path)} label="Copy as curl" /></p>
         </>
       )}
@@ -148,7 +148,8 @@ function Comms({ entry, names }: { entry: RankStep; names: ReadonlyMap<string, s
   );
 }
 
-function Flows({ entry }: { entry: RankStep }) {
+// Each leads to the way that it takes.
+function Flows({ entry, rank, job }: { entry: RankStep; rank: number; job: string }) {
   if (entry.flows.length === 0) return null;
   const worst = [...entry.flows].sort((a, b) => (b.wire_ms ?? 0) - (a.wire_ms ?? 0)).slice(0, kFlowsShown);
   return (
@@ -162,7 +163,12 @@ function Flows({ entry }: { entry: RankStep }) {
           <tbody>
             {worst.map((flow, index) => (
               <tr key={index}>
-                <th scope="row">{flow.send ? 'to' : 'from'} rank {count(flow.peer)}</th>
+                <th scope="row">
+                  {flow.send ? 'to ' : 'from '}
+                  {flow.peer === null
+                    ? 'rank –'
+                    : <PlaceLink to={flow.send ? pathPlace(String(rank), String(flow.peer), job) : pathPlace(String(flow.peer), String(rank), job)}>rank {count(flow.peer)}</PlaceLink>}
+                </th>
                 <td class="number">{bytes(flow.bytes)}</td>
                 <td class="number">{duration(flow.wire_ms)}</td>
                 <td class="number">{duration(flow.own_gpu_ms)}</td>

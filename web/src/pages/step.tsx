@@ -5,18 +5,16 @@ import type { RefObject } from 'preact';
 import { clean, count } from '../base/format';
 import { line } from '../base/poll';
 import { go, jobPlace, type StepPlace } from '../base/url';
-import { fineDuration, fit, isWhole, type View } from '../base/view';
+import { fineDuration, fit, wholeView } from '../base/view';
 import { Frame, type Crumb } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
+import { useMoving } from './moving';
 import { StepAnswer } from './step_answer';
 import { chartLines, StepChartCard } from './step_chart_card';
 import { useStepData } from './step_data';
 import { useStepKeys } from './step_keys';
 import { StepRankPanel } from './step_rank_panel';
 import { StepTables } from './step_tables';
-
-// A gesture is over when nothing moved for this long; then it becomes one stop on the way back.
-const kSettleMs = 250;
 
 export function StepPage({ place }: { place: StepPlace }) {
   const room = useSignal({ columns: 0, lines: 0 });
@@ -26,26 +24,8 @@ export function StepPage({ place }: { place: StepPlace }) {
   const summary = data.summary.value;
   const length = tile?.length || data.overview.value?.length || analysis?.length || 0;
 
-  // What is looked at right now; null: as the address says.
-  const moving = useSignal<View | null>(null);
-  const settle = useRef(0);
-  const asked = place.from !== null && place.to !== null ? { from: place.from, to: place.to } : { from: 0, to: length };
-  const view = moving.value ?? (length > 0 ? fit(asked, length) : null);
-  useEffect(() => { moving.value = null; }, [place.from, place.to, place.step]);
-  useEffect(() => () => clearTimeout(settle.current), [place.step]);
-  const latest = useRef(place);
-  latest.current = place;
-  const move = (wanted: View): void => {
-    const to = fit(wanted, length);
-    moving.value = to;
-    clearTimeout(settle.current);
-    settle.current = window.setTimeout(() => {
-      const now = latest.current;
-      const next = isWhole(to, length) ? { ...now, from: null, to: null } : { ...now, ...to };
-      if (next.from === now.from && next.to === now.to) moving.value = null;
-      else go(next);
-    }, kSettleMs);
-  };
+  const asked = length > 0 ? fit(place.from !== null && place.to !== null ? { from: place.from, to: place.to } : wholeView(length), length) : null;
+  const { view, move } = useMoving(place, length, asked, (now, to) => ({ ...now, from: to?.from ?? null, to: to?.to ?? null }));
   const pick = (rank: number | null, replace = false): void => go({ ...place, rank }, replace);
   const showPath = useSignal(true);
   useStepKeys({ place, tile, view, length, move, pick, togglePath: () => { showPath.value = !showPath.value; } });

@@ -144,6 +144,6 @@ export function stepCommand(place: StepPlace): string {
   return `lockstep step --server ${shellWord(location.origin)} ${jobWord(place.job)} ${place.step}`;
 }
 
-export function traceCommand(place: StepPlace): string {
+function traceCommand(place: StepPlace): string {
   return `lockstep trace --server ${shellWord(location.origin)} --step ${place.step}${place.ranks && ` --ranks ${place.ranks}`} ${jobWord(place.job)}`;
 }

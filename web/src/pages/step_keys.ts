@@ -1,9 +1,9 @@
 // The keyboard of the step page: W and S zoom, A and D pan, 0 shows the whole step, up and down choose a rank, c hides the critical
 // path, t shows the table, Esc goes one level up (rank, step, job).
-import { useEffect, useRef } from 'preact/hooks';
+import { useKeys } from '../base/hooks';
 import type { Timeline } from '../base/timeline';
 import { go, jobPlace, type StepPlace } from '../base/url';
-import { pan, zoom, type View } from '../base/view';
+import { pan, viewByKey, type View } from '../base/view';
 import { lineOfRank } from '../widgets/timeline_draw';
 
 interface Keys {
@@ -17,18 +17,7 @@ interface Keys {
 }
 
 export function useStepKeys(keys: Keys): void {
-  const latest = useRef(keys);
-  latest.current = keys;
-  useEffect(() => {
-    const listen = (event: KeyboardEvent): void => {
-      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-      const target = event.target as HTMLElement;
-      if (target.closest('input, select, textarea, [role=menu]')) return;
-      if (act(event.key, target, latest.current)) event.preventDefault();
-    };
-    window.addEventListener('keydown', listen);
-    return () => window.removeEventListener('keydown', listen);
-  }, []);
+  useKeys((key, target) => act(key, target, keys));
 }
 
 function act(key: string, target: HTMLElement, { place, tile, view, length, move, pick, togglePath }: Keys): boolean {
@@ -46,19 +35,9 @@ function act(key: string, target: HTMLElement, { place, tile, view, length, move
     return true;
   }
   if (view === null || place.view === 'table') return false;
-  const middle = (view.from + view.to) / 2;
-  const moves: Record<string, () => View> = {
-    w: () => zoom(view, middle, 0.6, length),
-    s: () => zoom(view, middle, 1 / 0.6, length),
-    a: () => pan(view, -0.25, length),
-    d: () => pan(view, 0.25, length),
-    '+': () => zoom(view, middle, 0.6, length),
-    '-': () => zoom(view, middle, 1 / 0.6, length),
-    '0': () => ({ from: 0, to: length }),
-  };
-  const wanted = moves[key.toLowerCase()];
+  const wanted = viewByKey(key, view, length);
   if (wanted) {
-    move(wanted());
+    move(wanted);
     return true;
   }
   // Elsewhere the arrows scroll the page.

@@ -29,7 +29,7 @@ export function StepPanel({ place, step, matrix, traced, onRank, onClose }: Prop
 }
 
 // The way down to all ranks of the step on one axis, and whether there is anything to see yet.
-export function OpenStep({ job, step, rank, traced }: { job: string; step: number; rank: number | null; traced: ReadonlySet<number> }) {
+function OpenStep({ job, step, rank, traced }: { job: string; step: number; rank: number | null; traced: ReadonlySet<number> }) {
   return (
     <p>
       <PlaceLink class="button" to={{ ...stepPlace(job, step), rank }}>Open step {count(step)}</PlaceLink>{' '}

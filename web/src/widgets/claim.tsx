@@ -27,7 +27,7 @@ export function ClaimList({ title, claims }: { title: string; claims: Claim[] })
 }
 
 // The first few in their order, one of each kind before a second of any: "waits for" in three groups is one thought.
-export function telling(claims: Claim[]): Claim[] {
+function telling(claims: Claim[]): Claim[] {
   const first = claims.filter((claim, index) => claims.findIndex((other) => other.kind === claim.kind) === index);
   const rest = claims.filter((claim) => !first.includes(claim));
   const kept = new Set([...first, ...rest.filter((claim) => claim.kind !== 'waits_for'), ...rest].slice(0, kShown));

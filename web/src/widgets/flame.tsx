@@ -4,7 +4,7 @@
 import { useMemo, useRef, useState } from 'preact/hooks';
 import { percent } from '../base/format';
 import { useWidth } from '../base/hooks';
-import { depthOf, layFrames, points, type Box, type Frame } from '../base/stacks';
+import { depthOf, layFrames, points, signedPoints, type Box, type Frame } from '../base/stacks';
 
 interface Props {
   root: Frame;
@@ -57,7 +57,7 @@ export function FlameGraph({ root, rank, label }: Props) {
           onFocus={() => setFocused(frame)}
           onClick={() => enter(frame)}
         >
-          {share * width >= kWordsFrom && <><span>{frame.name}</span>{' '}{points(frame) !== 0 && <b>{signed(frame)}</b>}</>}
+          {share * width >= kWordsFrom && <><span>{frame.name}</span>{' '}{points(frame) !== 0 && <b>{signedPoints(frame)}</b>}</>}
         </button>
       ))}
     </div>
@@ -81,8 +81,7 @@ function colour(frame: Frame): string {
   return `color-mix(in srgb, var(--flame-${difference > 0 ? 'more' : 'less'}) ${share}%, var(--flame-same))`;
 }
 
-const signed = (frame: Frame): string => `${points(frame) > 0 ? '+' : '−'}${Math.abs(points(frame))}`;
-const words = (frame: Frame, rank: number): string => `${frame.name}${points(frame) === 0 ? '' : ` ${signed(frame)}`}: ${percent(frame.own)} of rank ${rank}'s time, ${percent(frame.peers)} of its peers'`;
+const words = (frame: Frame, rank: number): string => `${frame.name}${points(frame) === 0 ? '' : ` ${signedPoints(frame)}`}: ${percent(frame.own)} of rank ${rank}'s time, ${percent(frame.peers)} of its peers'`;
 
 function pathOf(frame: Frame): string {
   return frame.parent ? `${pathOf(frame.parent)};${frame.name}` : frame.name;

@@ -1,6 +1,6 @@
 // Paints a kernel profile: strips of pixels enlarged without smoothing, so that a frame costs what the screen has and not what the
 // capture has; then words where there is room, step boundaries, and what is selected.
-import { kStripHeight, ownLanes, workHeight, type Band } from '../base/kernel_rows';
+import { kStripHeight, laneNamed, ownLanes, workHeight, type Band } from '../base/kernel_rows';
 import { shortKernel } from '../base/kernel_profile';
 import { classToken, indexesOf, kEdge, kKindMask, kNothing, kSelected, paintRow, paintSelected, type KernelTimeline, type SliceRow, type StepMark } from '../base/kernel_timeline';
 import { hatch, token } from '../base/plot';
@@ -79,8 +79,7 @@ function stripsOf(pictures: Pictures, band: Band, view: View, width: number, sel
     if (band.lane === null) {
       for (const { rows: [row] } of ownLanes(timeline, band.rank)) if (row) paintInto(timeline, row, span, strips[0]!, strips[1]!, selection);
     } else {
-      const lane = timeline.lanes.find((one) => one.rank === band.rank && one.lane === band.lane);
-      lane?.rows.forEach((row, depth) => {
+      laneNamed(timeline, band.rank, band.lane)?.rows.forEach((row, depth) => {
         const strip = strips[depth];
         if (strip) paintInto(timeline, row, span, strip, strip, selection);
       });

@@ -2,17 +2,17 @@
 // capture again; a click selects a kernel, beside the rows it opens a rank. Without a mouse: up and down choose a row, Enter opens it,
 // comma and full stop walk from kernel to kernel, Space selects it.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { count } from '../base/format';
+import { clip, count } from '../base/format';
 import { useWidth } from '../base/hooks';
 import { bandAt, bandsHeight, findSlice, layBands, neighbour, type Band } from '../base/kernel_rows';
 import { shortKernel } from '../base/kernel_profile';
 import { stepAt, type KernelTimeline, type Slice } from '../base/kernel_timeline';
 import { begin } from '../base/plot';
 import { theme } from '../base/theme';
-import { fineDuration, fit, isWhole, pan, timeAt, xAt, zoom, type View } from '../base/view';
+import { fineDuration, fit, pan, timeAt, xAt, type View } from '../base/view';
 import { Tip } from './crosshair';
+import { Marked, useGestures } from './gestures';
 import { drawBandLabels, drawKernelAxis, drawKernels, drawStepLines, kKernelAxis, Selection } from './kernel_draw';
-import { useWheel } from './timeline';
 import type { Plot } from './timeline_draw';
 
 interface Props {
@@ -34,8 +34,6 @@ interface Props {
 // Room for the names of streams; on a phone they are cut.
 const gutterLeft = (width: number): number => (width < 600 ? 72 : 112);
 const kGutterRight = 16;
-const kDragFrom = 4;
-const kDoubleClickMs = 220;
 const kSlackPx = 2;
 
 export function KernelTimelineView(props: Props) {
@@ -43,12 +41,8 @@ export function KernelTimelineView(props: Props) {
   const [box, width] = useWidth();
   const canvas = useRef<HTMLCanvasElement>(null);
   const axis = useRef<HTMLCanvasElement>(null);
-  const [pointer, setPointer] = useState<{ x: number; y: number } | null>(null);
-  const [drag, setDrag] = useState<{ from: number; to: number; pan: boolean; start: View } | null>(null);
   const [row, setRow] = useState<number | null>(null);
   const [focused, setFocused] = useState<Slice | null>(null);
-  const click = useRef(0);
-  const dragged = useRef(false);
   const bands = useMemo(() => layBands(tile === overview ? [overview] : [overview, tile], open, room), [overview, tile, open, room]);
   const height = bandsHeight(bands);
   const plot: Plot = { left: gutterLeft(width), width: Math.max(1, width - gutterLeft(width) - kGutterRight), height };
@@ -72,26 +66,6 @@ export function KernelTimelineView(props: Props) {
     return () => cancelAnimationFrame(frame);
   }, [overview, tile, view, width, bands, shown.top, shown.height, selection, strong, shade]);
 
-  useWheel(box, (event, x) => {
-    if (!inPlot(x)) return false;
-    const at = timeAt(view, x, plot.left, plot.width);
-    const by = event.deltaMode === 1 ? 16 : 1;
-    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      if (isWhole(view, length)) return false;
-      onView(pan(view, ((event.deltaX || event.deltaY) * by) / plot.width, length));
-      return true;
-    }
-    // Zoomed out as far as it goes, the wheel scrolls the page again.
-    if (event.deltaY > 0 && isWhole(view, length)) return false;
-    onView(zoom(view, at, Math.exp(Math.max(-1, Math.min(1, event.deltaY * by * 0.002))), length));
-    return true;
-  });
-
-  const place = (event: MouseEvent): { x: number; y: number } => {
-    const area = box.current?.getBoundingClientRect();
-    return { x: event.clientX - (area?.left ?? 0), y: event.clientY - (area?.top ?? 0) };
-  };
-  const inPlot = (x: number): boolean => x >= plot.left && x <= plot.left + plot.width;
   const slack = ((view.to - view.from) / plot.width) * kSlackPx;
   const sliceUnder = (x: number, y: number): { band: Band; slice: Slice | null } | null => {
     const index = bandAt(bands, y);
@@ -105,14 +79,17 @@ export function KernelTimelineView(props: Props) {
     if (slice.count > 1) onView(fit({ from: slice.from - 2 * (slice.to - slice.from), to: slice.to + 2 * (slice.to - slice.from) }, length));
     else onKernel(slice.name, slice.rank);
   };
-  const release = (): void => {
-    if (!drag) return;
-    setDrag(null);
-    dragged.current = Math.abs(drag.to - drag.from) >= kDragFrom;
-    if (drag.pan || !dragged.current) return;
-    const [a, b] = [Math.min(drag.from, drag.to), Math.max(drag.from, drag.to)];
-    onView(fit({ from: timeAt(view, a, plot.left, plot.width), to: timeAt(view, b, plot.left, plot.width) }, length));
-  };
+  const { pointer, marked, isPanning, handlers } = useGestures({
+    box, plot, view, length, onView,
+    onPick: ({ x, y }) => {
+      const slice = sliceUnder(x, y)?.slice;
+      if (slice) pick(slice);
+    },
+    onLabel: ({ y }) => {
+      const index = bandAt(bands, y);
+      if (index !== null) onOpen(bands[index]!.rank);
+    },
+  });
 
   const band = row === null ? undefined : bands[Math.min(row, bands.length - 1)];
   const walk = (way: 1 | -1): void => {
@@ -155,15 +132,14 @@ export function KernelTimelineView(props: Props) {
     if (top < kKernelAxis || top + band.height > window.innerHeight) window.scrollBy(0, top - window.innerHeight / 2);
   }, [row]);
 
-  const marked = drag && !drag.pan && Math.abs(drag.to - drag.from) >= kDragFrom ? drag : null;
-  const under = pointer && inPlot(pointer.x) && !drag ? sliceUnder(pointer.x, pointer.y) : null;
+  const under = pointer && sliceUnder(pointer.x, pointer.y);
   const said = focused ? describe(focused, overview, hostOf) : band ? [bandWords(band, hostOf)] : [];
   const focusBox = focused && band ? { left: xAt(view, focused.from, plot.left, plot.width), right: xAt(view, focused.to, plot.left, plot.width) } : null;
   return (
     <>
       <div class="kernel-axis" aria-hidden="true"><canvas ref={axis} style={{ width: `${width}px`, height: `${kKernelAxis}px` }} /></div>
       <div
-        class={`plot timeline${drag?.pan ? ' panning' : ''}`}
+        class={`plot timeline${isPanning ? ' panning' : ''}`}
         ref={box}
         id="kernels"
         style={{ height: `${height}px` }}
@@ -173,45 +149,7 @@ export function KernelTimelineView(props: Props) {
         aria-label={`Kernels of ${count(overview.ranks.length)} ranks over ${fineDuration(view.to - view.from)} of ${fineDuration(length)}. W and S zoom, A and D pan, 0 shows all, up and down choose a row, Enter opens a rank, comma and full stop go from kernel to kernel, Space selects one, t shows a table.`}
         onKeyDown={onKeyDown}
         onBlur={() => { setRow(null); setFocused(null); }}
-        onPointerDown={(event) => {
-          const { x } = place(event);
-          if (event.button !== 0 || !inPlot(x)) return;
-          event.currentTarget.setPointerCapture(event.pointerId);
-          setDrag({ from: x, to: x, pan: event.shiftKey, start: view });
-        }}
-        onPointerMove={(event) => {
-          const at = place(event);
-          setPointer(at);
-          if (!drag) return;
-          const x = Math.max(plot.left, Math.min(plot.left + plot.width, at.x));
-          setDrag({ ...drag, to: x });
-          if (drag.pan) onView(pan(drag.start, (drag.from - x) / plot.width, length));
-        }}
-        onPointerUp={release}
-        onPointerCancel={() => setDrag(null)}
-        onPointerLeave={() => setPointer(null)}
-        onClick={(event) => {
-          const { x, y } = place(event);
-          const found = sliceUnder(x, y);
-          // The click that ends a drag, and the first of two, pick nothing.
-          if (!found || dragged.current || x > plot.left + plot.width) {
-            dragged.current = false;
-            return;
-          }
-          if (x < plot.left) {
-            onOpen(found.band.rank);
-            return;
-          }
-          clearTimeout(click.current);
-          if (event.detail > 1 || !found.slice) return;
-          const { slice } = found;
-          click.current = window.setTimeout(() => pick(slice), kDoubleClickMs);
-        }}
-        onDblClick={(event) => {
-          if (!inPlot(place(event).x)) return;
-          clearTimeout(click.current);
-          onView({ from: 0, to: length });
-        }}
+        {...handlers}
       >
         <canvas ref={canvas} style={{ width: `${width}px`, height: `${shown.height}px`, top: `${shown.top}px` }} />
         <div class="overlay" aria-hidden="true">
@@ -220,11 +158,7 @@ export function KernelTimelineView(props: Props) {
             <div class="slice-focus" style={{ left: `${Math.max(plot.left, focusBox.left) - 1}px`, width: `${Math.max(3, focusBox.right - Math.max(plot.left, focusBox.left)) + 2}px`, top: `${band.top}px`, height: `${band.height}px` }} />
           )}
           {under && <div class="line-hover" style={{ left: `${pointer!.x}px`, width: '1px', height: `${height}px` }} />}
-          {marked && (
-            <div class="range" style={{ left: `${Math.min(marked.from, marked.to)}px`, width: `${Math.abs(marked.to - marked.from)}px`, height: `${height}px` }}>
-              <span>{fineDuration((Math.abs(marked.to - marked.from) / plot.width) * (view.to - view.from))}</span>
-            </div>
-          )}
+          {marked && <Marked {...{ marked, height, view, plot }} />}
         </div>
         {under && (
           <Tip x={pointer!.x} y={pointer!.y + 16} total={width}
@@ -249,12 +183,11 @@ export function describe(slice: Slice, timeline: KernelTimeline, hostOf: (rank: 
   const step = stepAt(timeline, slice.from);
   const when = step ? `${fineDuration(slice.from - step.from)} into step ${count(step.step)}` : `${fineDuration(slice.from)} into the capture`;
   const length = fineDuration(slice.to - slice.from);
-  if (slice.count > 1) return [`${count(slice.count)} in ${length}, mostly ${clip(shortKernel(slice.name))}`, slice.kernelClass, whose, when, 'click to go nearer'];
-  return [clip(shortKernel(slice.name)) || slice.kernelClass, `${length} · ${slice.kernelClass}`, whose, when];
+  if (slice.count > 1) return [`${count(slice.count)} in ${length}, mostly ${clip(shortKernel(slice.name), kNameShown)}`, slice.kernelClass, whose, when, 'click to go nearer'];
+  return [clip(shortKernel(slice.name), kNameShown) || slice.kernelClass, `${length} · ${slice.kernelClass}`, whose, when];
 }
 
 const kNameShown = 64;
-const clip = (name: string): string => (name.length > kNameShown ? `${name.slice(0, kNameShown - 1)}…` : name);
 
 // The part of the rows that is on the screen: all that is drawn, however many ranks there are.
 function useWindow(box: { current: HTMLElement | null }, height: number): { top: number; height: number } {

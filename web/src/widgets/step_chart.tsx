@@ -158,7 +158,7 @@ function columnHeights(matrix: StepMatrix): number[] {
 }
 
 // The top of the axis: the tallest column, unless a few (a first step, a checkpoint) tower over the rest; those are cut and labelled.
-export function usualTop(heights: readonly number[]): number {
+function usualTop(heights: readonly number[]): number {
   const sorted = [...heights].sort((a, b) => a - b);
   const most = sorted[sorted.length - 1] ?? 0;
   const usual = sorted[Math.floor(sorted.length * 0.95)] ?? most;

@@ -5,7 +5,8 @@ import type { Verdict } from '../base/decode';
 import { clock, count, gpuTime, percent, utc } from '../base/format';
 import { verdictMark } from '../base/health';
 import { captureOf, stepsText, type Profile } from '../base/profile';
-import { go, place, profilePlace, profilesPlace } from '../base/url';
+import { pathOf } from '../base/share';
+import { go, pathPlace, place, profilePlace, profilesPlace } from '../base/url';
 import { ClaimList } from './claim';
 import { CopyButton } from './copy_button';
 import { FeedbackButtons } from './feedback';
@@ -123,6 +124,7 @@ function NextActions({ verdict, profile, sampling, onRank }: { verdict: Verdict;
         {verdict.next.map((next, index) => (
           <li key={index}>
             <span>{next.action}</span>
+            <PathLink verdict={verdict} command={next.command} />
             {next.command && (
               <span class="command">
                 <code>{next.command}</code>
@@ -134,6 +136,15 @@ function NextActions({ verdict, profile, sampling, onRank }: { verdict: Verdict;
       </ul>
     </div>
   );
+}
+
+// What a command shows of the way between two ranks has a page; of a verdict that is over, the way as it was.
+function PathLink({ verdict, command }: { verdict: Verdict; command: string }) {
+  const at = place.value;
+  const ends = pathOf(command);
+  if (!ends || at.page !== 'job') return null;
+  const when = verdict.state === 'cleared' ? verdict.since_unix_ns : null;
+  return <PlaceLink class="button" to={{ ...pathPlace(ends.a, ends.b, at.job), at: when }}>The way from rank {count(Number(ends.a))} to rank {count(Number(ends.b))}</PlaceLink>;
 }
 
 // For a suspicion, what would settle it is part of the answer; for a confirmed verdict it is background.

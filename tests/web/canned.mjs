@@ -1,0 +1,64 @@
+// What the page tests on canned answers share: a server and a browser for a whole group, a fresh page for each test, and what a picture
+// looks like.
+import assert from 'node:assert/strict';
+import { after, before } from 'node:test';
+import { launch, noErrors, openPage } from './browser.mjs';
+import { start } from './fixture_server.mjs';
+
+export const query = (page) => new URL(page.url()).searchParams;
+
+// Inside describe(). `world` is the server once the tests run; `visit` runs `body` on a fresh page and fails on any script error.
+export function canned() {
+  const held = {
+    world: null,
+    async visit(path, body, options) {
+      const page = await openPage(browser, options);
+      try {
+        await page.goto(held.world.url + path);
+        await body(page);
+        noErrors(page);
+      } finally {
+        await page.context().close();
+      }
+    },
+  };
+  let browser;
+  before(async () => {
+    held.world = await start();
+    browser = await launch();
+  });
+  after(async () => {
+    await browser?.close();
+    await held.world?.stop();
+  });
+  return held;
+}
+
+// How many colours a canvas has, and one number for all of it.
+export function picture(page, selector) {
+  return page.locator(`${selector} canvas`).evaluate((canvas) => {
+    if (canvas.width === 0 || canvas.height === 0) return { colours: 0, sum: 0 };
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    const seen = new Map();
+    let sum = 0;
+    for (let at = 0; at < data.length; at += 4) {
+      const colour = (data[at] << 16) | (data[at + 1] << 8) | data[at + 2];
+      if (data[at + 3] > 0) seen.set(colour, (seen.get(colour) ?? 0) + 1);
+      sum = (Math.imul(sum, 31) + colour) | 0;
+    }
+    return { colours: [...seen.values()].filter((pixels) => pixels > 200).length, sum };
+  });
+}
+
+async function pictureWhere(page, selector, good, what) {
+  await page.locator(`${selector} canvas`).waitFor();
+  for (let round = 0; round < 250; round += 1) {
+    const now = await picture(page, selector);
+    if (good(now)) return now;
+    await page.waitForTimeout(20);
+  }
+  return assert.fail(what);
+}
+// The picture once it has colours, and once it is another one.
+export const drawn = (page, selector) => pictureWhere(page, selector, ({ colours }) => colours >= 4, 'nothing is drawn');
+export const differs = (page, selector, from) => pictureWhere(page, selector, ({ sum }) => sum !== from.sum, 'the picture did not change');
