@@ -169,7 +169,7 @@ Result<std::map<std::string, Url, std::less<>>> remote_write_urls(const std::vec
     const bool has_tenant = equals != std::string::npos && is_tenant_name(text.substr(0, equals));
     std::string tenant = has_tenant ? text.substr(0, equals) : "";
     if (tenant == kDefaultTenant) tenant.clear();
-    Result<Url> url = parse_url(has_tenant ? text.substr(equals + 1) : text, 80);
+    Result<Url> url = parse_url(has_tenant ? text.substr(equals + 1) : text);
     if (!url.ok()) return Error{"--remote-write: " + url.error()};
     if (!urls.emplace(tenant, std::move(*url)).second)
       return Error{format("--remote-write is given twice for the tenant %s",

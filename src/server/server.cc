@@ -122,7 +122,7 @@ Result<AlertSettings> alert_settings(const ServerOptions& options, const ListenA
   alerts.rules = LOCKSTEP_TRY(read_rule_files(options.rules));
   alerts.external_url = options.external_url;
   if (!options.external_url.empty()) {
-    const Result<Url> url = parse_url(options.external_url, 80);
+    const Result<Url> url = parse_url(options.external_url);
     if (!url.ok()) return Error{"--external-url: " + url.error()};
   } else if (http.port != 0) {
     alerts.external_url = (options.tls.enabled() ? "https://" : "http://") + options.http;
