@@ -5,6 +5,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
+#include "base/clock.h"
 #include "base/duration.h"
 #include "base/flags.h"
 #include "base/json_writer.h"
@@ -134,9 +135,7 @@ int silence(const Arguments& arguments) {
   JsonWriter body;
   body.begin_object().field("matchers", *matchers).field("for", lasts).field("comment", comment);
   if (in_ms > 0) {
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    body.field("starts_unix_ns", static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec + in_ms * 1'000'000);
+    body.field("starts_unix_ns", SystemClock().unix_ns() + in_ms * 1'000'000);
   }
   body.end_object();
   const Answer answer = tell(server, "/api/silences", body.take(), "lockstep alerts silence");

@@ -181,6 +181,16 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+std::string_view utf8_prefix(std::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  // A character has at most three bytes behind its first; where more stand in a row it is no UTF-8, and cut anywhere.
+  for (size_t end = bytes_max; bytes_max - end <= 3; --end) {
+    if ((static_cast<unsigned char>(text[end]) & 0xC0) != 0x80) return text.substr(0, end);
+    if (end == 0) break;
+  }
+  return text.substr(0, bytes_max);
+}
+
 std::string url_part(std::string_view text) {
   std::string out;
   for (char c : text) {

@@ -40,6 +40,8 @@ std::string as_one_line(std::string_view text);
 // Length of the valid UTF-8 sequence that begins at `at`; 0: there is none.
 size_t utf8_length(std::string_view text, size_t at);
 bool is_utf8(std::string_view text);
+// What fits into bytes_max of its beginning, cut between two characters.
+std::string_view utf8_prefix(std::string_view text, size_t bytes_max);
 // One part of a URL's path, percent-encoded: a job id may contain anything.
 std::string url_part(std::string_view text);
 // What it was; nothing where a % is followed by anything but two digits.
