@@ -16,6 +16,7 @@
 #include "alert/notify_config.h"
 #include "alert/rules/rule_manager.h"
 #include "base/clock.h"
+#include "base/clock_witness.h"
 #include "base/counters.h"
 
 namespace lockstep {
@@ -42,7 +43,7 @@ class AlertCenter {
 
   // push: where what rules record is stored.
   AlertCenter(AlertSettings settings, StateStore& state, AlertWatch::Reads reads, RuleManager::Push push,
-              const Clock& clock, Counters& counters);
+              const Clock& clock, const ClockWitness& witness, Counters& counters);
   ~AlertCenter();
 
   AlertRegistry& registry() { return registry_; }
@@ -67,10 +68,11 @@ class AlertCenter {
     explicit Evaluator(AlertCenter& center) : center_(center) {}
     ~Evaluator() override { stop(); }
 
-   private:
     void round() override {
       center_.evaluate([this] { return stopping(); });
     }
+
+   private:
     AlertCenter& center_;
   };
   void evaluate(const std::function<bool()>& give_up);

@@ -50,6 +50,8 @@ struct ReceiverConfig {
   TlsOptions tls;
   AlertSeverity least = AlertSeverity::kWarning;
   bool send_resolved = true;
+
+  bool sends_passwords() const;  // over TLS alone, or to this machine
 };
 
 struct NotifyConfig {
@@ -57,7 +59,7 @@ struct NotifyConfig {
 };
 
 Result<NotifyConfig> parse_notify_config(std::string_view text);
-// And the files with secrets can be read.
+// And the files with secrets can be read, and not by every user of the machine.
 Result<NotifyConfig> read_notify_file(const std::string& path);
 
 }  // namespace lockstep

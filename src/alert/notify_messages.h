@@ -15,6 +15,9 @@
 
 namespace lockstep {
 
+// The same for every attempt at a message of these notifications, and no other's.
+std::string message_id(std::span<const Delivery> deliveries);
+
 // The address of the evidence: external_url is where people reach this server; empty: only the path is known.
 std::string link_of(const Alert& alert, std::string_view external_url);
 // Its annotations with the link.

@@ -231,7 +231,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
       alerts_(
           alert_settings(), state_, {engine_, agents_, spans_, named_metrics_},
           [this](auto series, const auto& canonical) { return intake_.push("rule", "rules", series, canonical); },
-          clock_, counters_),
+          clock_, witness_, counters_),
       context_(make_context()),
       queries_(
           {.running_max = static_cast<size_t>(options_.queries_max)},

@@ -47,15 +47,16 @@ class Receiver:
 
 
 class MailServer:
-    """Enough of SMTP to take mails, without TLS."""
+    """Enough of SMTP to take mails, without TLS. rcpt: a function of an address that gives the answer to it."""
 
-    def __init__(self):
-        self.mails = []
+    def __init__(self, rcpt=lambda address: "250 ok"):
+        self.mails, self.recipients = [], []
         outer = self
 
         class Handler(socketserver.StreamRequestHandler):
             def handle(self):
                 self.wfile.write(b"220 test\r\n")
+                taken = []
                 while line := self.rfile.readline():
                     word = line.split()[0].upper() if line.split() else b""
                     if word == b"DATA":
@@ -63,7 +64,14 @@ class MailServer:
                         text = b""
                         while (part := self.rfile.readline()) not in (b".\r\n", b""):
                             text += part
+                        outer.recipients.append(taken)
                         outer.mails.append(text.decode())
+                    if word == b"RCPT":
+                        address = line.decode().split("<")[1].split(">")[0]
+                        answer = rcpt(address)
+                        taken += [address] if answer.startswith("2") else []
+                        self.wfile.write(answer.encode() + b"\r\n")
+                        continue
                     if word == b"QUIT":
                         return
                     self.wfile.write(b"250-test\r\n250 ok\r\n" if word == b"EHLO" else b"250 ok\r\n")

@@ -8,6 +8,7 @@ import subprocess
 
 import harness
 from receivers import MailServer, Receiver
+from secured import secret_file
 from test_feedback import confirmed, play
 
 
@@ -42,8 +43,7 @@ def once(receiver, name):
 
 def test_a_hardware_fault_without_a_job_and_a_slow_rank_are_one_page_each(start, tmp_path):
     receiver, mail = Receiver(), MailServer()
-    token = tmp_path / "token"
-    token.write_text("a-secret-token\n")
+    token = secret_file(tmp_path, "token", "a-secret-token\n")
     config = notify_file(
         tmp_path,
         webhook(receiver, bearer_token_file=str(token)),
@@ -103,8 +103,7 @@ def test_rude_receivers_neither_hold_up_others_nor_learn_secrets(start, tmp_path
     redirects = Receiver(answer=lambda number: (302, {"location": other.url + "/stolen"}, b""))
     huge = Receiver(answer=lambda number: (200, {}, b"x" * 3_000_000))
     refuses = Receiver(answer=lambda number: (400, {}, b"no such thing: a-secret-token"))
-    token = tmp_path / "token"
-    token.write_text("a-secret-token")
+    token = secret_file(tmp_path, "token", "a-secret-token")
     config = notify_file(
         tmp_path, webhook(redirects, "redirects", bearer_token_file=str(token)), webhook(huge, "huge"), webhook(refuses, "refuses", bearer_token_file=str(token))
     )
@@ -122,6 +121,32 @@ def test_rude_receivers_neither_hold_up_others_nor_learn_secrets(start, tmp_path
     assert server.counters().total("lockstep_alert_notifications_lost_total", receiver="refuses") == 1
     for one in (other, redirects, huge, refuses):
         one.close()
+
+
+def test_a_mail_goes_to_those_who_are_taken_and_the_rest_is_seen(start, tmp_path):
+    tries = {}
+
+    def rcpt(address):
+        tries[address] = tries.get(address, 0) + 1
+        if address == "gone@example.com":
+            return "550 no such user"
+        return "450 greylisted" if address == "later@example.com" and tries[address] == 1 else "250 ok"
+
+    mail = MailServer(rcpt=rcpt)
+    to = ["o@example.com", "gone@example.com", "later@example.com"]
+    config = notify_file(tmp_path, {"name": "mail", "type": "email", "smtp": f"smtp://127.0.0.1:{mail.port}", "starttls": False, "from": "l@example.com", "to": to})
+    server = start(harness.Server, tmp_path / "data", more=["--notify", config])
+    xid(server)
+
+    def delivered():
+        found = server.get("/api/alerts")["alerts"]
+        return found[0] if found and found[0]["delivery"] == "delivered" else None
+
+    alert = harness.eventually(delivered, 20, "that the mail is delivered")
+    assert "gone@example.com: 550 no such user" in alert["deliveries"][0]["error"]
+    assert mail.recipients == [["o@example.com"], ["later@example.com"]], "each got it once"
+    assert server.counters().total("lockstep_alert_mail_addresses_refused_total", receiver="mail") == 1
+    mail.close()
 
 
 RULES = """groups:
@@ -173,9 +198,10 @@ def test_rules_of_the_user_record_fire_are_shown_silenced_and_read_again(start, 
     rules.write_text(RULES.replace("> 5", "> {{"))
     server.process.send_signal(signal.SIGHUP)
     harness.eventually(lambda: "the rules from before still hold" in server.log() or None, 10, "a refusal in the log")
-    rules.write_text(RULES.replace("> 5", "> 50"))
+    rules.write_text("groups: []\n")  # not one rule is left
     server.process.send_signal(signal.SIGHUP)
-    harness.eventually(lambda: not prometheus(server, "alerts")["alerts"] or None, 10, "that it is over")
+    harness.eventually(lambda: not server.get("/api/alerts")["alerts"] or None, 10, "that it is over")
+    assert prometheus(server, "alerts")["alerts"] == []
     receiver.close()
 
 
