@@ -19,7 +19,8 @@ AlertCenter::AlertCenter(AlertSettings settings, StateStore& state, AlertWatch::
                          const Clock& clock, const ClockWitness& witness, Counters& counters)
     : settings_(std::move(settings)),
       registry_(state, clock, witness, counters),
-      watch_(registry_, reads, clock, witness, settings_.gpu_hour_price),
+      actions_(settings_.actions, settings_.external_url, state, registry_, clock, counters),
+      watch_(registry_, actions_, reads, clock, witness, settings_.gpu_hour_price),
       rules_(registry_, reads.metrics, std::move(push), settings_.external_url, clock, counters) {
   rules_.reload(settings_.rules);  // none: what rules said before the start is over
   std::vector<ReceiverTerms> terms;
@@ -41,20 +42,22 @@ AlertCenter::~AlertCenter() {
 void AlertCenter::go_live() {
   live_ = true;
   watch_.go_live();
-  watch_.tick();
-  registry_.tick();
+  tick();
   for (const auto& sender : senders_) sender->start();
   for (const auto& sender : alertmanagers_) sender->start();
   evaluator_.start();
+  actions_.start();
 }
 
 void AlertCenter::tick() {
   if (!live_) return;
   watch_.tick();
   registry_.tick();
+  actions_.release();
 }
 
 void AlertCenter::stop() {
+  actions_.stop();
   evaluator_.stop();
   for (const auto& sender : senders_) sender->stop();
   for (const auto& sender : alertmanagers_) sender->stop();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "alert/actions/action_runner.h"
 #include "alert/alert_registry.h"
 #include "alert/alert_watch.h"
 #include "alert/notification_sender.h"
@@ -24,6 +25,7 @@ namespace lockstep {
 struct AlertSettings {
   std::vector<Url> alertmanagers = {};
   NotifyConfig notify = {};
+  std::vector<ActionConfig> actions = {};
   std::string external_url = {};  // where people reach the server; empty: links are paths
   double gpu_hour_price = 0;
   std::vector<RuleGroup> rules = {};
@@ -51,6 +53,8 @@ class AlertCenter {
   AlertWatch& watch() { return watch_; }
   RuleManager& rules() { return rules_; }
   const RuleManager& rules() const { return rules_; }
+  ActionRunner& actions() { return actions_; }
+  const ActionRunner& actions() const { return actions_; }
   const std::string& external_url() const { return settings_.external_url; }
 
   void note(std::span<const Verdict> changed) { watch_.note(changed); }
@@ -79,6 +83,7 @@ class AlertCenter {
 
   const AlertSettings settings_;
   AlertRegistry registry_;
+  ActionRunner actions_;
   AlertWatch watch_;
   RuleManager rules_;
   bool live_ = false;

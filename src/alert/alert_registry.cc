@@ -463,6 +463,12 @@ bool AlertRegistry::is_firing(AlertSource source, std::string_view fingerprint) 
   return found != alerts_.end() && found->second.alert.firing && found->second.alert.has(source);
 }
 
+bool AlertRegistry::is_silenced(std::string_view fingerprint) const {
+  MutexLock lock(mutex_);
+  const auto found = alerts_.find(fingerprint);
+  return found != alerts_.end() && found->second.alert.firing && found->second.silenced;
+}
+
 std::vector<const AlertRegistry::Kept*> AlertRegistry::in_order(bool also_over) const {
   std::vector<const Kept*> list;
   for (const auto& [fingerprint, kept] : alerts_) {

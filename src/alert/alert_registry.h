@@ -105,7 +105,8 @@ class AlertRegistry {
   void tick();
 
   bool is_firing(AlertSource source, std::string_view fingerprint) const;
-  std::vector<Alert> alerts() const;  // firing ones first, then by start, newest first
+  bool is_silenced(std::string_view fingerprint) const;  // as of the last tick()
+  std::vector<Alert> alerts() const;                     // firing ones first, then by start, newest first
   // As of the last tick().
   struct View {
     Alert alert;

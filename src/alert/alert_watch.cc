@@ -30,9 +30,10 @@ RaisedAlert plain_alert(const char* name, AlertSource source, const char* thing,
 
 }  // namespace
 
-AlertWatch::AlertWatch(AlertRegistry& alerts, Reads reads, const Clock& clock, const ClockWitness& witness,
-                       double gpu_hour_price)
+AlertWatch::AlertWatch(AlertRegistry& alerts, ActionRunner& actions, Reads reads, const Clock& clock,
+                       const ClockWitness& witness, double gpu_hour_price)
     : alerts_(alerts),
+      actions_(actions),
       reads_(reads),
       clock_(clock),
       witness_(witness),
@@ -90,6 +91,7 @@ void AlertWatch::look_at_verdicts(int64_t now_unix_ns) {
     if (verdict.kind == VerdictKind::kFail && now_unix_ns - verdict.found_unix_ns > kFailedNs) continue;
     RaisedAlert alert = alert_of(verdict, gpu_hour_price_);
     open.insert(alert.fingerprint);
+    actions_.note(verdict, alert.fingerprint, alert.path, now_unix_ns);
     alerts_.raise(std::move(alert));
   }
   alerts_.sync(AlertSource::kVerdict, open);

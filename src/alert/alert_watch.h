@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "alert/actions/action_runner.h"
 #include "alert/agent_watch.h"
 #include "alert/alert_registry.h"
 #include "alert/gpu_watch.h"
@@ -44,7 +45,7 @@ class AlertWatch final : public StoreSubscriber {
     const SpanStore& spans;
     const MetricReader& metrics;
   };
-  AlertWatch(AlertRegistry& alerts, Reads reads, const Clock& clock, const ClockWitness& witness,
+  AlertWatch(AlertRegistry& alerts, ActionRunner& actions, Reads reads, const Clock& clock, const ClockWitness& witness,
              double gpu_hour_price);
 
   void on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
@@ -70,6 +71,7 @@ class AlertWatch final : public StoreSubscriber {
   bool is_slow(Service& service, double ttft_s) const;
 
   AlertRegistry& alerts_;
+  ActionRunner& actions_;
   const Reads reads_;
   const Clock& clock_;
   const ClockWitness& witness_;

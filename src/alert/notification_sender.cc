@@ -34,26 +34,6 @@ void SenderThread::stop() {
   thread_.join();
 }
 
-namespace {
-
-// The beginning of what a receiver answers, for people. Some repeat what they were sent: no piece of a secret stays in it.
-std::string shown_answer(std::string body, std::initializer_list<std::string_view> secrets) {
-  constexpr size_t kPieceBytesMin = 6, kShownBytes = 200;
-  for (std::string_view secret : secrets) {
-    while (!secret.empty()) {
-      const size_t end = std::min(secret.find_first_of("/?&="), secret.size());
-      const std::string_view piece = secret.substr(0, end);
-      secret.remove_prefix(std::min(end + 1, secret.size()));
-      if (piece.size() < kPieceBytesMin) continue;
-      for (size_t at = 0; (at = body.find(piece, at)) != std::string::npos; at += 3)
-        body.replace(at, piece.size(), "...");
-    }
-  }
-  return as_one_line(utf8_prefix(body, kShownBytes));
-}
-
-}  // namespace
-
 NotificationSender::NotificationSender(ReceiverConfig config, std::string external_url, AlertRegistry& alerts,
                                        const Clock& clock, Counters& counters)
     : config_(std::move(config)),

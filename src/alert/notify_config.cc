@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "access/tenant_name.h"
 #include "alert/yaml_reader.h"
 #include "base/files.h"
 #include "base/secret_file.h"
@@ -10,6 +11,7 @@
 namespace lockstep {
 namespace {
 
+using yaml::absolute_path;
 using yaml::line_of;
 using yaml::scalar;
 using yaml::Wrong;
@@ -29,6 +31,7 @@ struct Key {
 };
 constexpr Key kKeys[] = {{"name", kHttp | kEmail},
                          {"type", kHttp | kEmail},
+                         {"tenant", kHttp | kEmail},
                          {"severity", kHttp | kEmail},
                          {"send_resolved", kHttp | kEmail},
                          {"url", kHttp},
@@ -59,12 +62,6 @@ ReceiverType type_of(const YAML::Node& node) {
   throw Wrong{line_of(node), "type must be webhook, slack, pagerduty or email"};
 }
 
-std::string absolute_path(const YAML::Node& node, const char* what) {
-  const std::string& path = scalar(node, what);
-  if (!path.starts_with('/')) throw Wrong{line_of(node), format("%s must be an absolute path", what)};
-  return path;
-}
-
 // Goes into SMTP commands and headers: nothing but what an address is made of.
 std::string mail_address(const YAML::Node& node) {
   const std::string& text = scalar(node, "an address");
@@ -76,18 +73,6 @@ std::string mail_address(const YAML::Node& node) {
       text.find('@', at + 1) != std::string::npos || text.size() > 254)
     throw Wrong{line_of(node), format("\"%s\" is no mail address", yaml::shown(text).c_str())};
   return text;
-}
-
-void take_tls(TlsOptions& tls, const YAML::Node& node) {
-  yaml::each_key(node, "tls", {"ca_file", "cert_file", "key_file", "server_name"},
-                 [&](const std::string& key, const YAML::Node& value) {
-                   if (key == "ca_file") tls.ca_file = absolute_path(value, "ca_file");
-                   if (key == "cert_file") tls.certificate_file = absolute_path(value, "cert_file");
-                   if (key == "key_file") tls.key_file = absolute_path(value, "key_file");
-                   if (key == "server_name") tls.server_name = scalar(value, "server_name");
-                 });
-  if (tls.certificate_file.empty() != tls.key_file.empty())
-    throw Wrong{line_of(node), "cert_file and key_file go together"};
 }
 
 void take_smtp(ReceiverConfig& receiver, const YAML::Node& node) {
@@ -104,11 +89,12 @@ void take_smtp(ReceiverConfig& receiver, const YAML::Node& node) {
 
 void take_key(ReceiverConfig& receiver, const std::string& key, const YAML::Node& value) {
   if (key == "name") {
-    receiver.name = scalar(value, "name");
-    const bool plain = receiver.name.find_first_not_of(
-                           "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == std::string::npos;
-    if (!plain || receiver.name.empty() || receiver.name.size() > 60)
-      throw Wrong{line_of(value), "name must be letters, digits, _ and -, at most 60"};
+    receiver.name = yaml::plain_name(value);
+  } else if (key == "tenant") {
+    receiver.tenant = scalar(value, "tenant");
+    if (!is_tenant_name(receiver.tenant))
+      throw Wrong{line_of(value), "tenant must be a tenant's name: small letters, digits, _ and -"};
+    if (receiver.tenant == kDefaultTenant) receiver.tenant.clear();
   } else if (key == "url") {
     receiver.url = scalar(value, "url");
     if (const Result<RequestUrl> url = parse_request_url(receiver.url); !url.ok())
@@ -144,7 +130,7 @@ void take_key(ReceiverConfig& receiver, const std::string& key, const YAML::Node
   } else if (key == "send_resolved") {
     receiver.send_resolved = yaml::flag(value, "send_resolved");
   } else if (key == "tls") {
-    take_tls(receiver.tls, value);
+    receiver.tls = yaml::tls_options(value);
   }
 }
 
@@ -203,6 +189,13 @@ ReceiverConfig read_receiver(const YAML::Node& item) {
 const char* to_text(ReceiverType type) {
   static constexpr const char* kNames[] = {"webhook", "slack", "pagerduty", "email"};
   return kNames[static_cast<size_t>(type)];
+}
+
+NotifyConfig NotifyConfig::of_tenant(std::string_view tenant) const {
+  NotifyConfig own;
+  std::copy_if(receivers.begin(), receivers.end(), std::back_inserter(own.receivers),
+               [&](const ReceiverConfig& receiver) { return receiver.tenant == tenant; });
+  return own;
 }
 
 bool ReceiverConfig::sends_passwords() const {

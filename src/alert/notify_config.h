@@ -31,6 +31,7 @@ const char* to_text(ReceiverType type);
 
 struct ReceiverConfig {
   std::string name;
+  std::string tenant;  // of whose alerts it hears; empty: the default one's
   ReceiverType type = ReceiverType::kWebhook;
   std::string url;                // webhook, slack, pagerduty; may be a secret itself (url_file), so it is never shown
   std::string url_file;           // instead of it
@@ -56,6 +57,7 @@ struct ReceiverConfig {
 
 struct NotifyConfig {
   std::vector<ReceiverConfig> receivers;
+  NotifyConfig of_tenant(std::string_view tenant) const;  // its receivers alone
 };
 
 Result<NotifyConfig> parse_notify_config(std::string_view text);

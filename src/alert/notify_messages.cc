@@ -95,6 +95,21 @@ std::string message_id(std::span<const Delivery> deliveries) {
   return fingerprint_of(ids);
 }
 
+std::string shown_answer(std::string body, std::initializer_list<std::string_view> secrets) {
+  constexpr size_t kPieceBytesMin = 6, kShownBytes = 200;
+  for (std::string_view secret : secrets) {
+    while (!secret.empty()) {
+      const size_t end = std::min(secret.find_first_of("/?&="), secret.size());
+      const std::string_view piece = secret.substr(0, end);
+      secret.remove_prefix(std::min(end + 1, secret.size()));
+      if (piece.size() < kPieceBytesMin) continue;
+      for (size_t at = 0; (at = body.find(piece, at)) != std::string::npos; at += 3)
+        body.replace(at, piece.size(), "...");
+    }
+  }
+  return as_one_line(utf8_prefix(body, kShownBytes));
+}
+
 std::string link_of(const Alert& alert, std::string_view external_url) {
   while (external_url.ends_with('/')) external_url.remove_suffix(1);
   return std::string(external_url) + (alert.path.empty() ? "/alerts?id=" + alert.fingerprint : alert.path);

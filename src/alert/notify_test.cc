@@ -15,7 +15,7 @@ constexpr const char* kGood = R"(receivers:
     routing_key_file: /etc/key
     severity: critical
   - {name: chat, type: slack, url_file: /etc/url, channel: "#gpu"}
-  - {name: query, type: webhook, url: "https://hooks.example/a/?key=1"}
+  - {name: query, type: webhook, url: "https://hooks.example/a/?key=1", tenant: acme}
   - {name: hook, type: webhook, url: "http://127.0.0.1:9/x", bearer_token_file: /etc/token, send_resolved: false}
   - name: mail
     type: email
@@ -32,6 +32,10 @@ TEST(NotifyConfig, ReadsReceiversOfEveryType) {
   ASSERT_EQ(config->receivers.size(), 5u);
   EXPECT_EQ(config->receivers[0].url, "https://events.pagerduty.com/v2/enqueue");
   EXPECT_EQ(config->receivers[0].least, AlertSeverity::kCritical);
+  EXPECT_EQ(config->of_tenant("").receivers.size(), 4u);
+  ASSERT_EQ(config->of_tenant("acme").receivers.size(), 1u);
+  EXPECT_EQ(config->of_tenant("acme").receivers[0].name, "query");
+  EXPECT_EQ(config->of_tenant("other").receivers.size(), 0u);
   EXPECT_FALSE(config->receivers[3].send_resolved);
   EXPECT_TRUE(config->receivers[4].smtp_tls);
 }
@@ -51,6 +55,7 @@ TEST(NotifyConfig, SaysInWhichLineItIsWrongAndShowsNoSecret) {
            {"receivers:\n  - {name: a, type: email, smtp: 'smtp://m', from: \"a@b\\r\\nBcc: c@d\", to: a@b}\n",
             "line 2:"},
            {"receivers:\n  - {name: a, type: pagerduty}\n", "routing_key_file"},
+           {"receivers:\n  - {name: a, type: webhook, url: 'http://x', tenant: A B}\n", "line 2: tenant must be"},
            {"receivers:\n  - {name: a, type: slack, url: 'http://x', bearer_token_file: /x}\n",
             "bearer_token_file is not for type slack"},
            {"receivers:\n  - {name: a, type: webhook, url: 'http://x', starttls: false}\n",

@@ -94,7 +94,13 @@ void write_receivers(JsonWriter& json, const Told& told) {
   json.end_array();
 }
 
-// How often each alert was right, as people said of its verdicts.
+// null: nobody has said.
+void write_precision(JsonWriter& json, int64_t right, int64_t wrong) {
+  json.field("right", right).field("wrong", wrong).key("precision");
+  right + wrong == 0 ? json.null() : json.number(static_cast<double>(right) / static_cast<double>(right + wrong));
+}
+
+// How often each alert was right, and each cause, as people said of verdicts.
 HttpResponse noise_answer(const ApiContext& context, const AlertCenter& center) {
   struct Row {
     int64_t episodes = 0, flaps = 0, right = 0, wrong = 0;
@@ -111,15 +117,19 @@ HttpResponse noise_answer(const ApiContext& context, const AlertCenter& center) 
   JsonWriter json;
   json.begin_object().key("noise").begin_array();
   for (const auto& [name, row] : rows) {
-    json.begin_object()
-        .field("name", name)
-        .field("episodes", row.episodes)
-        .field("flaps", row.flaps)
-        .field("right", row.right)
-        .field("wrong", row.wrong)
-        .key("precision");
-    const int64_t judged = row.right + row.wrong;
-    judged == 0 ? json.null() : json.number(static_cast<double>(row.right) / static_cast<double>(judged));
+    json.begin_object().field("name", name).field("episodes", row.episodes).field("flaps", row.flaps);
+    write_precision(json, row.right, row.wrong);
+    json.end_object();
+  }
+  std::map<Cause, Row> causes;
+  for (const VerdictFeedback& said : context.state.feedback()) {
+    Row& row = causes[said.said];
+    ++(said.right ? row.right : row.wrong);
+  }
+  json.end_array().key("causes").begin_array();
+  for (const auto& [cause, row] : causes) {
+    json.begin_object().field("cause", to_text(cause));
+    write_precision(json, row.right, row.wrong);
     json.end_object();
   }
   json.end_array().end_object();
@@ -162,6 +172,45 @@ HttpResponse get_alert_table(const ApiContext&, const ApiRequest&) {
   }
   json.end_array().end_object();
   return json_answer(json);
+}
+
+HttpResponse get_actions(const ApiContext& context, const ApiRequest& request) {
+  if (context.alerts == nullptr) return no_alerts();
+  const Result<int64_t> limit = int_parameter(request.http, "limit", 100, 1, 1'000);
+  if (!limit.ok()) return error_answer(400, limit.error());
+  const ActionRunner& runner = context.alerts->actions();
+  JsonWriter json;
+  json.begin_object().key("actions").begin_array();
+  for (const ActionConfig& action : runner.actions()) {
+    json.begin_object()
+        .field("name", action.name)
+        .field("type", action.command.empty() ? "webhook" : "command")
+        .field("command", action.command)
+        .field("limit", action.limit)
+        .field("every_s", action.every_ms / 1'000)
+        .key("causes")
+        .begin_object();
+    for (const auto& [cause, mode] : action.causes) json.field(to_text(cause), to_text(mode));
+    json.end_object().end_object();
+  }
+  json.end_array().key("runs").begin_array();
+  std::vector<ActionRun> runs = runner.runs();
+  const size_t total = runs.size();
+  if (runs.size() > static_cast<size_t>(*limit)) runs.resize(static_cast<size_t>(*limit));
+  for (const ActionRun& run : runs) {
+    json.begin_object()
+        .field("action", run.action)
+        .field("state", to_text(run.state))
+        .field("verdict_id", run.verdict_id)
+        .field("job_id", run.job_id)
+        .field("cause", run.cause)
+        .field("host", run.host)
+        .field("sentence", run.sentence)
+        .field("line", run.line)
+        .field("at_unix_ns", run.at_unix_ns)
+        .end_object();
+  }
+  return list_answer(json, total, runs.size());
 }
 
 HttpResponse get_silences(const ApiContext& context, const ApiRequest&) {

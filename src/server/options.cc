@@ -55,6 +55,9 @@ void add_alert_flags(Flags& flags, ServerOptions& options) {
             "Alertmanagers that are told of every alert of the default tenant (API v2)")
       .text(&options.notify, "--notify", "FILE",
             "who is called when an alert fires: webhooks, Slack, PagerDuty, mail (docs/guide/alerts.md)")
+      .text(&options.actions, "--actions", "FILE",
+            "what the server may do by itself for a confirmed verdict, per cause (docs/guide/actions.md); SIGHUP reads "
+            "it again")
       .list(&options.rules, "--rules", "FILE_OR_GLOB",
             "recording and alerting rules of the default tenant, in Prometheus's format; SIGHUP reads them again")
       .text(&options.external_url, "--external-url", "URL",

@@ -121,6 +121,7 @@ class OpenTenant final : public Tenant {
   void scrape(ScrapeConfig config) override;
   void declare_topology(fabric::Declared declared) override { fabric_.topology.declare(std::move(declared)); }
   void rules(std::vector<RuleGroup> groups) override;
+  void actions(std::vector<ActionConfig> actions) override;
   void stop() override;
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) override;
   IngestTarget otlp() override { return {.handler = &*otlp_, .commands = &commands_, .uploads = &uploads_}; }
@@ -405,6 +406,10 @@ void OpenTenant::scrape(ScrapeConfig config) {
 
 void OpenTenant::rules(std::vector<RuleGroup> groups) {
   alerts_.rules().reload(std::move(groups));
+}
+
+void OpenTenant::actions(std::vector<ActionConfig> actions) {
+  alerts_.actions().reload(std::move(actions));
 }
 
 void OpenTenant::stop() {
