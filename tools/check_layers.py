@@ -34,7 +34,7 @@ MAY_USE = {
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "testing": ["base"],  # for tests alone: see FOR_TESTS
     "profile": ["analysis"],  # kernel traces of ranks: read, aligned, analysed
-    "alert": ["diagnosis", "query", "egress"],  # who is called: alerts, rules, notifiers
+    "alert": ["diagnosis", "query", "egress", "access"],  # who is called: alerts, rules, notifiers
     "fabric": ["analysis"],  # the network between nodes: topology, paths, flows of switches
     "apps/agent": ["agent"],
     "apps/server": ["server"],

@@ -5,6 +5,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
+#include "base/clock.h"
 #include "base/duration.h"
 #include "base/flags.h"
 #include "base/json_writer.h"
@@ -50,18 +51,25 @@ void print_alerts(const Json& document, const simdjson::dom::array& alerts) {
   }
 }
 
+std::string precision_text(Json row) {
+  const double right = number_of(row, "right"), wrong = number_of(row, "wrong");
+  return right + wrong > 0 ? format("%.0f %%", 100 * right / (right + wrong)) : "nobody has said";
+}
+
 int noise(const std::string& server, bool json) {
-  return show_list(
-      {server, "/api/alerts?state=noise", kProgram, json}, "noise", [](const Json&, const simdjson::dom::array& rows) {
-        std::printf("%-28s %9s %6s %6s %6s  %s\n", "ALERT", "EPISODES", "FLAPS", "RIGHT", "WRONG", "PRECISION");
-        for (Json row : rows) {
-          const double right = number_of(row, "right"), wrong = number_of(row, "wrong");
-          const std::string precision =
-              right + wrong > 0 ? format("%.0f %%", 100 * right / (right + wrong)) : "nobody has said";
-          std::printf("%-28s %9.0f %6.0f %6.0f %6.0f  %s\n", text_of(row, "name").c_str(), number_of(row, "episodes"),
-                      number_of(row, "flaps"), right, wrong, precision.c_str());
-        }
-      });
+  return show_list({server, "/api/alerts?state=noise", kProgram, json}, "noise",
+                   [](const Json& document, const simdjson::dom::array& rows) {
+                     std::printf("%-28s %9s %6s %6s %6s  %s\n", "ALERT", "EPISODES", "FLAPS", "RIGHT", "WRONG",
+                                 "PRECISION");
+                     for (Json row : rows)
+                       std::printf("%-28s %9.0f %6.0f %6.0f %6.0f  %s\n", text_of(row, "name").c_str(),
+                                   number_of(row, "episodes"), number_of(row, "flaps"), number_of(row, "right"),
+                                   number_of(row, "wrong"), precision_text(row).c_str());
+                     std::printf("\n%-45s %6s %6s  %s\n", "CAUSE OF A VERDICT", "RIGHT", "WRONG", "PRECISION");
+                     for (Json row : list_of(document, "causes"))
+                       std::printf("%-45s %6.0f %6.0f  %s\n", text_of(row, "cause").c_str(), number_of(row, "right"),
+                                   number_of(row, "wrong"), precision_text(row).c_str());
+                   });
 }
 
 int list(const Arguments& arguments) {
@@ -73,10 +81,11 @@ int list(const Arguments& arguments) {
       .toggle(&with_noise, "--noise",
               "instead: how often each alert fired, and was right by what people said of its verdicts")
       .toggle(&json, "--json", "the answer as JSON");
-  if (std::optional<int> code = answered(flags, arguments,
-                                         "besides: lockstep alerts silence LABEL=VALUE..., silences, unsilence ID\n"
-                                         "exit codes: 0 nothing fires, 1 something does, 2 wrong usage, 3 no server, 5 "
-                                         "anything else\n"))
+  if (std::optional<int> code =
+          answered(flags, arguments,
+                   "besides: lockstep alerts silence LABEL=VALUE..., silences, unsilence ID, actions\n"
+                   "exit codes: 0 nothing fires, 1 something does, 2 wrong usage, 3 no server, 5 "
+                   "anything else\n"))
     return *code;
   if (with_noise) return noise(server, json);
   const Answer answer = ask(server, all ? "/api/alerts?state=all" : "/api/alerts", kProgram);
@@ -134,9 +143,7 @@ int silence(const Arguments& arguments) {
   JsonWriter body;
   body.begin_object().field("matchers", *matchers).field("for", lasts).field("comment", comment);
   if (in_ms > 0) {
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    body.field("starts_unix_ns", static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec + in_ms * 1'000'000);
+    body.field("starts_unix_ns", SystemClock().unix_ns() + in_ms * 1'000'000);
   }
   body.end_object();
   const Answer answer = tell(server, "/api/silences", body.take(), "lockstep alerts silence");
@@ -167,6 +174,35 @@ int silences(const Arguments& arguments) {
                    });
 }
 
+int actions(const Arguments& arguments) {
+  std::string server = default_server();
+  bool json = false;
+  Flags flags("lockstep alerts actions",
+              "what the server may do for verdicts by itself, what it did and would have done");
+  add_server_flags(flags, &server).toggle(&json, "--json", "the answer as JSON");
+  if (std::optional<int> code = answered(flags, arguments)) return *code;
+  return show_list(
+      {server, "/api/actions", "lockstep alerts actions", json}, "runs",
+      [](const Json& document, const simdjson::dom::array& rows) {
+        for (Json action : list_of(document, "actions")) {
+          std::printf("%s (%s), at most %.0f in %s:", text_of(action, "name").c_str(), text_of(action, "type").c_str(),
+                      number_of(action, "limit"),
+                      duration_text(static_cast<int64_t>(1000 * number_of(action, "every_s"))).c_str());
+          simdjson::dom::object causes;
+          if (action["causes"].get_object().get(causes)) continue;
+          for (const auto& [cause, mode] : causes)
+            std::printf(" %s %s", std::string(cause).c_str(), std::string(mode.get_string().value_unsafe()).c_str());
+          std::printf("\n");
+        }
+        std::printf("\n%-20s %-12s %-14s %-18s %-16s %s\n", "AT (UTC)", "STATE", "ACTION", "CAUSE", "HOST",
+                    "WHAT CAME OF IT");
+        for (Json row : rows)
+          std::printf("%-20s %-12s %-14s %-18s %-16s %s\n", moment(row, "at_unix_ns").c_str(),
+                      text_of(row, "state").c_str(), text_of(row, "action").c_str(), text_of(row, "cause").c_str(),
+                      text_of(row, "host").c_str(), text_of(row, "line").c_str());
+      });
+}
+
 int unsilence(const Arguments& arguments) {
   std::string server = default_server();
   Flags flags("lockstep alerts unsilence", "ends a silence now: what it held back is sent", "ID");
@@ -182,8 +218,8 @@ int unsilence(const Arguments& arguments) {
 }  // namespace
 
 int run_alerts(const Arguments& arguments) {
-  for (const Subcommand& one :
-       {Subcommand{"silence", silence}, Subcommand{"silences", silences}, Subcommand{"unsilence", unsilence}}) {
+  for (const Subcommand& one : {Subcommand{"silence", silence}, Subcommand{"silences", silences},
+                                Subcommand{"unsilence", unsilence}, Subcommand{"actions", actions}}) {
     if (!arguments.empty() && arguments[0] == one.name) return one.run({arguments.begin() + 1, arguments.end()});
   }
   return list(arguments);

@@ -55,23 +55,9 @@ std::string own_path(std::string_view path) {
   return own ? std::string(path) : "/";
 }
 
-// A URL in two: the server, and the path with its query.
-struct Place {
-  Url server;
-  std::string path;
-};
-
-Result<Place> place_of(const std::string& url) {
-  const size_t host = url.find("://");
-  const size_t path = host == std::string::npos ? host : url.find('/', host + 3);
-  const std::string server = url.substr(0, path);
-  Url parsed = LOCKSTEP_TRY(parse_url(server, server.starts_with("https:") ? 443 : 80));
-  return Place{std::move(parsed), path == std::string::npos ? "/" : url.substr(path)};
-}
-
 // What is sent there and comes from there is a secret or decides who is let in.
 Result<void> check_protected(const char* what, const std::string& url) {
-  const Result<Place> place = place_of(url);
+  const Result<RequestUrl> place = parse_request_url(url);
   if (!place.ok()) return Error{format("%s: %s", what, place.error().c_str())};
   if (!place->server.tls && !is_loopback({place->server.host, place->server.port}))
     return Error{format("%s: must be https", what)};
@@ -144,8 +130,8 @@ OidcSignIn::OidcSignIn(OidcConfig config, const Clock& clock) : config_(std::mov
 OidcSignIn::~OidcSignIn() = default;
 
 Result<HttpResponse> OidcSignIn::ask(const std::string& url, HttpRequest request) {
-  Place place = LOCKSTEP_TRY(place_of(url));
-  request.path = place.path;
+  RequestUrl place = LOCKSTEP_TRY(parse_request_url(url));
+  request.path = place.target;
   const Asking asking(asking_);
   if (asking.is_one_too_many()) return Error{"too many people sign in at once; try again in a moment"};
   HttpClient client(std::move(place.server), kAnswerMs, kAnswerBytesMax, {.ca_file = config_.ca_file});

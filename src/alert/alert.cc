@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/sha256.h"
+#include "model/series_labels.h"
 
 namespace lockstep {
 
@@ -21,23 +22,12 @@ AlertSeverity severity_of(std::string_view text) {
   return AlertSeverity::kWarning;
 }
 
-namespace {
-
-std::string_view value_of(const Labels& labels, std::string_view name) {
-  for (const auto& [key, value] : labels) {
-    if (key == name) return value;
-  }
-  return {};
-}
-
-}  // namespace
-
 std::string_view Alert::annotation(std::string_view wanted) const {
-  return value_of(annotations, wanted);
+  return label_value(annotations, wanted);
 }
 
 std::string_view Alert::label(std::string_view wanted) const {
-  return value_of(labels, wanted);
+  return label_value(labels, wanted);
 }
 
 std::string fingerprint_of(const Labels& parts) {

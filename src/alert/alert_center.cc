@@ -16,16 +16,18 @@ Result<std::vector<Url>> parse_alertmanagers(const std::string& text) {
 }
 
 AlertCenter::AlertCenter(AlertSettings settings, StateStore& state, AlertWatch::Reads reads, RuleManager::Push push,
-                         const Clock& clock, Counters& counters)
+                         const Clock& clock, const ClockWitness& witness, Counters& counters)
     : settings_(std::move(settings)),
-      registry_(state, clock, counters),
-      watch_(registry_, reads, clock, settings_.gpu_hour_price),
+      registry_(state, clock, witness, counters),
+      actions_(settings_.actions, settings_.external_url, state, registry_, clock, counters),
+      watch_(registry_, actions_, reads, clock, witness, settings_.gpu_hour_price),
       rules_(registry_, reads.metrics, std::move(push), settings_.external_url, clock, counters) {
-  if (!settings_.rules.empty()) rules_.reload(settings_.rules);
+  rules_.reload(settings_.rules);  // none: what rules said before the start is over
   std::vector<ReceiverTerms> terms;
   for (const ReceiverConfig& receiver : settings_.notify.receivers) {
     terms.push_back({receiver.name, receiver.least, receiver.send_resolved, receiver.type == ReceiverType::kPagerDuty});
-    senders_.push_back(std::make_unique<NotificationSender>(receiver, settings_.external_url, registry_, clock));
+    senders_.push_back(
+        std::make_unique<NotificationSender>(receiver, settings_.external_url, registry_, clock, counters));
   }
   registry_.set_receivers(std::move(terms));
   for (const Url& url : settings_.alertmanagers)
@@ -40,20 +42,22 @@ AlertCenter::~AlertCenter() {
 void AlertCenter::go_live() {
   live_ = true;
   watch_.go_live();
-  watch_.tick();
-  registry_.tick();
+  tick();
   for (const auto& sender : senders_) sender->start();
   for (const auto& sender : alertmanagers_) sender->start();
   evaluator_.start();
+  actions_.start();
 }
 
 void AlertCenter::tick() {
   if (!live_) return;
   watch_.tick();
   registry_.tick();
+  actions_.release();
 }
 
 void AlertCenter::stop() {
+  actions_.stop();
   evaluator_.stop();
   for (const auto& sender : senders_) sender->stop();
   for (const auto& sender : alertmanagers_) sender->stop();

@@ -10,12 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "alert/actions/action_runner.h"
 #include "alert/alert_registry.h"
 #include "alert/alert_watch.h"
 #include "alert/notification_sender.h"
 #include "alert/notify_config.h"
 #include "alert/rules/rule_manager.h"
 #include "base/clock.h"
+#include "base/clock_witness.h"
 #include "base/counters.h"
 
 namespace lockstep {
@@ -23,6 +25,7 @@ namespace lockstep {
 struct AlertSettings {
   std::vector<Url> alertmanagers = {};
   NotifyConfig notify = {};
+  std::vector<ActionConfig> actions = {};
   std::string external_url = {};  // where people reach the server; empty: links are paths
   double gpu_hour_price = 0;
   std::vector<RuleGroup> rules = {};
@@ -42,7 +45,7 @@ class AlertCenter {
 
   // push: where what rules record is stored.
   AlertCenter(AlertSettings settings, StateStore& state, AlertWatch::Reads reads, RuleManager::Push push,
-              const Clock& clock, Counters& counters);
+              const Clock& clock, const ClockWitness& witness, Counters& counters);
   ~AlertCenter();
 
   AlertRegistry& registry() { return registry_; }
@@ -50,6 +53,8 @@ class AlertCenter {
   AlertWatch& watch() { return watch_; }
   RuleManager& rules() { return rules_; }
   const RuleManager& rules() const { return rules_; }
+  ActionRunner& actions() { return actions_; }
+  const ActionRunner& actions() const { return actions_; }
   const std::string& external_url() const { return settings_.external_url; }
 
   void note(std::span<const Verdict> changed) { watch_.note(changed); }
@@ -67,16 +72,18 @@ class AlertCenter {
     explicit Evaluator(AlertCenter& center) : center_(center) {}
     ~Evaluator() override { stop(); }
 
-   private:
     void round() override {
       center_.evaluate([this] { return stopping(); });
     }
+
+   private:
     AlertCenter& center_;
   };
   void evaluate(const std::function<bool()>& give_up);
 
   const AlertSettings settings_;
   AlertRegistry registry_;
+  ActionRunner actions_;
   AlertWatch watch_;
   RuleManager rules_;
   bool live_ = false;

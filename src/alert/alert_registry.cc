@@ -1,11 +1,11 @@
 #include "alert/alert_registry.h"
 
 #include <algorithm>
-#include <random>
 #include <tuple>
 
 #include "alert/builtin_alerts.h"
 #include "base/log.h"
+#include "base/random_id.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -43,19 +43,14 @@ Result<Delivery> delivery_from_json(const JsonValue& json) {
   return delivery;
 }
 
-std::string new_silence_id() {
-  static thread_local std::random_device random;
-  return format("s-%08x%04x", random(), random() & 0xFFFF);
-}
-
 std::string receiver_label(std::string_view receiver, const char* name, const char* value) {
   return format("receiver=\"%.*s\",%s=\"%s\"", static_cast<int>(receiver.size()), receiver.data(), name, value);
 }
 
 }  // namespace
 
-AlertRegistry::AlertRegistry(StateStore& state, const Clock& clock, Counters& counters)
-    : state_(state), clock_(clock), counters_(counters) {
+AlertRegistry::AlertRegistry(StateStore& state, const Clock& clock, const ClockWitness& witness, Counters& counters)
+    : state_(state), clock_(clock), witness_(witness), counters_(counters) {
   read_back();
 }
 
@@ -64,6 +59,7 @@ void AlertRegistry::read_back() {
   const Result<std::vector<StoredAlertRow>> rows = state_.alert_rows();
   if (!rows.ok()) LOCKSTEP_LOG_ERROR("alerts", "%s; what fired before is not known", rows.error().c_str());
   size_t unreadable = 0;
+  std::vector<Delivery> deliveries;
   for (const StoredAlertRow& row : rows.ok() ? *rows : std::vector<StoredAlertRow>()) {
     const Result<JsonDocument> document = JsonDocument::parse(row.json);
     if (!document.ok()) {
@@ -76,7 +72,7 @@ void AlertRegistry::read_back() {
       unreadable += !alert.ok();
     } else if (row.kind == AlertRowKind::kDelivery) {
       Result<Delivery> delivery = delivery_from_json(document->root());
-      if (delivery.ok()) waiting_[row.id] = {std::move(*delivery), 0, 0, true, true};
+      if (delivery.ok()) deliveries.push_back(std::move(*delivery));
       unreadable += !delivery.ok();
     } else if (row.kind == AlertRowKind::kSilence) {
       Result<Silence> silence = silence_from_json(document->root());
@@ -84,6 +80,9 @@ void AlertRegistry::read_back() {
       unreadable += !silence.ok();
     }
   }
+  std::sort(deliveries.begin(), deliveries.end(),
+            [](const Delivery& a, const Delivery& b) { return a.created_unix_ns < b.created_unix_ns; });
+  for (Delivery& delivery : deliveries) add_waiting(std::move(delivery), true);
   if (unreadable > 0)
     LOCKSTEP_LOG_ERROR("alerts", "%zu kept alerts, notifications or silences cannot be read", unreadable);
 }
@@ -117,6 +116,10 @@ void AlertRegistry::move_deadlines() {
     if (kept.clear_at_unix_ns != 0) kept.clear_at_unix_ns += jump;
     if (kept.alert.until_unix_ns != 0) kept.alert.until_unix_ns += jump;
   }
+  for (auto& [id, waiting] : waiting_) {
+    waiting.delivery.created_unix_ns += jump;
+    waiting.saved = false;
+  }
 }
 
 void AlertRegistry::update(Alert& alert, const RaisedAlert& raised) {
@@ -147,8 +150,9 @@ void AlertRegistry::begin(Kept& kept, const RaisedAlert& raised, int64_t now_uni
                 .flaps = flaps};
   set_label(alert.labels, "alertname", raised.name);
   if (!alert.from_rule) set_label(alert.labels, "severity", to_text(raised.severity));
-  std::sort(alert.labels.begin(), alert.labels.end());
   kept.begun_monotonic_ns = clock_.monotonic_ns();
+  kept.silences_version = 0;
+  kept.may_be_sent = false;
   // Episodes are told apart by it.
   alert.starts_unix_ns = std::max(raised.since_unix_ns > 0 ? raised.since_unix_ns : now_unix_ns, ended + 1);
   counters_.add("lockstep_alerts_total", format("alertname=\"%s\"", alert.from_rule ? "rule" : raised.name.c_str()));
@@ -178,9 +182,9 @@ bool AlertRegistry::make_room() {
 
 void AlertRegistry::raise(RaisedAlert raised) {
   const int64_t now = clock_.unix_ns();
-  const int64_t seen = raised.seen_unix_ns > 0 ? raised.seen_unix_ns : now;
+  const int64_t seen = raised.seen_unix_ns > 0 ? std::min(raised.seen_unix_ns, now) : now;
   const bool is_event = raised.source == AlertSource::kEvent;
-  if (is_event && seen + raised.lasts_ns <= now) return;  // of long ago: read back, or sent late
+  if (is_event && seen + raised.lasts_ns <= now) return;  // of long ago
   std::sort(raised.labels.begin(), raised.labels.end());
   MutexLock lock(mutex_);
   auto found = alerts_.find(raised.fingerprint);
@@ -190,18 +194,21 @@ void AlertRegistry::raise(RaisedAlert raised) {
   }
   Kept& kept = found->second;
   Alert& alert = kept.alert;
-  // The same event once more, from the log: it was counted before the restart.
-  if (is_event && !alert.firing && alert.ends_unix_ns != 0 && seen <= alert.updated_unix_ns) return;
+  // It was counted before the restart.
+  if (raised.from_log && !alert.firing && alert.ends_unix_ns != 0 && seen <= alert.updated_unix_ns) return;
   const Alert before = alert;
   if (!alert.firing) begin(kept, raised, now);
   update(alert, raised);
   alert.sources |= bit(raised.source);
   if (is_event) alert.until_unix_ns = std::max(alert.until_unix_ns, seen + raised.lasts_ns);
+  const int64_t monotonic_ns = clock_.monotonic_ns();
+  if (raised.source == AlertSource::kMetric) kept.metric_monotonic_ns = monotonic_ns;
   kept.clear_at_unix_ns = 0;
   // What changes with every look is not worth a write of the disk each time.
   const bool same = before.firing && before.sources == alert.sources;
-  const int64_t since_ns = seen - before.updated_unix_ns;
+  const int64_t since_ns = monotonic_ns - kept.noted_monotonic_ns;
   if (same && since_ns < (before.annotations == alert.annotations ? 60 : 10) * kSecondNs) return;
+  kept.noted_monotonic_ns = monotonic_ns;
   alert.updated_unix_ns = std::max(alert.updated_unix_ns, seen);
   kept.dirty = true;
 }
@@ -227,10 +234,15 @@ void AlertRegistry::sync(AlertSource source, const std::set<std::string>& finger
 }
 
 void AlertRegistry::end_what_is_over(int64_t now_unix_ns) {
+  const int64_t monotonic_ns = clock_.monotonic_ns();
   for (auto& [fingerprint, kept] : alerts_) {
     Alert& alert = kept.alert;
     if (!alert.firing) continue;
     if (alert.has(AlertSource::kEvent) && alert.until_unix_ns <= now_unix_ns) let_go(kept, bit(AlertSource::kEvent));
+    // Of a node that is gone for good.
+    if (kept.metric_monotonic_ns == 0) kept.metric_monotonic_ns = monotonic_ns;
+    if (alert.has(AlertSource::kMetric) && monotonic_ns - kept.metric_monotonic_ns > kMetricNs)
+      let_go(kept, bit(AlertSource::kMetric));
     if (alert.sources != 0) {
       kept.clear_at_unix_ns = 0;
       continue;
@@ -242,29 +254,41 @@ void AlertRegistry::end_what_is_over(int64_t now_unix_ns) {
     }
     if (now_unix_ns < kept.clear_at_unix_ns) continue;
     alert.firing = false;
+    ++version_;
     alert.ends_unix_ns = now_unix_ns;
     kept.clear_at_unix_ns = 0;
     kept.dirty = true;
   }
 }
 
-bool AlertRegistry::silenced(const Alert& alert, int64_t now_unix_ns) const {
-  return std::any_of(silences_.begin(), silences_.end(), [&](const auto& one) {
-    return one.second.is_active(now_unix_ns) && one.second.matches(alert.labels);
-  });
-}
-
-std::string AlertRegistry::explained(const Alert& alert) const {
-  if (alert.job_id.empty() || !is_explained_by_others(alert.name)) return {};
-  for (const auto& [fingerprint, kept] : alerts_) {
-    if (kept.alert.firing && kept.alert.job_id == alert.job_id && explains_others(kept.alert.name)) return fingerprint;
+void AlertRegistry::judge(int64_t now_unix_ns) {
+  std::vector<std::string> active;
+  for (const auto& [id, silence] : silences_) {
+    if (silence.is_active(now_unix_ns)) active.push_back(id);
   }
-  return {};
-}
-
-bool AlertRegistry::waits_for_another(const Kept& kept) const {
-  if (!is_explained_by_others(kept.alert.name)) return false;
-  return !explained(kept.alert).empty() || clock_.monotonic_ns() - kept.begun_monotonic_ns < kExplainedWithinNs;
+  if (active != active_silences_ || silences_version_ == 0) ++silences_version_;
+  active_silences_ = std::move(active);
+  std::map<std::string_view, std::string_view> explainers;  // by job
+  for (const auto& [fingerprint, kept] : alerts_) {
+    if (kept.alert.firing && !kept.alert.job_id.empty() && explains_others(kept.alert.name))
+      explainers.try_emplace(kept.alert.job_id, fingerprint);
+  }
+  for (auto& [fingerprint, kept] : alerts_) {
+    if (!kept.alert.firing) continue;
+    // Labels stay as they are, so once for each change of the silences is enough.
+    if (std::exchange(kept.silences_version, silences_version_) != silences_version_) {
+      kept.silenced = false;
+      for (const std::string& id : active_silences_)
+        kept.silenced = kept.silenced || silences_.at(id).matches(kept.alert.labels);
+    }
+    const bool explainable = is_explained_by_others(kept.alert.name);
+    const auto explainer = explainable ? explainers.find(kept.alert.job_id) : explainers.end();
+    kept.explained_by = explainer == explainers.end() ? "" : std::string(explainer->second);
+    // For a moment another alert may still come that says why.
+    const bool may_be = explainable && clock_.monotonic_ns() - kept.begun_monotonic_ns < kExplainedWithinNs;
+    const bool may_be_sent = !kept.silenced && kept.explained_by.empty() && !may_be;
+    if (std::exchange(kept.may_be_sent, may_be_sent) != may_be_sent) ++version_;
+  }
 }
 
 void AlertRegistry::note_state(const Delivery& delivery, const char* state, const std::string& line) {
@@ -280,15 +304,27 @@ void AlertRegistry::note_state(const Delivery& delivery, const char* state, cons
   one->state = state;
   one->at_unix_ns = clock_.unix_ns();
   one->attempts = delivery.attempts;
-  one->error = line.substr(0, 300);
+  one->error = utf8_prefix(line, 300);
   kept.dirty = true;
 }
 
-void AlertRegistry::drop(std::map<std::string, Waiting, std::less<>>::iterator waiting, const char* state,
-                         const std::string& line) {
-  note_state(waiting->second.delivery, state, line);
+void AlertRegistry::add_waiting(Delivery delivery, bool saved) {
+  const std::string id = delivery.id;
+  if (const auto known = waiting_.find(id); known != waiting_.end()) erase_waiting(known);
+  const uint64_t order = waiting_order_.empty() ? 1 : waiting_order_.rbegin()->first + 1;
+  waiting_order_[order] = id;
+  waiting_[id] = {std::move(delivery), order, clock_.monotonic_ns(), 0, saved, saved};
+}
+
+void AlertRegistry::erase_waiting(WaitingMap::iterator waiting) {
   gone_.push_back({AlertRowKind::kDelivery, waiting->first, ""});
+  waiting_order_.erase(waiting->second.order);
   waiting_.erase(waiting);
+}
+
+void AlertRegistry::drop(WaitingMap::iterator waiting, const char* state, const std::string& line) {
+  note_state(waiting->second.delivery, state, line);
+  erase_waiting(waiting);
 }
 
 void AlertRegistry::enqueue(Kept& kept, const ReceiverTerms& receiver, int64_t now_unix_ns) {
@@ -301,14 +337,11 @@ void AlertRegistry::enqueue(Kept& kept, const ReceiverTerms& receiver, int64_t n
     const auto first = waiting_.find(begins + "/firing");
     if (first != waiting_.end() && !receiver.in_pairs) {
       counters_.add("lockstep_alert_notifications_total", receiver_label(receiver.name, "result", "queued"), -1);
-      gone_.push_back({AlertRowKind::kDelivery, first->first, ""});
-      waiting_.erase(first);
+      erase_waiting(first);
     }
   }
   if (waiting_.size() >= kDeliveriesMax) {
-    auto oldest = std::min_element(waiting_.begin(), waiting_.end(), [](const auto& a, const auto& b) {
-      return a.second.delivery.created_unix_ns < b.second.delivery.created_unix_ns;
-    });
+    const auto oldest = waiting_.find(waiting_order_.begin()->second);
     counters_.add("lockstep_alert_notifications_lost_total",
                   receiver_label(oldest->second.delivery.receiver, "reason", "queue_full"));
     drop(oldest, "failed", "too many notifications wait");
@@ -320,8 +353,7 @@ void AlertRegistry::enqueue(Kept& kept, const ReceiverTerms& receiver, int64_t n
   delivery.alert.deliveries.clear();
   note_state(delivery, "waiting", "");
   counters_.add("lockstep_alert_notifications_total", receiver_label(receiver.name, "result", "queued"));
-  const std::string id = delivery.id;
-  waiting_.insert_or_assign(id, Waiting{std::move(delivery), clock_.monotonic_ns()});
+  add_waiting(std::move(delivery), false);
 }
 
 void AlertRegistry::notify(Kept& kept, int64_t now_unix_ns) {
@@ -329,9 +361,7 @@ void AlertRegistry::notify(Kept& kept, int64_t now_unix_ns) {
   const bool wants_firing = alert.firing && alert.notified_unix_ns == 0;
   const bool wants_resolved = !alert.firing && alert.notified_unix_ns > 0;
   if (!wants_firing && !wants_resolved) return;
-  if (wants_firing) {
-    if (silenced(alert, now_unix_ns) || waits_for_another(kept)) return;
-  }
+  if (wants_firing && !kept.may_be_sent) return;
   for (const ReceiverTerms& receiver : receivers_) enqueue(kept, receiver, now_unix_ns);
   // Negative: also told that it is over.
   alert.notified_unix_ns = wants_firing ? now_unix_ns : -alert.notified_unix_ns;
@@ -339,22 +369,26 @@ void AlertRegistry::notify(Kept& kept, int64_t now_unix_ns) {
 }
 
 void AlertRegistry::forget_old(int64_t now_unix_ns) {
+  const int64_t believed_unix_ns = witness_.now().earliest_unix_ns;
   for (auto one = alerts_.begin(); one != alerts_.end();) {
     const Alert& alert = one->second.alert;
-    const bool old = !alert.firing && now_unix_ns - alert.ends_unix_ns > kKeepNs;
+    const bool old = !alert.firing && believed_unix_ns - alert.ends_unix_ns > kKeepNs;
     if (old) gone_.push_back({AlertRowKind::kAlert, one->first, ""});
     one = old ? alerts_.erase(one) : std::next(one);
   }
   for (auto one = silences_.begin(); one != silences_.end();) {
-    const bool old = now_unix_ns - one->second.ends_unix_ns > kKeepNs;
+    const bool old = believed_unix_ns - one->second.ends_unix_ns > kKeepNs;
     if (old) gone_.push_back({AlertRowKind::kSilence, one->first, ""});
     one = old ? silences_.erase(one) : std::next(one);
   }
   for (auto one = waiting_.begin(); one != waiting_.end();) {
     const auto here = one++;
-    if (now_unix_ns - here->second.delivery.created_unix_ns <= kGiveUpNs) continue;
+    const Waiting& waiting = here->second;
+    if (now_unix_ns - waiting.delivery.created_unix_ns <= kGiveUpNs) continue;
+    // The clock may have been set while the server was down.
+    if (clock_.monotonic_ns() - waiting.since_monotonic_ns < kTriedNs) continue;
     counters_.add("lockstep_alert_notifications_lost_total",
-                  receiver_label(here->second.delivery.receiver, "reason", "expired"));
+                  receiver_label(waiting.delivery.receiver, "reason", "expired"));
     drop(here, "failed", "could not be delivered for three days");
   }
 }
@@ -365,6 +399,7 @@ void AlertRegistry::tick() {
     move_deadlines();
     const int64_t now = clock_.unix_ns();
     end_what_is_over(now);
+    judge(now);
     if (!receivers_.empty()) {
       for (auto& [fingerprint, kept] : alerts_) notify(kept, now);
     }
@@ -375,6 +410,7 @@ void AlertRegistry::tick() {
 }
 
 void AlertRegistry::save() {
+  MutexLock saving(save_mutex_);
   std::vector<StoredAlertRow> rows;
   {
     MutexLock lock(mutex_);
@@ -427,14 +463,19 @@ bool AlertRegistry::is_firing(AlertSource source, std::string_view fingerprint) 
   return found != alerts_.end() && found->second.alert.firing && found->second.alert.has(source);
 }
 
-std::vector<Alert> AlertRegistry::alerts() const {
-  std::vector<Alert> list;
-  {
-    MutexLock lock(mutex_);
-    list.reserve(alerts_.size());
-    for (const auto& [fingerprint, kept] : alerts_) list.push_back(kept.alert);
+bool AlertRegistry::is_silenced(std::string_view fingerprint) const {
+  MutexLock lock(mutex_);
+  const auto found = alerts_.find(fingerprint);
+  return found != alerts_.end() && found->second.alert.firing && found->second.silenced;
+}
+
+std::vector<const AlertRegistry::Kept*> AlertRegistry::in_order(bool also_over) const {
+  std::vector<const Kept*> list;
+  for (const auto& [fingerprint, kept] : alerts_) {
+    if (also_over || kept.alert.firing) list.push_back(&kept);
   }
-  std::sort(list.begin(), list.end(), [](const Alert& a, const Alert& b) {
+  std::sort(list.begin(), list.end(), [](const Kept* left, const Kept* right) {
+    const Alert &a = left->alert, &b = right->alert;
     if (a.firing != b.firing) return a.firing;
     if (a.firing && a.severity != b.severity) return a.severity > b.severity;
     return std::tie(b.starts_unix_ns, a.fingerprint) < std::tie(a.starts_unix_ns, b.fingerprint);
@@ -442,44 +483,53 @@ std::vector<Alert> AlertRegistry::alerts() const {
   return list;
 }
 
-std::vector<Alert> AlertRegistry::to_hold(int64_t over_since_unix_ns) const {
+std::vector<Alert> AlertRegistry::alerts() const {
   MutexLock lock(mutex_);
-  const int64_t now = clock_.unix_ns();
   std::vector<Alert> list;
-  for (const auto& [fingerprint, kept] : alerts_) {
-    const Alert& alert = kept.alert;
-    if (!alert.firing && alert.ends_unix_ns < over_since_unix_ns) continue;
-    if (alert.firing && (silenced(alert, now) || waits_for_another(kept))) continue;
-    list.push_back(alert);
+  for (const Kept* kept : in_order(true)) list.push_back(kept->alert);
+  return list;
+}
+
+std::vector<AlertRegistry::View> AlertRegistry::views(bool also_over) const {
+  MutexLock lock(mutex_);
+  std::vector<View> list;
+  for (const Kept* kept : in_order(also_over)) {
+    const bool firing = kept->alert.firing;
+    list.push_back({kept->alert, firing && kept->silenced, firing ? kept->explained_by : ""});
   }
   return list;
 }
 
-bool AlertRegistry::is_silenced(const Alert& alert) const {
+std::vector<Alert> AlertRegistry::to_hold(int64_t over_since_unix_ns) const {
   MutexLock lock(mutex_);
-  return silenced(alert, clock_.unix_ns());
+  std::vector<Alert> list;
+  for (const auto& [fingerprint, kept] : alerts_) {
+    const Alert& alert = kept.alert;
+    if (alert.firing ? kept.may_be_sent : alert.ends_unix_ns >= over_since_unix_ns) list.push_back(alert);
+  }
+  return list;
 }
 
-std::string AlertRegistry::explained_by(const Alert& alert) const {
+uint64_t AlertRegistry::version() const {
   MutexLock lock(mutex_);
-  return explained(alert);
+  return version_;
 }
 
 std::vector<Delivery> AlertRegistry::due(std::string_view receiver, int64_t older_than_ns, size_t most) const {
   MutexLock lock(mutex_);
   const int64_t monotonic_ns = clock_.monotonic_ns();
+  const std::string of_receiver = std::string(receiver) + "/";
   std::vector<const Waiting*> found;
-  for (const auto& [id, waiting] : waiting_) {
-    if (waiting.delivery.receiver != receiver || !waiting.visible || waiting.next_monotonic_ns > monotonic_ns) continue;
+  for (auto one = waiting_.lower_bound(of_receiver); one != waiting_.end() && one->first.starts_with(of_receiver);
+       ++one) {
+    const Waiting& waiting = one->second;
+    if (!waiting.visible || waiting.next_monotonic_ns > monotonic_ns) continue;
     // First that it fires, however often that has to be tried.
     const Alert& alert = waiting.delivery.alert;
-    if (!alert.firing && waiting_.contains(std::string(receiver) + "/" + episode_text(alert) + "/firing")) continue;
+    if (!alert.firing && waiting_.contains(of_receiver + episode_text(alert) + "/firing")) continue;
     found.push_back(&waiting);
   }
-  std::sort(found.begin(), found.end(), [](const Waiting* a, const Waiting* b) {
-    return std::tie(a->delivery.created_unix_ns, a->delivery.id) <
-           std::tie(b->delivery.created_unix_ns, b->delivery.id);
-  });
+  std::sort(found.begin(), found.end(), [](const Waiting* a, const Waiting* b) { return a->order < b->order; });
   std::vector<Delivery> list;
   // What has waited long enough takes along what came after it, of its kind.
   if (found.empty() || monotonic_ns - found.front()->since_monotonic_ns < older_than_ns) return list;
@@ -496,7 +546,11 @@ std::vector<Delivery> AlertRegistry::due(std::string_view receiver, int64_t olde
   return list;
 }
 
-void AlertRegistry::delivered(std::span<const Delivery> deliveries) {
+int64_t AlertRegistry::retry_wait_ns(int64_t failures) {
+  return std::min(kRetryMinNs << std::min<int64_t>(failures, 10), kRetryMaxNs);
+}
+
+void AlertRegistry::delivered(std::span<const Delivery> deliveries, const std::string& line) {
   {
     MutexLock lock(mutex_);
     for (const Delivery& delivery : deliveries) {
@@ -504,20 +558,19 @@ void AlertRegistry::delivered(std::span<const Delivery> deliveries) {
       if (found == waiting_.end()) continue;
       ++found->second.delivery.attempts;
       counters_.add("lockstep_alert_notifications_total", receiver_label(delivery.receiver, "result", "delivered"));
-      drop(found, "delivered", "");
+      drop(found, "delivered", line);
     }
   }
   save();  // at once: a kill from here on sends nothing again
 }
 
-void AlertRegistry::failed(std::span<const Delivery> deliveries, const std::string& line, bool again,
-                           int64_t retry_ns) {
+void AlertRegistry::failed(std::span<const Delivery> deliveries, const std::string& line, bool again) {
   MutexLock lock(mutex_);
   for (const Delivery& delivery : deliveries) {
     const auto found = waiting_.find(delivery.id);
     if (found == waiting_.end()) continue;
     Waiting& waiting = found->second;
-    const int64_t wait = std::min(kRetryMinNs << std::min<int64_t>(waiting.delivery.attempts, 10), kRetryMaxNs);
+    const int64_t wait = retry_wait_ns(waiting.delivery.attempts);
     ++waiting.delivery.attempts;
     counters_.add("lockstep_alert_notifications_total",
                   receiver_label(delivery.receiver, "result", again ? "again" : "failed"));
@@ -526,32 +579,53 @@ void AlertRegistry::failed(std::span<const Delivery> deliveries, const std::stri
       drop(found, "failed", line);
       continue;
     }
-    waiting.next_monotonic_ns = clock_.monotonic_ns() + std::max(wait, retry_ns);
+    waiting.next_monotonic_ns = clock_.monotonic_ns() + wait;
     note_state(waiting.delivery, "waiting", line);
   }
 }
 
 size_t AlertRegistry::waiting(std::string_view receiver) const {
   MutexLock lock(mutex_);
-  return static_cast<size_t>(std::count_if(waiting_.begin(), waiting_.end(),
-                                           [&](const auto& one) { return one.second.delivery.receiver == receiver; }));
+  const std::string of_receiver = std::string(receiver) + "/";
+  size_t count = 0;
+  for (auto one = waiting_.lower_bound(of_receiver); one != waiting_.end() && one->first.starts_with(of_receiver);
+       ++one)
+    ++count;
+  return count;
 }
 
-Result<Silence> AlertRegistry::add_silence(Silence silence) {
-  silence.id = new_silence_id();
-  {
-    MutexLock lock(mutex_);
-    if (silences_.size() >= kSilencesMax) return Error{format("there are %zu silences already", kSilencesMax)};
-  }
+Result<void> AlertRegistry::save_silence(const Silence& silence) {
   JsonWriter json;
   write_silence(json, silence, clock_.unix_ns());
   const StoredAlertRow row{AlertRowKind::kSilence, silence.id, json.take()};
-  LOCKSTEP_TRY(state_.save_alert_rows({&row, 1}));
+  return state_.save_alert_rows({&row, 1});
+}
+
+Result<Silence> AlertRegistry::add_silence(Silence silence) {
+  silence.id = random_id("s");
+  const int64_t now = clock_.unix_ns();
+  MutexLock saving(save_mutex_);
+  {
+    MutexLock lock(mutex_);
+    if (silences_.size() >= kSilencesMax) {
+      const auto oldest = std::min_element(silences_.begin(), silences_.end(), [](const auto& a, const auto& b) {
+        return a.second.ends_unix_ns < b.second.ends_unix_ns;
+      });
+      if (oldest->second.ends_unix_ns > now)
+        return Error{format("there are %zu silences already that are not over", kSilencesMax)};
+      gone_.push_back({AlertRowKind::kSilence, oldest->first, ""});
+      silences_.erase(oldest);
+    }
+  }
+  LOCKSTEP_TRY(save_silence(silence));
   MutexLock lock(mutex_);
-  return silences_[silence.id] = silence;
+  silences_[silence.id] = silence;
+  judge(now);
+  return silence;
 }
 
 Result<void> AlertRegistry::end_silence(std::string_view id) {
+  MutexLock saving(save_mutex_);
   Silence silence;
   {
     MutexLock lock(mutex_);
@@ -562,12 +636,10 @@ Result<void> AlertRegistry::end_silence(std::string_view id) {
   const int64_t now = clock_.unix_ns();
   silence.starts_unix_ns = std::min(silence.starts_unix_ns, now - 1);
   silence.ends_unix_ns = std::min(silence.ends_unix_ns, now);
-  JsonWriter json;
-  write_silence(json, silence, now);
-  const StoredAlertRow row{AlertRowKind::kSilence, silence.id, json.take()};
-  LOCKSTEP_TRY(state_.save_alert_rows({&row, 1}));
+  LOCKSTEP_TRY(save_silence(silence));
   MutexLock lock(mutex_);
   silences_.insert_or_assign(silence.id, std::move(silence));
+  judge(now);
   return {};
 }
 

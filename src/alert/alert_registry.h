@@ -11,10 +11,11 @@
 // On disk: an alert and its notifications are saved in one transaction before a sender may see them, and a notification
 //   goes once it is delivered. A kill in between sends it after the restart; one between a receiver's answer and our
 //   saving it sends it twice, with the same id. Where the disk fails it is sent all the same: a page matters more.
-// Clock:   a wall clock that is set moves every deadline with it.
+// Clock:   a wall clock that is set moves every deadline with it; what goes by age goes by what the clock witness believes.
 // Limits:  kAlertsMax alerts (the one that was over for longest goes; new ones are refused where all fire),
-//   kDeliveriesMax notifications (the oldest goes, counted as data loss), kSilencesMax silences. A notification that could
-//   not be delivered for kGiveUpNs is given up.
+//   kDeliveriesMax notifications (the oldest goes, counted as data loss), kSilencesMax silences (the one that was over for
+//   longest goes). A notification that could not be delivered for kGiveUpNs is given up, at least kTriedNs after a start.
+//   What a metric said that nobody sends any more holds for kMetricNs.
 // Thread rule: Thread-safe. Only tick() and the changes of silences touch the disk.
 #pragma once
 
@@ -29,6 +30,7 @@
 #include "alert/alert.h"
 #include "alert/silence.h"
 #include "base/clock.h"
+#include "base/clock_witness.h"
 #include "base/counters.h"
 #include "base/mutex.h"
 #include "store/state_store.h"
@@ -50,6 +52,7 @@ struct RaisedAlert {
   int64_t since_unix_ns = 0;  // 0: now
   int64_t seen_unix_ns = 0;   // 0: now
   int64_t lasts_ns = 0;       // kEvent: it holds for so long after it was seen
+  bool from_log = false;      // kEvent: read back after a start, so it may have been counted before
 };
 
 // A receiver of notifications, as far as the registry has to know it.
@@ -80,12 +83,14 @@ class AlertRegistry {
   static constexpr int64_t kFlapWithinNs = 1'800 * kSecondNs;
   static constexpr int64_t kExplainedWithinNs = 30 * kSecondNs;  // so long what another alert may explain waits for it
   static constexpr int64_t kGiveUpNs = 3 * 86'400 * kSecondNs;
+  static constexpr int64_t kTriedNs = 3'600 * kSecondNs;
+  static constexpr int64_t kMetricNs = 86'400 * kSecondNs;
   static constexpr int64_t kKeepNs = 30 * 86'400 * kSecondNs;  // what is over
   static constexpr int64_t kRetryMinNs = kSecondNs;
   static constexpr int64_t kRetryMaxNs = 60 * kSecondNs;
 
   // Reads back what was kept; what cannot be read is left out with one log line.
-  AlertRegistry(StateStore& state, const Clock& clock, Counters& counters);
+  AlertRegistry(StateStore& state, const Clock& clock, const ClockWitness& witness, Counters& counters);
 
   // Who is told. Notifications to receivers that are gone are dropped. Before the first tick().
   void set_receivers(std::vector<ReceiverTerms> receivers);
@@ -100,17 +105,28 @@ class AlertRegistry {
   void tick();
 
   bool is_firing(AlertSource source, std::string_view fingerprint) const;
-  std::vector<Alert> alerts() const;  // firing ones first, then by start, newest first
-  // Those that a real Alertmanager should hold: firing, or over since then; neither silenced nor explained by another.
+  bool is_silenced(std::string_view fingerprint) const;  // as of the last tick()
+  std::vector<Alert> alerts() const;                     // firing ones first, then by start, newest first
+  // As of the last tick().
+  struct View {
+    Alert alert;
+    bool silenced = false;
+    std::string explained_by;  // fingerprint of another alert; empty: none
+  };
+  std::vector<View> views(bool also_over) const;  // in the same order
+  // Those that a real Alertmanager should hold, as of the last tick(): firing, or over since then; neither silenced nor
+  // explained by another.
   std::vector<Alert> to_hold(int64_t over_since_unix_ns) const;
-  bool is_silenced(const Alert& alert) const;
-  std::string explained_by(const Alert& alert) const;  // fingerprint of the alert that explains it; empty: none
+  uint64_t version() const;  // another one whenever one of these begins, ends or is held back
 
   // For senders. The notifications to a receiver that are due, oldest first; those of one alertname only.
   std::vector<Delivery> due(std::string_view receiver, int64_t older_than_ns, size_t most) const;
-  void delivered(std::span<const Delivery> deliveries);
-  // again: tried again after a while, or after retry_ns where that is longer; else given up.
-  void failed(std::span<const Delivery> deliveries, const std::string& line, bool again, int64_t retry_ns = 0);
+  void delivered(std::span<const Delivery> deliveries,
+                 const std::string& line = {});  // line: what was wrong all the same
+  // again: tried again after a while; else given up.
+  void failed(std::span<const Delivery> deliveries, const std::string& line, bool again);
+  // How long after so many failures in a row.
+  static int64_t retry_wait_ns(int64_t failures);
   size_t waiting(std::string_view receiver) const;
 
   Result<Silence> add_silence(Silence silence);
@@ -120,12 +136,20 @@ class AlertRegistry {
  private:
   struct Kept {
     Alert alert;
-    int64_t begun_monotonic_ns = 0;  // when it was first raised here; not kept
-    int64_t clear_at_unix_ns = 0;    // no source says so; over at that time. 0: one does
+    int64_t begun_monotonic_ns = 0;   // when it was first raised here; not kept
+    int64_t noted_monotonic_ns = 0;   // that it still lasts
+    int64_t metric_monotonic_ns = 0;  // that kMetric said so; 0: before the start
+    int64_t clear_at_unix_ns = 0;     // no source says so; over at that time. 0: one does
     bool dirty = false;
+    // As of the last judge().
+    uint64_t silences_version = 0;
+    bool silenced = false;
+    std::string explained_by;
+    bool may_be_sent = false;
   };
   struct Waiting {
     Delivery delivery;
+    uint64_t order = 0;  // in which they came
     int64_t since_monotonic_ns = 0;
     int64_t next_monotonic_ns = 0;
     bool saved = false;
@@ -141,28 +165,36 @@ class AlertRegistry {
   void end_what_is_over(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void notify(Kept& kept, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void enqueue(Kept& kept, const ReceiverTerms& receiver, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
-  void drop(std::map<std::string, Waiting, std::less<>>::iterator waiting, const char* state, const std::string& line)
-      LOCKSTEP_REQUIRES(mutex_);
+  using WaitingMap = std::map<std::string, Waiting, std::less<>>;
+  void add_waiting(Delivery delivery, bool saved) LOCKSTEP_REQUIRES(mutex_);
+  void erase_waiting(WaitingMap::iterator waiting) LOCKSTEP_REQUIRES(mutex_);
+  void drop(WaitingMap::iterator waiting, const char* state, const std::string& line) LOCKSTEP_REQUIRES(mutex_);
   void note_state(const Delivery& delivery, const char* state, const std::string& line) LOCKSTEP_REQUIRES(mutex_);
   void forget_old(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
-  void save();
+  void save() LOCKSTEP_EXCLUDES(save_mutex_, mutex_);
+  Result<void> save_silence(const Silence& silence) LOCKSTEP_REQUIRES(save_mutex_);
   void show() LOCKSTEP_REQUIRES(mutex_);
-  bool silenced(const Alert& alert, int64_t now_unix_ns) const LOCKSTEP_REQUIRES(mutex_);
-  std::string explained(const Alert& alert) const LOCKSTEP_REQUIRES(mutex_);
-  // Not to be sent: another says why, or may within a moment.
-  bool waits_for_another(const Kept& kept) const LOCKSTEP_REQUIRES(mutex_);
+  // What is silenced, what another alert explains, and so what may be sent.
+  void judge(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  std::vector<const Kept*> in_order(bool also_over) const LOCKSTEP_REQUIRES(mutex_);
 
   StateStore& state_;
   const Clock& clock_;
+  const ClockWitness& witness_;
   Counters& counters_;
+  Mutex save_mutex_;  // before mutex_: what is collected first is on disk first
   mutable Mutex mutex_;
-  std::map<std::string, Kept, std::less<>> alerts_ LOCKSTEP_GUARDED_BY(mutex_);      // by fingerprint
-  std::map<std::string, Waiting, std::less<>> waiting_ LOCKSTEP_GUARDED_BY(mutex_);  // by id
+  std::map<std::string, Kept, std::less<>> alerts_ LOCKSTEP_GUARDED_BY(mutex_);  // by fingerprint
+  WaitingMap waiting_ LOCKSTEP_GUARDED_BY(mutex_);                               // by id, so by receiver first
+  std::map<uint64_t, std::string> waiting_order_ LOCKSTEP_GUARDED_BY(mutex_);    // ids
   std::map<std::string, Silence, std::less<>> silences_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<ReceiverTerms> receivers_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<StoredAlertRow> gone_ LOCKSTEP_GUARDED_BY(mutex_);  // rows to be deleted
   int64_t unix_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0, monotonic_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // of the last tick
   bool failing_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  uint64_t version_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::vector<std::string> active_silences_ LOCKSTEP_GUARDED_BY(mutex_);
+  uint64_t silences_version_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   int64_t full_until_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // monotonic: until then room is not looked for again
 };
 

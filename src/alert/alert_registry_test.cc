@@ -2,11 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
+#include "alert/agent_watch.h"
 #include "alert/builtin_alerts.h"
 #include "alert/gpu_watch.h"
 #include "alert/mfu_watch.h"
 #include "ingest/counters_table.h"
 #include "store/sqlite_state_store.h"
+#include "store/testing/failing_access.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
 
@@ -24,7 +29,7 @@ class Alerts : public ::testing::Test {
     state_.reset();
     Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_.path() + "/state.sqlite");
     state_ = std::move(*state);
-    registry_ = std::make_unique<AlertRegistry>(*state_, clock_, counters_);
+    registry_ = std::make_unique<AlertRegistry>(*state_, clock_, witness_, counters_);
     registry_->set_receivers(receivers_);
   }
   static RaisedAlert hang(const std::string& job = "llm") {
@@ -56,6 +61,7 @@ class Alerts : public ::testing::Test {
 
   testing::TemporaryFolder folder_;
   testing::FakeClock clock_;
+  ClockWitness witness_{clock_};
   Counters counters_{kServerCounters};
   std::vector<ReceiverTerms> receivers_{{"hook"}};
   std::unique_ptr<StateStore> state_;
@@ -144,6 +150,78 @@ TEST_F(Alerts, AWallClockThatIsSetNeitherEndsNorProlongsAnything) {
   EXPECT_EQ(deliver(), Texts{"LockstepGpuFault resolved"});
 }
 
+TEST_F(Alerts, AnEventAfterTheClockWasSetBackIsAPage) {
+  RaisedAlert xid = gpu_alert(alert_names::kGpuFault, Cause::kXid, AlertSource::kEvent, "node-1", "GPU-1");
+  xid.lasts_ns = 60 * kSecond;
+  xid.seen_unix_ns = clock_.unix_ns();
+  registry_->raise(xid);
+  pass(200);
+  EXPECT_EQ(deliver(), Texts{"LockstepGpuFault resolved"}) << "it came and went";
+  clock_.set_ahead(-3'600 * kSecond);
+  pass(1);
+  xid.seen_unix_ns = clock_.unix_ns();
+  registry_->raise(xid);
+  pass(1);
+  EXPECT_EQ(deliver(), Texts{"LockstepGpuFault firing"});
+}
+
+TEST_F(Alerts, AClockThatIsSetDropsNothingThatWaits) {
+  registry_->raise(hang());
+  pass(1);
+  clock_.set_ahead(10 * 86'400 * kSecond);
+  pass(2);
+  ASSERT_EQ(registry_->waiting("hook"), 1u);
+  clock_.set_ahead(20 * 86'400 * kSecond);  // while the server is down
+  start();
+  registry_->raise(hang());
+  pass(60);
+  EXPECT_EQ(deliver(), Texts{"LockstepHang firing"});
+}
+
+TEST_F(Alerts, WhatCannotBeDeliveredForDaysIsGivenUp) {
+  registry_->raise(hang());
+  pass(1);
+  clock_.advance(AlertRegistry::kGiveUpNs);
+  pass(2);
+  EXPECT_EQ(registry_->waiting("hook"), 0u);
+  EXPECT_EQ(counters_.value("lockstep_alert_notifications_lost_total", "receiver=\"hook\",reason=\"expired\""), 1);
+}
+
+TEST_F(Alerts, AMetricThatNobodySendsAnyMoreHoldsADay) {
+  registry_->raise(gpu_alert(alert_names::kThrottle, Cause::kThrottleThermal, AlertSource::kMetric, "n", "GPU-1"));
+  pass(5);
+  start();
+  pass(5);
+  EXPECT_TRUE(registry_->alerts().at(0).firing);
+  clock_.advance(AlertRegistry::kMetricNs);
+  pass(60);
+  EXPECT_FALSE(registry_->alerts().at(0).firing);
+}
+
+TEST(AgentWatch, AClockThatIsSetMakesNobodySilent) {
+  testing::FakeClock clock;
+  AgentRegistry agents;
+  AgentWatch watch;
+  const auto pass = [&](int seconds, bool is_sending) {
+    size_t silent = 0;
+    for (int i = 0; i < seconds; i += 5) {
+      clock.advance(5 * kSecond);
+      if (is_sending) agents.seen("n", clock.unix_ns(), 0);
+      silent = watch.look(agents.agents(), clock.unix_ns(), clock.monotonic_ns()).silent.size();
+    }
+    return silent;
+  };
+  EXPECT_EQ(pass(120, true), 0u);
+  clock.set_ahead(300 * kSecond);
+  EXPECT_EQ(watch.look(agents.agents(), clock.unix_ns(), clock.monotonic_ns()).silent.size(), 0u);
+  EXPECT_EQ(pass(30, true), 0u);
+  clock.set_ahead(-3'600 * kSecond);
+  EXPECT_EQ(pass(120, true), 0u) << "it still sends";
+  EXPECT_EQ(pass(60, false), 0u);
+  EXPECT_EQ(pass(60, false), 1u);
+  EXPECT_EQ(pass(10, true), 0u);
+}
+
 TEST_F(Alerts, AnXidAndTheVerdictThatBlamesItAreOneAlert) {
   NodeEvent event{.name = "gpu.xid",
                   .time_unix_ns = clock_.unix_ns(),
@@ -216,6 +294,83 @@ TEST_F(Alerts, ASilenceHoldsBackWhatMatchesUntilItEnds) {
   EXPECT_EQ(deliver(), Texts{"LockstepHang firing"});
 }
 
+TEST_F(Alerts, SilencesThatAreOverLeaveRoomForNewOnes) {
+  Silence window{.matchers = R"({job="llm"})",
+                 .starts_unix_ns = clock_.unix_ns(),
+                 .ends_unix_ns = clock_.unix_ns() + 100 * kSecond};
+  window = *checked_silence(window);
+  for (size_t i = 0; i < AlertRegistry::kSilencesMax; ++i) ASSERT_TRUE(registry_->add_silence(window).ok());
+  EXPECT_FALSE(registry_->add_silence(window).ok());
+  pass(101);
+  window.ends_unix_ns += 1'000 * kSecond;
+  EXPECT_TRUE(registry_->add_silence(window).ok());
+  EXPECT_EQ(registry_->silences().size(), AlertRegistry::kSilencesMax);
+}
+
+TEST_F(Alerts, WhatIsHeldBackIsKnownToTheListAndToAlertmanagers) {
+  registry_->raise(hang());
+  EXPECT_EQ(registry_->to_hold(0).size(), 0u) << "not before a tick has looked at it";
+  pass(1);
+  uint64_t version = registry_->version();
+  EXPECT_EQ(registry_->to_hold(0).size(), 1u);
+  pass(10);
+  EXPECT_EQ(registry_->version(), version) << "nothing new: nobody has to be told";
+  Silence window{.matchers = R"({job="llm"})",
+                 .starts_unix_ns = clock_.unix_ns() + 5 * kSecond,
+                 .ends_unix_ns = clock_.unix_ns() + 10 * kSecond};
+  ASSERT_TRUE(registry_->add_silence(*checked_silence(window)).ok());
+  EXPECT_EQ(registry_->version(), version);
+  pass(6);
+  EXPECT_NE(std::exchange(version, registry_->version()), registry_->version());
+  EXPECT_TRUE(registry_->views(false).at(0).silenced);
+  EXPECT_EQ(registry_->to_hold(0).size(), 0u);
+  pass(5);
+  EXPECT_NE(registry_->version(), version);
+  EXPECT_FALSE(registry_->views(false).at(0).silenced);
+  EXPECT_EQ(registry_->to_hold(0).size(), 1u);
+}
+
+// Notices two savers at once: then the older of two states of an alert might be the last that is written.
+struct OneSaverAtATime final : testing::WithFailingAccess<StateStore> {
+  std::atomic<int> savers{0};
+  std::atomic<bool> met{false};
+  std::atomic<int> saves{0};
+  Result<void> save_alert_rows(std::span<const StoredAlertRow>) override {
+    if (++savers > 1) met = true;
+    for (int i = 0; i < 100; ++i) std::this_thread::yield();
+    --savers;
+    ++saves;
+    return {};
+  }
+  Result<std::vector<StoredAlertRow>> alert_rows() const override { return std::vector<StoredAlertRow>(); }
+  Result<void> save_verdict(const Verdict&) override { return {}; }
+  std::vector<StoredVerdict> verdicts(std::string_view) const override { return {}; }
+  Result<void> save_feedback(const VerdictFeedback&) override { return {}; }
+  Result<void> drop_feedback(std::string_view) override { return {}; }
+  std::vector<VerdictFeedback> feedback() const override { return {}; }
+  Result<void> save_capture(const StoredCapture&) override { return {}; }
+  Result<void> drop_capture(std::string_view) override { return {}; }
+  std::vector<StoredCapture> captures() const override { return {}; }
+};
+
+TEST_F(Alerts, StatesAreSavedInTheOrderInWhichTheyCame) {
+  OneSaverAtATime state;
+  AlertRegistry registry(state, clock_, witness_, counters_);
+  registry.set_receivers({{"hook"}});
+  const auto work = [&](int thread) {
+    for (int i = 0; i < 200; ++i) {
+      registry.raise(hang(std::to_string(thread) + "-" + std::to_string(i)));
+      registry.tick();
+      registry.delivered(registry.due("hook", 0, 1));
+    }
+  };
+  std::thread other(work, 1);
+  work(2);
+  other.join();
+  EXPECT_GT(state.saves, 200);
+  EXPECT_FALSE(state.met);
+}
+
 TEST_F(Alerts, ASilenceIsCheckedWhenItIsMade) {
   const int64_t now = clock_.unix_ns();
   EXPECT_TRUE(silence_from_request(R"({"matchers":"{host=\"a\"}","for":"2h","comment":"disk"})", now).ok());
@@ -255,7 +410,7 @@ TEST_F(Alerts, GpusAreWatchedWithoutAJob) {
     one.time_unix_ns = clock_.unix_ns();
     one.attributes = std::move(attributes);
     one.attributes.push_back({"gpu_uuid", "GPU-1"});
-    watch.on_metrics(resource, {&one, 1}, clock_.unix_ns());
+    watch.on_metrics(resource, {&one, 1}, clock_.unix_ns(), false);
     clock_.advance(kSecond);
   };
   const auto names = [&] {
@@ -283,6 +438,26 @@ TEST_F(Alerts, GpusAreWatchedWithoutAJob) {
   size_t firing = 0;
   for (const Alert& alert : registry_->alerts()) firing += alert.firing;
   EXPECT_EQ(firing, 1u) << "the memory errors are an hour's";
+}
+
+TEST_F(Alerts, ANodesClockThatIsSetBackDoesNotBlindUs) {
+  GpuWatch watch(*registry_);
+  const Attributes resource = {{"host.name", "node-1"}};
+  double seconds = 0;
+  int64_t node_unix_ns = clock_.unix_ns();
+  const auto sample = [&] {
+    MetricPoint one;
+    one.name = "lockstep_gpu_throttle_seconds_total";
+    one.value = seconds += 1;
+    one.time_unix_ns = node_unix_ns += kSecond;
+    one.attributes = {{"gpu_uuid", "GPU-1"}, {"reason", "hw_thermal"}};
+    watch.on_metrics(resource, {&one, 1}, clock_.unix_ns(), false);
+    clock_.advance(kSecond);
+  };
+  sample();
+  node_unix_ns -= 3'600 * kSecond;
+  for (int i = 0; i < 3; ++i) sample();
+  EXPECT_EQ(registry_->alerts().size(), 1u);
 }
 
 TEST(MfuWatch, FiveStepsBelowTheMedianAreADropAndOneIsNot) {

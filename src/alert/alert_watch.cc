@@ -5,6 +5,7 @@
 
 #include "alert/builtin_alerts.h"
 #include "analysis/inference.h"
+#include "base/median.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -29,15 +30,22 @@ RaisedAlert plain_alert(const char* name, AlertSource source, const char* thing,
 
 }  // namespace
 
-AlertWatch::AlertWatch(AlertRegistry& alerts, Reads reads, const Clock& clock, double gpu_hour_price)
-    : alerts_(alerts), reads_(reads), clock_(clock), gpu_hour_price_(gpu_hour_price), gpus_(alerts) {}
+AlertWatch::AlertWatch(AlertRegistry& alerts, ActionRunner& actions, Reads reads, const Clock& clock,
+                       const ClockWitness& witness, double gpu_hour_price)
+    : alerts_(alerts),
+      actions_(actions),
+      reads_(reads),
+      clock_(clock),
+      witness_(witness),
+      gpu_hour_price_(gpu_hour_price),
+      gpus_(alerts) {}
 
 void AlertWatch::on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
   mfu_.add(identity, summary, received_unix_ns);
 }
 
 void AlertWatch::on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
-  gpus_.on_metrics(resource, points, received_unix_ns);
+  gpus_.on_metrics(resource, points, received_unix_ns, !live_);
 }
 
 void AlertWatch::on_node_event(std::string_view host, const NodeEvent& event, int64_t received_unix_ns) {
@@ -48,6 +56,7 @@ void AlertWatch::on_node_event(std::string_view host, const NodeEvent& event, in
   // By our own clock: a node's may be off.
   alert->seen_unix_ns = received_unix_ns;
   alert->since_unix_ns = std::min(alert->since_unix_ns, received_unix_ns);
+  alert->from_log = !live_;
   alerts_.raise(std::move(*alert));
 }
 
@@ -56,21 +65,22 @@ void AlertWatch::note(std::span<const Verdict> changed) {
 }
 
 void AlertWatch::go_live() {
-  live_ = true;
   live_since_ns_ = clock_.monotonic_ns();
+  live_ = true;
 }
 
 void AlertWatch::tick() {
   if (!live_) return;
-  const int64_t monotonic_ns = clock_.monotonic_ns(), unix_ns = clock_.unix_ns();
+  const int64_t monotonic_ns = clock_.monotonic_ns(), unix_ns = witness_.now().earliest_unix_ns;
   const bool due = looked_ns_ == 0 || monotonic_ns - looked_ns_ >= kLookEveryNs;
-  if (due || std::exchange(verdicts_changed_, false)) look_at_verdicts(unix_ns);
-  look_at_jobs(unix_ns);
+  const bool changed = std::exchange(verdicts_changed_, false);
+  if (due || changed) look_at_verdicts(unix_ns);
   if (!due) return;
   looked_ns_ = monotonic_ns;
-  // Agents connect again in their own time.
-  if (monotonic_ns - live_since_ns_ > kSilentNs) look_at_agents(unix_ns);
+  look_at_jobs(unix_ns);
+  look_at_agents(unix_ns, monotonic_ns);
   look_at_warnings();
+  gpus_.forget(monotonic_ns);
 }
 
 void AlertWatch::look_at_verdicts(int64_t now_unix_ns) {
@@ -81,6 +91,7 @@ void AlertWatch::look_at_verdicts(int64_t now_unix_ns) {
     if (verdict.kind == VerdictKind::kFail && now_unix_ns - verdict.found_unix_ns > kFailedNs) continue;
     RaisedAlert alert = alert_of(verdict, gpu_hour_price_);
     open.insert(alert.fingerprint);
+    actions_.note(verdict, alert.fingerprint, alert.path, now_unix_ns);
     alerts_.raise(std::move(alert));
   }
   alerts_.sync(AlertSource::kVerdict, open);
@@ -108,16 +119,10 @@ void AlertWatch::look_at_jobs(int64_t now_unix_ns) {
   alerts_.sync(AlertSource::kMfu, dropped);
 }
 
-void AlertWatch::look_at_agents(int64_t now_unix_ns) {
-  std::vector<const AgentInfo*> silent;
-  const std::vector<AgentInfo> agents = reads_.agents.agents();
-  size_t known = 0;
-  for (const AgentInfo& agent : agents) {
-    const int64_t silent_ns = now_unix_ns - agent.last_seen_unix_ns;
-    if (agent.last_seen_unix_ns - agent.first_seen_unix_ns < kKnownNs || silent_ns > kGoneNs) continue;
-    ++known;
-    if (silent_ns > kSilentNs) silent.push_back(&agent);
-  }
+void AlertWatch::look_at_agents(int64_t now_unix_ns, int64_t monotonic_ns) {
+  const auto [known, silent] = agents_.look(reads_.agents.agents(), now_unix_ns, monotonic_ns);
+  // Agents connect again in their own time.
+  if (monotonic_ns - live_since_ns_ <= AgentWatch::kSilentNs) return;
   std::set<std::string> missing;
   const auto raise = [&](const char* thing, const std::string& which, const std::string& sentence, int64_t since_ns) {
     RaisedAlert alert = plain_alert(alert_names::kTelemetry, AlertSource::kTelemetry, thing, which, sentence);
@@ -131,14 +136,14 @@ void AlertWatch::look_at_agents(int64_t now_unix_ns) {
     // Not so many nodes at once: the network between, or this server.
     raise("scope", "fleet",
           format("%zu of %zu agents are silent, first %s: the network to them, or whatever they share.", silent.size(),
-                 known, silent.front()->host.c_str()),
+                 known, silent.front().host.c_str()),
           now_unix_ns);
   } else {
-    for (const AgentInfo* agent : silent)
-      raise("host", agent->host,
-            format("The agent of %s is silent since %s ago: its ranks and GPUs cannot be judged.", agent->host.c_str(),
-                   human_duration(static_cast<double>(now_unix_ns - agent->last_seen_unix_ns)).c_str()),
-            agent->last_seen_unix_ns);
+    for (const AgentInfo& agent : silent)
+      raise("host", agent.host,
+            format("The agent of %s is silent since %s ago: its ranks and GPUs cannot be judged.", agent.host.c_str(),
+                   human_duration(static_cast<double>(now_unix_ns - agent.last_seen_unix_ns)).c_str()),
+            agent.last_seen_unix_ns);
   }
   alerts_.sync(AlertSource::kTelemetry, missing);
 }
@@ -155,14 +160,9 @@ void AlertWatch::look_at_warnings() {
 }
 
 bool AlertWatch::is_slow(Service& service, double ttft_s) const {
-  double median = 0;
   const bool known = service.ttft_s.size() >= kServiceLooksLeast;
-  if (known) {
-    std::vector<double> sorted(service.ttft_s.begin(), service.ttft_s.end());
-    std::nth_element(sorted.begin(), sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2), sorted.end());
-    median = sorted[sorted.size() / 2];
-  }
-  const bool above = known && ttft_s > 2 * median && ttft_s > median + 0.05;
+  const double usual = upper_median_of(std::vector<double>(service.ttft_s.begin(), service.ttft_s.end()));
+  const bool above = known && ttft_s > 2 * usual && ttft_s > usual + 0.05;
   service.bad = above ? service.bad + 1 : 0;
   // What is bad does not become what is usual within the hour.
   if (!above) service.ttft_s.push_back(ttft_s);

@@ -3,9 +3,12 @@
 //
 // Verdicts, agents and warnings are looked at as they stand, so what was missed while the server was down is found by the
 // first look. Until go_live() nothing is looked at: half a history would end what still lasts.
+// Clocks: ages are by what the clock witness believes, and how long an agent is silent is counted here: a wall clock that is
+// set makes nobody silent.
 // Thread rule: as StoreSubscriber; note() and tick() are for one thread, look_at_services() for one (another may be).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -13,12 +16,15 @@
 #include <string>
 #include <vector>
 
+#include "alert/actions/action_runner.h"
+#include "alert/agent_watch.h"
 #include "alert/alert_registry.h"
 #include "alert/gpu_watch.h"
 #include "alert/mfu_watch.h"
 #include "apply/agent_registry.h"
 #include "apply/subscriber.h"
 #include "base/clock.h"
+#include "base/clock_witness.h"
 #include "diagnosis/verdict_source.h"
 #include "store/metric_reader.h"
 #include "store/span_store.h"
@@ -29,10 +35,7 @@ class AlertWatch final : public StoreSubscriber {
  public:
   static constexpr int64_t kSecondNs = 1'000'000'000;
   static constexpr int64_t kLookEveryNs = 5 * kSecondNs;
-  static constexpr int64_t kSilentNs = 90 * kSecondNs;        // of an agent
-  static constexpr int64_t kFailedNs = 3'600 * kSecondNs;     // so long a job that failed is an alert
-  static constexpr int64_t kKnownNs = 60 * kSecondNs;         // heard of for so long before it counts as missing
-  static constexpr int64_t kGoneNs = 24 * 3'600 * kSecondNs;  // then it was taken away
+  static constexpr int64_t kFailedNs = 3'600 * kSecondNs;  // so long a job that failed is an alert
   static constexpr int64_t kServicesEveryNs = 60 * kSecondNs;
   static constexpr size_t kServicesMax = 50;
 
@@ -42,7 +45,8 @@ class AlertWatch final : public StoreSubscriber {
     const SpanStore& spans;
     const MetricReader& metrics;
   };
-  AlertWatch(AlertRegistry& alerts, Reads reads, const Clock& clock, double gpu_hour_price);
+  AlertWatch(AlertRegistry& alerts, ActionRunner& actions, Reads reads, const Clock& clock, const ClockWitness& witness,
+             double gpu_hour_price);
 
   void on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
   bool hears_metric(std::string_view name) const override { return GpuWatch::hears_metric(name); }
@@ -61,18 +65,21 @@ class AlertWatch final : public StoreSubscriber {
     int64_t looked_unix_ns = 0;
   };
   void look_at_verdicts(int64_t now_unix_ns);
-  void look_at_agents(int64_t now_unix_ns);
+  void look_at_agents(int64_t now_unix_ns, int64_t monotonic_ns);
   void look_at_jobs(int64_t now_unix_ns);
   void look_at_warnings();
   bool is_slow(Service& service, double ttft_s) const;
 
   AlertRegistry& alerts_;
+  ActionRunner& actions_;
   const Reads reads_;
   const Clock& clock_;
+  const ClockWitness& witness_;
   const double gpu_hour_price_;
+  AgentWatch agents_;
   GpuWatch gpus_;
   MfuWatch mfu_;
-  bool live_ = false;
+  std::atomic<bool> live_{false};
   bool verdicts_changed_ = false;
   int64_t live_since_ns_ = 0, looked_ns_ = 0;  // monotonic
   int64_t services_looked_ns_ = 0;

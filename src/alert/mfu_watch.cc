@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analysis/cost/step_flops.h"
+#include "base/median.h"
 
 namespace lockstep {
 
@@ -65,11 +66,9 @@ void MfuWatch::fold(Job& job, StepNumber number, const OpenStep& step) {
   const double value = step.flops / step.seconds;
   job.newest = value;
   if (job.baseline == 0 && job.history.size() >= kHistoryLeast) {
-    std::vector<double> sorted(job.history.begin(), job.history.end());
-    const auto middle = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2);
-    std::nth_element(sorted.begin(), middle, sorted.end());
-    if (value < kBelow * *middle) {
-      job.baseline = *middle;
+    const double usual = upper_median_of(std::vector<double>(job.history.begin(), job.history.end()));
+    if (value < kBelow * usual) {
+      job.baseline = usual;
       job.bad = job.good = job.lasts = 0;
       job.since_step = number;
       job.since_unix_ns = step.start_unix_ns;

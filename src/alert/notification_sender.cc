@@ -35,27 +35,34 @@ void SenderThread::stop() {
 }
 
 NotificationSender::NotificationSender(ReceiverConfig config, std::string external_url, AlertRegistry& alerts,
-                                       const Clock& clock)
+                                       const Clock& clock, Counters& counters)
     : config_(std::move(config)),
       external_url_(std::move(external_url)),
       alerts_(alerts),
       clock_(clock),
+      counters_(counters),
       log_(clock, "alerts") {}
 
 void NotificationSender::round() {
   const size_t most = config_.type == ReceiverType::kPagerDuty ? 1 : kAlertsPerMessage;
-  while (!stopping()) {
+  while (!stopping() && clock_.monotonic_ns() >= quiet_until_ns_) {
     const std::vector<Delivery> due = alerts_.due(config_.name, most == 1 ? 0 : kGroupNs, most);
     if (due.empty()) return;
     const Outcome outcome = send(due);
+    if (!outcome.line.empty() && !stopping())
+      log_.warn(config_.name, format("receiver %s: %s; %s", config_.name.c_str(), outcome.line.c_str(),
+                                     outcome.delivered ? "delivered to the others"
+                                     : outcome.again   ? "trying again"
+                                                       : "given up"));
     if (outcome.delivered) {
-      alerts_.delivered(due);
+      failures_ = 0;
+      alerts_.delivered(due, outcome.line);
       continue;
     }
     if (stopping()) return;  // interrupted: not the receiver's fault
-    log_.warn(config_.name, format("receiver %s: %s; %s", config_.name.c_str(), outcome.line.c_str(),
-                                   outcome.again ? "trying again" : "given up"));
-    alerts_.failed(due, outcome.line, outcome.again, outcome.retry_ns);
+    alerts_.failed(due, outcome.line, outcome.again);
+    if (!outcome.again) continue;
+    quiet_until_ns_ = clock_.monotonic_ns() + std::max(AlertRegistry::retry_wait_ns(failures_++), outcome.retry_ns);
   }
 }
 
@@ -64,7 +71,7 @@ NotificationSender::Outcome NotificationSender::send(const std::vector<Delivery>
   std::string url = config_.url, secret;
   const auto read = [&](const std::string& file, std::string& to) -> std::string {
     if (file.empty()) return {};
-    Result<std::string> text = read_secret_file(file);
+    Result<std::string> text = read_private_file(file);
     if (!text.ok()) return text.error();
     to = std::move(*text);
     return {};
@@ -74,54 +81,43 @@ NotificationSender::Outcome NotificationSender::send(const std::vector<Delivery>
     problem =
         read(config_.type == ReceiverType::kPagerDuty ? config_.routing_key_file : config_.bearer_token_file, secret);
   if (!problem.empty()) return {.line = problem};
-  std::string body, bearer;
+  std::string body;
   if (config_.type == ReceiverType::kPagerDuty) {
     body = pagerduty_body(deliveries.front(), external_url_, secret);
   } else if (config_.type == ReceiverType::kSlack) {
     body = slack_body(deliveries, external_url_, config_.channel);
   } else {
     body = webhook_body(deliveries, external_url_);
-    bearer = secret;
   }
-  return post(url, body, bearer, deliveries.front().id);
+  return post(url, body, secret, message_id(deliveries));
 }
 
 NotificationSender::Outcome NotificationSender::post(const std::string& url, const std::string& body,
-                                                     const std::string& bearer, const std::string& id) {
-  Result<Url> parsed = parse_url(url, 80);
-  if (!parsed.ok()) return {.line = "its url is none"};  // the text of the error would show it
+                                                     const std::string& secret, const std::string& id) {
+  const Result<RequestUrl> parsed = parse_request_url(url);
+  if (!parsed.ok()) return {.line = "its url is none"};  // the text of the error would show its host
   HttpRequest request{"POST",
-                      parsed->path.empty() ? "/" : parsed->path,
+                      parsed->target,
                       {{"content-type", "application/json"},
                        {"user-agent", "lockstepd"},
                        {"connection", "close"},
                        {"idempotency-key", id}},
                       body};
-  if (!bearer.empty()) request.headers.emplace_back("authorization", "Bearer " + bearer);
-  Url server = *parsed;
-  server.path.clear();
-  HttpClient client(server, kNotifyTimeoutMs, kNotifyAnswerBytesMax, config_.tls);
+  if (config_.type == ReceiverType::kWebhook && !secret.empty())
+    request.headers.emplace_back("authorization", "Bearer " + secret);
+  HttpClient client(parsed->server, kNotifyTimeoutMs, kNotifyAnswerBytesMax, config_.tls);
   client.interrupt_by(stop_fd());
+  client.cut_long_answers();
   const Result<HttpResponse> answer = client.send(request);
-  if (!answer.ok()) {
-    // Whoever answers at such length has taken it.
-    if (answer.code() == ErrorCode::kTooLarge) return {.delivered = true};
-    return {.line = answer.error()};
-  }
+  if (!answer.ok()) return {.line = answer.error()};
   if (answer->status / 100 == 2) return {.delivered = true};
   Outcome outcome;
   outcome.again = answer->status != 400 && answer->status != 413 && answer->status != 422;
-  outcome.retry_ns = std::clamp<int64_t>(parse_int(answer->header("retry-after")).value_or(0), 0, 3600) * 1'000'000'000;
-  std::string said = as_one_line(answer->body.substr(0, 200));
-  // Some receivers repeat what they were sent.
-  for (const std::string& secret : {bearer, parsed->path}) {
-    for (size_t at = 0; secret.size() > 3 && (at = said.find(secret, at)) != std::string::npos;)
-      said.replace(at, secret.size(), "...");
-  }
-  if (config_.type == ReceiverType::kPagerDuty) said.clear();
-  outcome.line = format("%s answers %d%s%s",
-                        to_text(StreamAddress{.host = server.host, .port = server.port, .unix_path = {}}).c_str(),
-                        answer->status, answer->status / 100 == 3 ? " (a redirect, which is not followed)" : "",
+  outcome.retry_ns =
+      std::clamp<int64_t>(parse_int(answer->header("retry-after")).value_or(0), 0, kRetryAfterMaxS) * 1'000'000'000;
+  const std::string said = shown_answer(answer->body, {secret, parsed->target});
+  outcome.line = format("%s answers %d%s%s", host_header(parsed->server).c_str(), answer->status,
+                        answer->status / 100 == 3 ? " (a redirect, which is not followed)" : "",
                         said.empty() ? "" : (": " + said).c_str());
   return outcome;
 }
@@ -134,48 +130,46 @@ NotificationSender::Outcome NotificationSender::mail(const std::vector<Delivery>
                     .tls_options = config_.tls,
                     .username = config_.username};
   if (!config_.password_file.empty()) {
-    Result<std::string> password = read_secret_file(config_.password_file);
+    Result<std::string> password = read_private_file(config_.password_file);
     if (!password.ok()) return {.line = password.error()};
     server.password = std::move(*password);
   }
+  std::vector<std::string> to;
+  for (const std::string& address : config_.to) {
+    const bool has_all = std::all_of(deliveries.begin(), deliveries.end(), [&](const Delivery& one) {
+      const auto known = mailed_.find(one.id);
+      return known != mailed_.end() && known->second.contains(address);
+    });
+    if (!has_all) to.push_back(address);
+  }
   const std::string text = mail_text(deliveries, external_url_, config_.from, config_.to, clock_.unix_ns() / 1'000'000);
-  Outcome outcome;
-  const Result<void> sent =
-      send_mail(server, config_.from, config_.to, text, kNotifyTimeoutMs, stop_fd(), &outcome.again);
-  outcome.delivered = sent.ok();
-  if (!sent.ok()) outcome.line = sent.error();
+  const MailOutcome sent = send_mail(server, config_.from, to, text, kNotifyTimeoutMs, stop_fd());
+  const Outcome outcome{.delivered = !sent.taken.empty() && !sent.again, .again = sent.again, .line = sent.line};
+  if (outcome.delivered && !sent.refused.empty())
+    counters_.add("lockstep_alert_mail_addresses_refused_total", format("receiver=\"%s\"", config_.name.c_str()),
+                  static_cast<int64_t>(sent.refused.size()));
+  if (mailed_.size() > kMailedMax) mailed_.clear();  // then somebody gets a mail twice
+  for (const Delivery& one : deliveries) {
+    if (!outcome.again)
+      mailed_.erase(one.id);
+    else if (!sent.taken.empty())
+      mailed_[one.id].insert(sent.taken.begin(), sent.taken.end());
+  }
   return outcome;
 }
-
-namespace {
-
-// Its alerts, and which of them fire: what an Alertmanager should hear of at once.
-std::string state_text(const std::vector<Alert>& alerts) {
-  std::string text;
-  for (const Alert& alert : alerts)
-    text += format("%s %lld %d\n", alert.fingerprint.c_str(), static_cast<long long>(alert.starts_unix_ns),
-                   alert.firing ? 1 : 0);
-  return text;
-}
-
-Url without_path(Url url) {
-  url.path.clear();
-  return url;
-}
-
-}  // namespace
 
 AlertmanagerSender::AlertmanagerSender(Url url, std::string external_url, AlertRegistry& alerts, const Clock& clock,
                                        Counters& counters)
     : url_(std::move(url)),
       external_url_(std::move(external_url)),
-      shown_((url_.tls ? "https://" : "http://") + host_header(url_)),
+      shown_(origin_of(url_)),
       alerts_(alerts),
       clock_(clock),
       counters_(counters),
       log_(clock, "alerts"),
-      client_(without_path(url_), kNotifyTimeoutMs, kNotifyAnswerBytesMax) {
+      client_(url_, kNotifyTimeoutMs, kNotifyAnswerBytesMax) {
   client_.interrupt_by(stop_fd());
+  client_.cut_long_answers();
   MutexLock lock(mutex_);
   state_.url = shown_;
 }
@@ -187,14 +181,14 @@ AlertmanagerState AlertmanagerSender::state() const {
 
 void AlertmanagerSender::round() {
   const int64_t now_ns = clock_.monotonic_ns();
-  const std::vector<Alert> alerts = alerts_.to_hold(clock_.unix_ns() - kOverNs);
-  const std::string text = state_text(alerts);
-  if (now_ns < next_ns_ && text == sent_) return;
-  if (state().error.empty() ? false : now_ns < next_ns_) return;  // it is down: what is new waits for the next try too
+  const uint64_t version = alerts_.version();
+  // While it is down what is new waits for the next try too.
+  if (now_ns < next_ns_ && (version == sent_version_ || !state().error.empty())) return;
   next_ns_ = now_ns + kEveryNs;
-  if (alerts.empty() && text == sent_) return;
+  const std::vector<Alert> alerts = alerts_.to_hold(clock_.unix_ns() - kOverNs);
+  if (alerts.empty() && version == sent_version_) return;
   const HttpRequest request{"POST",
-                            url_.path + "/api/v2/alerts",
+                            "/api/v2/alerts",
                             {{"content-type", "application/json"}, {"user-agent", "lockstepd"}},
                             alertmanager_body(alerts, external_url_, clock_.unix_ns() / 1'000'000, kHoldMs)};
   const Result<HttpResponse> answer = client_.send(request);
@@ -204,15 +198,14 @@ void AlertmanagerSender::round() {
                 format("address=\"%s\",result=\"%s\"", host_header(url_).c_str(), sent ? "sent" : "failed"));
   MutexLock lock(mutex_);
   if (sent) {
-    sent_ = text;
+    sent_version_ = version;
     state_.sent_unix_ns = clock_.unix_ns();
     state_.error.clear();
     return;
   }
   next_ns_ = now_ns + kRetryNs;
-  state_.error = answer.ok()
-                     ? format("answers %d: %s", answer->status, as_one_line(answer->body.substr(0, 200)).c_str())
-                     : answer.error();
+  state_.error = answer.ok() ? format("answers %d: %s", answer->status, shown_answer(answer->body, {url_.path}).c_str())
+                             : answer.error();
   log_.warn("alertmanager", format("Alertmanager %s: %s; trying again", shown_.c_str(), state_.error.c_str()));
 }
 

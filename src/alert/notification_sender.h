@@ -3,16 +3,21 @@
 // and again, and of what is over for a while.
 //
 // Delivery: at least once. Tried again with growing waits while the receiver cannot be reached, answers 5xx, 429, 408, or
-//   with something that a person can mend (401, 403, 404, a redirect); given up only where it refuses this very message
-//   (400, 413, 422). Redirects are not followed: they would take a secret elsewhere. An answer of any length counts once
-//   its status is known to be good; of its body kAnswerBytesMax are read.
+//   with something that a person can mend (401, 403, 404, a redirect, a mail's sender or all of its addresses refused);
+//   given up only where it refuses this very message (400, 413, 422, SMTP 5xx to the mail). A receiver that failed is left
+//   alone for a while that grows with each failure in a row, or as long as its Retry-After says, whatever waits for it.
+//   Redirects are not followed: they would take a secret elsewhere. Of an answer kNotifyAnswerBytesMax are read; its
+//   status decides.
+// Mail: addresses that are refused for good are counted and shown, those that are put off (4xx) are tried again alone.
 // Alerts of one name that come within kGroupNs go in one message.
 // Thread rule: Thread-safe; stop() before what it uses goes.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,10 +42,10 @@ class SenderThread {
   SenderThread();
   virtual ~SenderThread() = default;
   void start();
-  void stop();  // of whoever derives, in its destructor too
+  void stop();               // of whoever derives, in its destructor too
+  virtual void round() = 0;  // what the thread does, every kEveryMs
 
  protected:
-  virtual void round() = 0;  // every kEveryMs
   int stop_fd() const { return stop_event_.get(); }
   bool stopping() const { return stopping_; }
 
@@ -56,8 +61,12 @@ class NotificationSender final : public SenderThread {
   static constexpr int64_t kGroupNs = 2'000'000'000;
   static constexpr size_t kAlertsPerMessage = 50;
 
-  NotificationSender(ReceiverConfig config, std::string external_url, AlertRegistry& alerts, const Clock& clock);
+  static constexpr int64_t kRetryAfterMaxS = 3'600;
+
+  NotificationSender(ReceiverConfig config, std::string external_url, AlertRegistry& alerts, const Clock& clock,
+                     Counters& counters);
   ~NotificationSender() override { stop(); }
+  void round() override;
 
  private:
   struct Outcome {
@@ -66,16 +75,22 @@ class NotificationSender final : public SenderThread {
     int64_t retry_ns = 0;
     std::string line;
   };
-  void round() override;
+  static constexpr size_t kMailedMax = 1'000;
+
   Outcome send(const std::vector<Delivery>& deliveries);
-  Outcome post(const std::string& url, const std::string& body, const std::string& bearer, const std::string& id);
+  Outcome post(const std::string& url, const std::string& body, const std::string& secret, const std::string& id);
   Outcome mail(const std::vector<Delivery>& deliveries);
 
   const ReceiverConfig config_;
   const std::string external_url_;
   AlertRegistry& alerts_;
   const Clock& clock_;
+  Counters& counters_;
   RateLimitedLog log_;
+  int64_t failures_ = 0;        // in a row
+  int64_t quiet_until_ns_ = 0;  // monotonic
+  // Who has got what of mails that were put off for others, by the notification's id.
+  std::map<std::string, std::set<std::string>> mailed_;
 };
 
 // Where an Alertmanager stands, for the API.
@@ -94,11 +109,10 @@ class AlertmanagerSender final : public SenderThread {
 
   AlertmanagerSender(Url url, std::string external_url, AlertRegistry& alerts, const Clock& clock, Counters& counters);
   ~AlertmanagerSender() override { stop(); }
+  void round() override;
   AlertmanagerState state() const;
 
  private:
-  void round() override;
-
   const Url url_;
   const std::string external_url_, shown_;
   AlertRegistry& alerts_;
@@ -106,7 +120,7 @@ class AlertmanagerSender final : public SenderThread {
   Counters& counters_;
   RateLimitedLog log_;
   HttpClient client_;
-  std::string sent_;  // what was said last: which alerts, and whether they fire
+  uint64_t sent_version_ = 0;  // of the registry, when it was told last
   int64_t next_ns_ = 0;
   mutable Mutex mutex_;
   AlertmanagerState state_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -1,21 +1,57 @@
 #include "alert/notify_config.h"
 
+#include <map>
+
+#include "access/tenant_name.h"
 #include "alert/yaml_reader.h"
 #include "base/files.h"
 #include "base/secret_file.h"
+#include "net/listen_address.h"
 
 namespace lockstep {
 namespace {
 
+using yaml::absolute_path;
 using yaml::line_of;
 using yaml::scalar;
 using yaml::Wrong;
 
 constexpr const char* kPagerDutyUrl = "https://events.pagerduty.com/v2/enqueue";
 
-const std::vector<std::string> kKeys = {
-    "name",     "type", "url", "url_file", "bearer_token_file", "routing_key_file", "channel", "smtp",
-    "starttls", "from", "to",  "username", "severity",          "send_resolved",    "tls",     "password_file"};
+constexpr uint32_t of(ReceiverType type) {
+  return 1u << static_cast<uint32_t>(type);
+}
+constexpr uint32_t kEmail = of(ReceiverType::kEmail);
+constexpr uint32_t kHttp = of(ReceiverType::kWebhook) | of(ReceiverType::kSlack) | of(ReceiverType::kPagerDuty);
+
+// Which types a key is for: one that would be ignored is refused.
+struct Key {
+  const char* name;
+  uint32_t types;
+};
+constexpr Key kKeys[] = {{"name", kHttp | kEmail},
+                         {"type", kHttp | kEmail},
+                         {"tenant", kHttp | kEmail},
+                         {"severity", kHttp | kEmail},
+                         {"send_resolved", kHttp | kEmail},
+                         {"url", kHttp},
+                         {"url_file", kHttp},
+                         {"tls", kHttp | kEmail},
+                         {"bearer_token_file", of(ReceiverType::kWebhook)},
+                         {"routing_key_file", of(ReceiverType::kPagerDuty)},
+                         {"channel", of(ReceiverType::kSlack)},
+                         {"smtp", kEmail},
+                         {"starttls", kEmail},
+                         {"from", kEmail},
+                         {"to", kEmail},
+                         {"username", kEmail},
+                         {"password_file", kEmail}};
+
+std::vector<std::string> key_names() {
+  std::vector<std::string> names;
+  for (const Key& key : kKeys) names.emplace_back(key.name);
+  return names;
+}
 
 ReceiverType type_of(const YAML::Node& node) {
   const std::string& text = scalar(node, "type");
@@ -24,12 +60,6 @@ ReceiverType type_of(const YAML::Node& node) {
     if (text == to_text(type)) return type;
   }
   throw Wrong{line_of(node), "type must be webhook, slack, pagerduty or email"};
-}
-
-std::string absolute_path(const YAML::Node& node, const char* what) {
-  const std::string& path = scalar(node, what);
-  if (!path.starts_with('/')) throw Wrong{line_of(node), format("%s must be an absolute path", what)};
-  return path;
 }
 
 // Goes into SMTP commands and headers: nothing but what an address is made of.
@@ -43,18 +73,6 @@ std::string mail_address(const YAML::Node& node) {
       text.find('@', at + 1) != std::string::npos || text.size() > 254)
     throw Wrong{line_of(node), format("\"%s\" is no mail address", yaml::shown(text).c_str())};
   return text;
-}
-
-void take_tls(TlsOptions& tls, const YAML::Node& node) {
-  yaml::each_key(node, "tls", {"ca_file", "cert_file", "key_file", "server_name"},
-                 [&](const std::string& key, const YAML::Node& value) {
-                   if (key == "ca_file") tls.ca_file = absolute_path(value, "ca_file");
-                   if (key == "cert_file") tls.certificate_file = absolute_path(value, "cert_file");
-                   if (key == "key_file") tls.key_file = absolute_path(value, "key_file");
-                   if (key == "server_name") tls.server_name = scalar(value, "server_name");
-                 });
-  if (tls.certificate_file.empty() != tls.key_file.empty())
-    throw Wrong{line_of(node), "cert_file and key_file go together"};
 }
 
 void take_smtp(ReceiverConfig& receiver, const YAML::Node& node) {
@@ -71,14 +89,15 @@ void take_smtp(ReceiverConfig& receiver, const YAML::Node& node) {
 
 void take_key(ReceiverConfig& receiver, const std::string& key, const YAML::Node& value) {
   if (key == "name") {
-    receiver.name = scalar(value, "name");
-    const bool plain = receiver.name.find_first_not_of(
-                           "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == std::string::npos;
-    if (!plain || receiver.name.empty() || receiver.name.size() > 60)
-      throw Wrong{line_of(value), "name must be letters, digits, _ and -, at most 60"};
+    receiver.name = yaml::plain_name(value);
+  } else if (key == "tenant") {
+    receiver.tenant = scalar(value, "tenant");
+    if (!is_tenant_name(receiver.tenant))
+      throw Wrong{line_of(value), "tenant must be a tenant's name: small letters, digits, _ and -"};
+    if (receiver.tenant == kDefaultTenant) receiver.tenant.clear();
   } else if (key == "url") {
     receiver.url = scalar(value, "url");
-    if (const Result<Url> url = parse_url(receiver.url, 80); !url.ok())
+    if (const Result<RequestUrl> url = parse_request_url(receiver.url); !url.ok())
       throw Wrong{line_of(value), "url must be http://... or https://..."};
   } else if (key == "url_file") {
     receiver.url_file = absolute_path(value, "url_file");
@@ -111,35 +130,58 @@ void take_key(ReceiverConfig& receiver, const std::string& key, const YAML::Node
   } else if (key == "send_resolved") {
     receiver.send_resolved = yaml::flag(value, "send_resolved");
   } else if (key == "tls") {
-    take_tls(receiver.tls, value);
+    receiver.tls = yaml::tls_options(value);
   }
 }
 
-// What one type needs, and the others must not have.
+// What its type needs.
 void check(const ReceiverConfig& receiver, int line) {
-  const bool is_email = receiver.type == ReceiverType::kEmail;
-  const auto only = [&](const std::string& value, ReceiverType type, const char* key) {
-    if (!value.empty() && receiver.type != type) throw Wrong{line, format("%s is for type %s", key, to_text(type))};
-  };
   if (receiver.name.empty()) throw Wrong{line, "a receiver needs a name"};
-  only(receiver.bearer_token_file, ReceiverType::kWebhook, "bearer_token_file");
-  only(receiver.routing_key_file, ReceiverType::kPagerDuty, "routing_key_file");
-  only(receiver.channel, ReceiverType::kSlack, "channel");
-  only(receiver.smtp_host, ReceiverType::kEmail, "smtp");
-  only(receiver.from, ReceiverType::kEmail, "from");
-  only(receiver.username, ReceiverType::kEmail, "username");
-  if (is_email) {
+  if (receiver.type == ReceiverType::kEmail) {
     if (receiver.smtp_host.empty() || receiver.from.empty() || receiver.to.empty())
       throw Wrong{line, format("email receiver \"%s\" needs smtp, from and to", receiver.name.c_str())};
     if (receiver.username.empty() != receiver.password_file.empty())
       throw Wrong{line, "username and password_file go together"};
-    if (!receiver.url.empty() || !receiver.url_file.empty()) throw Wrong{line, "an email receiver has no url"};
+    if (!receiver.password_file.empty() && !receiver.sends_passwords())
+      throw Wrong{line, "a password is not sent without TLS: take starttls: false or password_file away"};
     return;
   }
   if (receiver.url.empty() == receiver.url_file.empty())
     throw Wrong{line, format("receiver \"%s\" needs a url or a url_file, one of them", receiver.name.c_str())};
   if (receiver.type == ReceiverType::kPagerDuty && receiver.routing_key_file.empty())
     throw Wrong{line, format("pagerduty receiver \"%s\" needs a routing_key_file", receiver.name.c_str())};
+}
+
+ReceiverConfig read_receiver(const YAML::Node& item) {
+  ReceiverConfig receiver;
+  std::optional<ReceiverType> type;
+  std::optional<bool> starttls;
+  std::map<std::string, int> given;  // key and its line
+  yaml::each_key(item, "a receiver", key_names(), [&](const std::string& key, const YAML::Node& value) {
+    given[key] = line_of(value);
+    if (key == "type") {
+      type = type_of(value);
+    } else if (key == "starttls") {
+      starttls = yaml::flag(value, "starttls");
+    } else {
+      take_key(receiver, key, value);
+    }
+  });
+  const int line = line_of(item);
+  if (!type) throw Wrong{line, "a receiver needs a type: webhook, slack, pagerduty or email"};
+  receiver.type = *type;
+  for (const Key& known : kKeys) {
+    const auto found = given.find(known.name);
+    if (found != given.end() && (known.types & of(*type)) == 0)
+      throw Wrong{found->second, format("%s is not for type %s", known.name, to_text(*type))};
+  }
+  if (starttls && receiver.smtp_tls)
+    throw Wrong{line, "starttls is for smtp://, smtps:// is TLS from the first byte on"};
+  if (*type == ReceiverType::kPagerDuty && receiver.url.empty() && receiver.url_file.empty())
+    receiver.url = kPagerDutyUrl;
+  receiver.smtp_starttls = *type == ReceiverType::kEmail && !receiver.smtp_tls && starttls.value_or(true);
+  check(receiver, line);
+  return receiver;
 }
 
 }  // namespace
@@ -149,30 +191,24 @@ const char* to_text(ReceiverType type) {
   return kNames[static_cast<size_t>(type)];
 }
 
+NotifyConfig NotifyConfig::of_tenant(std::string_view tenant) const {
+  NotifyConfig own;
+  std::copy_if(receivers.begin(), receivers.end(), std::back_inserter(own.receivers),
+               [&](const ReceiverConfig& receiver) { return receiver.tenant == tenant; });
+  return own;
+}
+
+bool ReceiverConfig::sends_passwords() const {
+  return smtp_tls || smtp_starttls || is_loopback({smtp_host, smtp_port});
+}
+
 Result<NotifyConfig> parse_notify_config(std::string_view text) {
   NotifyConfig config;
   const Result<void> read = yaml::read(text, [&](const YAML::Node& root) {
     yaml::each_key(root, "the file", {"receivers"}, [&](const std::string&, const YAML::Node& list) {
       yaml::each_item(list, "receivers", [&](const YAML::Node& item) {
-        ReceiverConfig receiver;
-        bool type_given = false;
-        std::optional<bool> starttls;
-        yaml::each_key(item, "a receiver", kKeys, [&](const std::string& key, const YAML::Node& value) {
-          if (key == "type") {
-            receiver.type = type_of(value);
-            type_given = true;
-          } else if (key == "starttls") {
-            starttls = yaml::flag(value, "starttls");
-          } else {
-            take_key(receiver, key, value);
-          }
-        });
+        ReceiverConfig receiver = read_receiver(item);
         const int line = line_of(item);
-        if (!type_given) throw Wrong{line, "a receiver needs a type: webhook, slack, pagerduty or email"};
-        if (receiver.type == ReceiverType::kPagerDuty && receiver.url.empty() && receiver.url_file.empty())
-          receiver.url = kPagerDutyUrl;
-        receiver.smtp_starttls = receiver.type == ReceiverType::kEmail && !receiver.smtp_tls && starttls.value_or(true);
-        check(receiver, line);
         for (const ReceiverConfig& other : config.receivers) {
           if (other.name == receiver.name)
             throw Wrong{line, format("two receivers are called \"%s\"", receiver.name.c_str())};
@@ -198,7 +234,7 @@ Result<NotifyConfig> read_notify_file(const std::string& path) {
     for (const std::string* file :
          {&receiver.url_file, &receiver.bearer_token_file, &receiver.routing_key_file, &receiver.password_file}) {
       if (file->empty()) continue;
-      if (const Result<std::string> secret = read_secret_file(*file); !secret.ok())
+      if (const Result<std::string> secret = read_private_file(*file); !secret.ok())
         return Error{
             format("--notify %s: receiver %s: %s", path.c_str(), receiver.name.c_str(), secret.error().c_str())};
     }

@@ -31,6 +31,7 @@ const char* to_text(ReceiverType type);
 
 struct ReceiverConfig {
   std::string name;
+  std::string tenant;  // of whose alerts it hears; empty: the default one's
   ReceiverType type = ReceiverType::kWebhook;
   std::string url;                // webhook, slack, pagerduty; may be a secret itself (url_file), so it is never shown
   std::string url_file;           // instead of it
@@ -50,14 +51,17 @@ struct ReceiverConfig {
   TlsOptions tls;
   AlertSeverity least = AlertSeverity::kWarning;
   bool send_resolved = true;
+
+  bool sends_passwords() const;  // over TLS alone, or to this machine
 };
 
 struct NotifyConfig {
   std::vector<ReceiverConfig> receivers;
+  NotifyConfig of_tenant(std::string_view tenant) const;  // its receivers alone
 };
 
 Result<NotifyConfig> parse_notify_config(std::string_view text);
-// And the files with secrets can be read.
+// And the files with secrets can be read, and not by every user of the machine.
 Result<NotifyConfig> read_notify_file(const std::string& path);
 
 }  // namespace lockstep

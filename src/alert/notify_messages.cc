@@ -13,12 +13,9 @@ constexpr size_t kListedMax = 20;       // alerts in one message
 constexpr size_t kPagerDutySummaryMax = 1024;
 constexpr size_t kSubjectMax = 160;
 
-// Cut where a character ends.
 std::string cut(std::string_view text, size_t bytes_max) {
   if (text.size() <= bytes_max) return std::string(text);
-  size_t end = bytes_max - 3;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return std::string(text.substr(0, end)) + "...";
+  return std::string(utf8_prefix(text, bytes_max - 3)) + "...";
 }
 
 std::string sentence_of(const Alert& alert) {
@@ -75,11 +72,9 @@ const char* slack_color(const Alert& alert) {
 std::string encoded_words(std::string_view text) {
   std::string line;
   while (!text.empty()) {
-    size_t end = std::min<size_t>(text.size(), 45);
-    while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-    if (end == 0) end = std::min<size_t>(text.size(), 45);
-    line += (line.empty() ? "" : "\r\n ") + ("=?utf-8?B?" + base64(text.substr(0, end)) + "?=");
-    text.remove_prefix(end);
+    const std::string_view word = utf8_prefix(text, 45);
+    line += (line.empty() ? "" : "\r\n ") + ("=?utf-8?B?" + base64(word) + "?=");
+    text.remove_prefix(word.size());
   }
   return line;
 }
@@ -93,6 +88,27 @@ std::string encoded_body(std::string_view text) {
 }
 
 }  // namespace
+
+std::string message_id(std::span<const Delivery> deliveries) {
+  Labels ids;
+  for (const Delivery& delivery : deliveries) ids.emplace_back("id", delivery.id);
+  return fingerprint_of(ids);
+}
+
+std::string shown_answer(std::string body, std::initializer_list<std::string_view> secrets) {
+  constexpr size_t kPieceBytesMin = 6, kShownBytes = 200;
+  for (std::string_view secret : secrets) {
+    while (!secret.empty()) {
+      const size_t end = std::min(secret.find_first_of("/?&="), secret.size());
+      const std::string_view piece = secret.substr(0, end);
+      secret.remove_prefix(std::min(end + 1, secret.size()));
+      if (piece.size() < kPieceBytesMin) continue;
+      for (size_t at = 0; (at = body.find(piece, at)) != std::string::npos; at += 3)
+        body.replace(at, piece.size(), "...");
+    }
+  }
+  return as_one_line(utf8_prefix(body, kShownBytes));
+}
 
 std::string link_of(const Alert& alert, std::string_view external_url) {
   while (external_url.ends_with('/')) external_url.remove_suffix(1);
@@ -235,7 +251,7 @@ std::string mail_text(std::span<const Delivery> deliveries, std::string_view ext
     body += "  evidence: " + link_of(alert, external_url) + "\r\n\r\n";
   }
   if (deliveries.size() > kListedMax) body += format("and %zu more\r\n", deliveries.size() - kListedMax);
-  const std::string id = fingerprint_of({{"id", deliveries.front().id}, {"to", recipients}});
+  const std::string id = fingerprint_of({{"id", message_id(deliveries)}, {"to", recipients}});
   return "From: " + std::string(from) + "\r\nTo: " + recipients + "\r\nSubject: " +
          encoded_words(
              as_one_line(cut(title_of(deliveries) + ": " + sentence_of(deliveries.front().alert), kSubjectMax))) +

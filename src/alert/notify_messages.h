@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,12 @@
 #include "alert/alert_registry.h"
 
 namespace lockstep {
+
+// The same for every attempt at a message of these notifications, and no other's.
+std::string message_id(std::span<const Delivery> deliveries);
+
+// The beginning of what a receiver answers, for people. Some repeat what they were sent: no piece of a secret stays in it.
+std::string shown_answer(std::string body, std::initializer_list<std::string_view> secrets);
 
 // The address of the evidence: external_url is where people reach this server; empty: only the path is known.
 std::string link_of(const Alert& alert, std::string_view external_url);

@@ -15,6 +15,7 @@ constexpr const char* kGood = R"(receivers:
     routing_key_file: /etc/key
     severity: critical
   - {name: chat, type: slack, url_file: /etc/url, channel: "#gpu"}
+  - {name: query, type: webhook, url: "https://hooks.example/a/?key=1", tenant: acme}
   - {name: hook, type: webhook, url: "http://127.0.0.1:9/x", bearer_token_file: /etc/token, send_resolved: false}
   - name: mail
     type: email
@@ -28,11 +29,15 @@ constexpr const char* kGood = R"(receivers:
 TEST(NotifyConfig, ReadsReceiversOfEveryType) {
   const Result<NotifyConfig> config = parse_notify_config(kGood);
   ASSERT_TRUE(config.ok()) << config.error();
-  ASSERT_EQ(config->receivers.size(), 4u);
+  ASSERT_EQ(config->receivers.size(), 5u);
   EXPECT_EQ(config->receivers[0].url, "https://events.pagerduty.com/v2/enqueue");
   EXPECT_EQ(config->receivers[0].least, AlertSeverity::kCritical);
-  EXPECT_FALSE(config->receivers[2].send_resolved);
-  EXPECT_TRUE(config->receivers[3].smtp_tls);
+  EXPECT_EQ(config->of_tenant("").receivers.size(), 4u);
+  ASSERT_EQ(config->of_tenant("acme").receivers.size(), 1u);
+  EXPECT_EQ(config->of_tenant("acme").receivers[0].name, "query");
+  EXPECT_EQ(config->of_tenant("other").receivers.size(), 0u);
+  EXPECT_FALSE(config->receivers[3].send_resolved);
+  EXPECT_TRUE(config->receivers[4].smtp_tls);
 }
 
 TEST(NotifyConfig, SaysInWhichLineItIsWrongAndShowsNoSecret) {
@@ -50,7 +55,18 @@ TEST(NotifyConfig, SaysInWhichLineItIsWrongAndShowsNoSecret) {
            {"receivers:\n  - {name: a, type: email, smtp: 'smtp://m', from: \"a@b\\r\\nBcc: c@d\", to: a@b}\n",
             "line 2:"},
            {"receivers:\n  - {name: a, type: pagerduty}\n", "routing_key_file"},
-           {"receivers:\n  - {name: a, type: slack, url: 'http://x', bearer_token_file: /x}\n", "is for type webhook"},
+           {"receivers:\n  - {name: a, type: webhook, url: 'http://x', tenant: A B}\n", "line 2: tenant must be"},
+           {"receivers:\n  - {name: a, type: slack, url: 'http://x', bearer_token_file: /x}\n",
+            "bearer_token_file is not for type slack"},
+           {"receivers:\n  - {name: a, type: webhook, url: 'http://x', starttls: false}\n",
+            "starttls is not for type webhook"},
+           {"receivers:\n  - {name: a, type: webhook, url: 'http://x/#secret'}\n", "line 2: url must be"},
+           {"receivers:\n  - {name: a, type: email, smtp: 'smtps://m', starttls: true, from: a@b, to: a@b}\n",
+            "starttls is for smtp://"},
+           {"receivers:\n  - {name: a, type: email, smtp: 'smtp://m', starttls: false, from: a@b, to: a@b, username: "
+            "u, "
+            "password_file: /x}\n",
+            "a password is not sent without TLS"},
            {"receivers: []\n", "no receivers"},
            {"receivers: [", "not YAML"},
            {"", "line 1"}}) {
@@ -86,6 +102,17 @@ TEST(NotifyMessages, WhatOthersSentStaysText) {
   EXPECT_EQ(head.find("evil"), std::string::npos) << head;
   EXPECT_EQ(mail.find("\r\n."), std::string::npos);
   EXPECT_EQ(mail.find("QUIT"), std::string::npos);
+}
+
+TEST(NotifyMessages, AGroupThatHasGrownIsAnotherMessage) {
+  std::vector<Delivery> group{hostile()};
+  const std::string before = message_id(group), mail = mail_text(group, "", "a@b", {"c@d"}, 1);
+  EXPECT_EQ(message_id(group), before);
+  group.push_back(hostile());
+  group[1].id = "hook/g/1/firing";
+  EXPECT_NE(message_id(group), before) << "a receiver that knows the first would drop the second unseen";
+  const auto id_line = [](const std::string& text) { return text.substr(text.find("Message-ID"), 60); };
+  EXPECT_NE(id_line(mail_text(group, "", "a@b", {"c@d"}, 1)), id_line(mail));
 }
 
 TEST(NotifyMessages, EachCarriesTheSentenceAndTheLink) {

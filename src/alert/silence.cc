@@ -1,6 +1,5 @@
 #include "alert/silence.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "base/duration.h"
@@ -10,12 +9,7 @@
 namespace lockstep {
 
 bool Silence::matches(const Labels& labels) const {
-  return std::all_of(compiled.begin(), compiled.end(), [&](const metrics::CompiledMatcher& matcher) {
-    for (const auto& [name, value] : labels) {
-      if (name == matcher.name()) return matcher.matches(value);
-    }
-    return matcher.matches("");
-  });
+  return metrics::matches_all(compiled, labels);
 }
 
 Result<Silence> checked_silence(Silence silence) {

@@ -8,6 +8,7 @@
 #include "base/base64.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "net/listen_address.h"
 #include "net/stream.h"
 
 namespace lockstep {
@@ -41,19 +42,23 @@ class Session {
 
   Result<void> sign_in() {
     if (server_.password.empty()) return {};
-    const bool local = server_.host == "127.0.0.1" || server_.host == "::1" || server_.host == "localhost";
-    if (!server_.tls && !server_.starttls && !local) return Error{"a password is not sent without TLS"};
+    if (!server_.tls && !server_.starttls && !is_loopback({server_.host, server_.port}))
+      return Error{"a password is not sent without TLS"};
     const std::string both = '\0' + server_.username + '\0' + server_.password;
     LOCKSTEP_TRY(write("AUTH PLAIN " + base64(both) + "\r\n"));
     const SmtpAnswer got = LOCKSTEP_TRY(answer());
-    return expect(got, 2, "AUTH PLAIN");
+    if (got.code / 100 == 2) return {};
+    // Some servers repeat what they were sent.
+    return Error{format("the mail server answers AUTH PLAIN with %d", got.code)};
   }
 
-  // *refused: for good.
-  Result<void> command(const std::string& line, int digit, bool* refused = nullptr) {
+  Result<SmtpAnswer> ask(const std::string& line) {
     LOCKSTEP_TRY(write(line + "\r\n"));
-    const SmtpAnswer got = LOCKSTEP_TRY(answer());
-    if (refused != nullptr) *refused = got.code / 100 == 5;
+    return answer();
+  }
+
+  Result<void> command(const std::string& line, int digit) {
+    const SmtpAnswer got = LOCKSTEP_TRY(ask(line));
     return expect(got, digit, line.substr(0, line.find(' ')).c_str());
   }
 
@@ -132,26 +137,10 @@ Result<SmtpAnswer> parse_smtp_answer(std::string_view bytes) {
   }
 }
 
-Result<void> send_mail(const SmtpServer& server, const std::string& from, const std::vector<std::string>& to,
-                       std::string_view mail, int64_t timeout_ms, int interrupt_fd, bool* again) {
-  *again = true;
-  const Deadline deadline(timeout_ms, interrupt_fd);
-  Session session(server, deadline);
-  const std::string where = to_text(StreamAddress{.host = server.host, .port = server.port, .unix_path = {}});
-  const auto failed = [&](const Result<void>& result) { return Error{where + ": " + result.error()}; };
-  if (const Result<void> opened = session.open(); !opened.ok()) return failed(opened);
-  if (const Result<void> signed_in = session.sign_in(); !signed_in.ok()) return failed(signed_in);
-  bool refused = false;
-  std::vector<std::string> lines = {"MAIL FROM:<" + from + ">"};
-  for (const std::string& one : to) lines.push_back("RCPT TO:<" + one + ">");
-  for (const std::string& line : lines) {
-    if (const Result<void> done = session.command(line, 2, &refused); !done.ok()) {
-      *again = !refused;
-      return failed(done);
-    }
-  }
-  if (const Result<void> ready = session.command("DATA", 3, &refused); !ready.ok()) return failed(ready);
-  // A line that begins with a dot gets a second one.
+namespace {
+
+// A line that begins with a dot gets a second one.
+std::string with_dots_doubled(std::string_view mail) {
   std::string text;
   text.reserve(mail.size() + 16);
   bool begins = true;
@@ -161,14 +150,53 @@ Result<void> send_mail(const SmtpServer& server, const std::string& from, const 
     begins = one == '\n';
   }
   if (!text.ends_with("\r\n")) text += "\r\n";
-  if (const Result<void> written = session.write(text); !written.ok()) return failed(written);
-  if (const Result<void> taken = session.command(".", 2, &refused); !taken.ok()) {
-    *again = !refused;
-    return failed(taken);
+  return text;
+}
+
+// Names the recipients; what the server says of those it does not take goes into the outcome's line.
+Result<void> name_recipients(Session& session, const std::vector<std::string>& to, MailOutcome& outcome) {
+  for (const std::string& one : to) {
+    const SmtpAnswer got = LOCKSTEP_TRY(session.ask("RCPT TO:<" + one + ">"));
+    if (got.code / 100 == 2) {
+      outcome.taken.push_back(one);
+      continue;
+    }
+    if (got.code / 100 == 5) outcome.refused.push_back(one);
+    outcome.line +=
+        format("%s%s: %d %.100s", outcome.line.empty() ? "" : "; ", one.c_str(), got.code, got.text.c_str());
   }
-  // It is taken; whether the server also likes our goodbye is of no account.
-  (void)session.write("QUIT\r\n");
+  if (outcome.taken.empty()) return Error{"the mail server takes none of the addresses: " + outcome.line};
   return {};
+}
+
+Result<void> exchange(Session& session, const std::string& from, const std::vector<std::string>& to,
+                      std::string_view mail, MailOutcome& outcome) {
+  LOCKSTEP_TRY(session.open());
+  LOCKSTEP_TRY(session.sign_in());
+  LOCKSTEP_TRY(session.command("MAIL FROM:<" + from + ">", 2));
+  LOCKSTEP_TRY(name_recipients(session, to, outcome));
+  LOCKSTEP_TRY(session.command("DATA", 3));
+  LOCKSTEP_TRY(session.write(with_dots_doubled(mail)));
+  const SmtpAnswer got = LOCKSTEP_TRY(session.ask("."));
+  const Result<void> taken = Session::expect(got, 2, "the mail");
+  // Only a 5xx here refuses the very mail: a sender or addresses that are refused can be mended.
+  outcome.again = taken.ok() ? outcome.taken.size() + outcome.refused.size() < to.size() : got.code / 100 != 5;
+  if (taken.ok()) (void)session.write("QUIT\r\n");  // it has the mail, whether or not it likes our goodbye
+  return taken;
+}
+
+}  // namespace
+
+MailOutcome send_mail(const SmtpServer& server, const std::string& from, const std::vector<std::string>& to,
+                      std::string_view mail, int64_t timeout_ms, int interrupt_fd) {
+  const Deadline deadline(timeout_ms, interrupt_fd);
+  Session session(server, deadline);
+  MailOutcome outcome;
+  const Result<void> sent = exchange(session, from, to, mail, outcome);
+  const std::string where = to_text(StreamAddress{.host = server.host, .port = server.port, .unix_path = {}}) + ": ";
+  if (!sent.ok()) return {.taken = {}, .refused = {}, .again = outcome.again, .line = where + sent.error()};
+  if (!outcome.line.empty()) outcome.line.insert(0, where);
+  return outcome;
 }
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
 // Sends one mail by SMTP (RFC 5321): TLS from the first byte, by STARTTLS, or none; AUTH PLAIN where there is a password,
 // over TLS alone (or to this machine).
 //
-// Limits: an answer of kAnswerBytesMax; the deadline covers the whole exchange.
-// On error: one line with the server's answer, never with the password. *again: false where the server refused this
-//   mail for good (a 5xx to an address or to the message).
+// Limits: an answer of kSmtpAnswerBytesMax; the deadline covers the whole exchange.
+// Addresses: one that is refused does not keep the mail from the others.
+// On error: one line with the server's answer, never with the password (of an answer to AUTH only its code is shown).
 // Thread rule: Thread-safe (no state).
 #pragma once
 
@@ -29,9 +29,17 @@ struct SmtpServer {
 
 inline constexpr size_t kSmtpAnswerBytesMax = 16u << 10;
 
+// What became of a mail.
+struct MailOutcome {
+  std::vector<std::string> taken;    // the addresses for which the server has it
+  std::vector<std::string> refused;  // for good (5xx), where it took others
+  bool again = true;  // whoever is in neither may be tried again; false also where this mail is refused for good
+  std::string line;   // what went wrong, for one address or for all; empty: nothing
+};
+
 // mail: with its headers, lines ended by CR LF.
-Result<void> send_mail(const SmtpServer& server, const std::string& from, const std::vector<std::string>& to,
-                       std::string_view mail, int64_t timeout_ms, int interrupt_fd, bool* again);
+MailOutcome send_mail(const SmtpServer& server, const std::string& from, const std::vector<std::string>& to,
+                      std::string_view mail, int64_t timeout_ms, int interrupt_fd);
 
 // A server's answer: "250-a\r\n250 b\r\n" is whole, and its code is 250. Nothing: more has to come. An error: no SMTP.
 struct SmtpAnswer {

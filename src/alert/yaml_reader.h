@@ -18,6 +18,7 @@
 
 #include "base/result.h"
 #include "base/text.h"
+#include "net/tls.h"
 
 namespace lockstep::yaml {
 
@@ -56,6 +57,22 @@ inline bool flag(const YAML::Node& node, const char* what) {
   return text == "true";
 }
 
+inline std::string absolute_path(const YAML::Node& node, const char* what) {
+  const std::string& path = scalar(node, what);
+  if (!path.starts_with('/')) throw Wrong{line_of(node), format("%s must be an absolute path", what)};
+  return path;
+}
+
+// Of a receiver or an action: it stands in labels, ids and paths.
+inline std::string plain_name(const YAML::Node& node) {
+  const std::string& name = scalar(node, "name");
+  const bool plain =
+      name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == std::string::npos;
+  if (!plain || name.empty() || name.size() > 60)
+    throw Wrong{line_of(node), "name must be letters, digits, _ and -, at most 60"};
+  return name;
+}
+
 // known empty: any key.
 inline void each_key(const YAML::Node& node, const char* what, const std::vector<std::string>& known,
                      const std::function<void(const std::string& key, const YAML::Node& value)>& take) {
@@ -77,6 +94,20 @@ inline void each_key(const YAML::Node& node, const char* what, const std::vector
 inline void each_item(const YAML::Node& node, const char* what, const std::function<void(const YAML::Node&)>& take) {
   if (!node.IsSequence()) throw Wrong{line_of(node), format("%s must be a list", what)};
   for (const auto& item : node) take(item);
+}
+
+inline TlsOptions tls_options(const YAML::Node& node) {
+  TlsOptions tls;
+  each_key(node, "tls", {"ca_file", "cert_file", "key_file", "server_name"},
+           [&](const std::string& key, const YAML::Node& value) {
+             if (key == "ca_file") tls.ca_file = absolute_path(value, "ca_file");
+             if (key == "cert_file") tls.certificate_file = absolute_path(value, "cert_file");
+             if (key == "key_file") tls.key_file = absolute_path(value, "key_file");
+             if (key == "server_name") tls.server_name = scalar(value, "server_name");
+           });
+  if (tls.certificate_file.empty() != tls.key_file.empty())
+    throw Wrong{line_of(node), "cert_file and key_file go together"};
+  return tls;
 }
 
 // "line 7: ..." on anything that is wrong.

@@ -18,10 +18,17 @@ HttpResponse no_alerts() {
   return error_answer(501, "this server keeps no alerts");
 }
 
+// Whom this server tells.
+struct Told {
+  std::vector<AlertCenter::Receiver> receivers;
+  std::vector<AlertmanagerState> alertmanagers;
+};
+
 // In one word: what a list has room for.
-std::string delivery_word(const AlertCenter& center, const Alert& alert, bool silenced, bool explained) {
-  if (alert.firing && silenced) return "silenced";
-  if (alert.firing && explained) return "explained by another";
+std::string delivery_word(const Told& told, const AlertRegistry::View& view) {
+  const Alert& alert = view.alert;
+  if (view.silenced) return "silenced";
+  if (!view.explained_by.empty()) return "explained by another";
   bool waiting = false, failed = false, delivered = false;
   for (const DeliveryState& one : alert.deliveries) {
     waiting |= one.state == "waiting";
@@ -31,17 +38,16 @@ std::string delivery_word(const AlertCenter& center, const Alert& alert, bool si
   if (failed) return "failed";
   if (waiting) return "waiting";
   if (delivered) return "delivered";
-  const std::vector<AlertmanagerState> managers = center.alertmanagers();
-  if (managers.empty()) return center.receivers().empty() ? "nobody to tell" : "not sent";
-  const bool held = std::any_of(managers.begin(), managers.end(), [&](const AlertmanagerState& one) {
-    return one.error.empty() && one.sent_unix_ns >= (alert.firing ? alert.starts_unix_ns : alert.ends_unix_ns);
-  });
+  if (told.alertmanagers.empty()) return told.receivers.empty() ? "nobody to tell" : "not sent";
+  const int64_t since = alert.firing ? alert.starts_unix_ns : alert.ends_unix_ns;
+  const bool held =
+      std::any_of(told.alertmanagers.begin(), told.alertmanagers.end(),
+                  [&](const AlertmanagerState& one) { return one.error.empty() && one.sent_unix_ns >= since; });
   return held ? "delivered" : "waiting";
 }
 
-void write_alert(JsonWriter& json, const AlertCenter& center, const Alert& alert) {
-  const bool silenced = center.registry().is_silenced(alert);
-  const std::string explained = center.registry().explained_by(alert);
+void write_alert(JsonWriter& json, const Told& told, const std::string& external_url, const AlertRegistry::View& view) {
+  const Alert& alert = view.alert;
   json.begin_object()
       .field("fingerprint", alert.fingerprint)
       .field("name", alert.name)
@@ -51,7 +57,7 @@ void write_alert(JsonWriter& json, const AlertCenter& center, const Alert& alert
       .field("sentence",
              alert.annotation("summary").empty() ? std::string_view(alert.name) : alert.annotation("summary"));
   write_labels(json, "labels", alert.labels);
-  write_labels(json, "annotations", annotations_with_link(alert, center.external_url()));
+  write_labels(json, "annotations", annotations_with_link(alert, external_url));
   json.field("path", alert.path.empty() ? "/alerts?id=" + alert.fingerprint : alert.path)
       .field("job_id", alert.job_id)
       .field("verdict_id", alert.verdict_id)
@@ -60,16 +66,16 @@ void write_alert(JsonWriter& json, const AlertCenter& center, const Alert& alert
       .field("ends_unix_ns", alert.ends_unix_ns)
       .field("episodes", alert.episodes)
       .field("flaps", alert.flaps)
-      .field("silenced", silenced)
-      .field("explained_by", explained)
-      .field("delivery", delivery_word(center, alert, silenced, !explained.empty()));
+      .field("silenced", view.silenced)
+      .field("explained_by", view.explained_by)
+      .field("delivery", delivery_word(told, view));
   write_deliveries(json, alert.deliveries);
   json.end_object();
 }
 
-void write_receivers(JsonWriter& json, const AlertCenter& center) {
+void write_receivers(JsonWriter& json, const Told& told) {
   json.key("receivers").begin_array();
-  for (const AlertCenter::Receiver& one : center.receivers()) {
+  for (const AlertCenter::Receiver& one : told.receivers) {
     json.begin_object()
         .field("name", one.name)
         .field("type", one.type)
@@ -78,7 +84,7 @@ void write_receivers(JsonWriter& json, const AlertCenter& center) {
         .end_object();
   }
   json.end_array().key("alertmanagers").begin_array();
-  for (const AlertmanagerState& one : center.alertmanagers()) {
+  for (const AlertmanagerState& one : told.alertmanagers) {
     json.begin_object()
         .field("url", one.url)
         .field("sent_unix_ns", one.sent_unix_ns)
@@ -88,7 +94,13 @@ void write_receivers(JsonWriter& json, const AlertCenter& center) {
   json.end_array();
 }
 
-// How often each alert was right, as people said of its verdicts.
+// null: nobody has said.
+void write_precision(JsonWriter& json, int64_t right, int64_t wrong) {
+  json.field("right", right).field("wrong", wrong).key("precision");
+  right + wrong == 0 ? json.null() : json.number(static_cast<double>(right) / static_cast<double>(right + wrong));
+}
+
+// How often each alert was right, and each cause, as people said of verdicts.
 HttpResponse noise_answer(const ApiContext& context, const AlertCenter& center) {
   struct Row {
     int64_t episodes = 0, flaps = 0, right = 0, wrong = 0;
@@ -105,15 +117,19 @@ HttpResponse noise_answer(const ApiContext& context, const AlertCenter& center) 
   JsonWriter json;
   json.begin_object().key("noise").begin_array();
   for (const auto& [name, row] : rows) {
-    json.begin_object()
-        .field("name", name)
-        .field("episodes", row.episodes)
-        .field("flaps", row.flaps)
-        .field("right", row.right)
-        .field("wrong", row.wrong)
-        .key("precision");
-    const int64_t judged = row.right + row.wrong;
-    judged == 0 ? json.null() : json.number(static_cast<double>(row.right) / static_cast<double>(judged));
+    json.begin_object().field("name", name).field("episodes", row.episodes).field("flaps", row.flaps);
+    write_precision(json, row.right, row.wrong);
+    json.end_object();
+  }
+  std::map<Cause, Row> causes;
+  for (const VerdictFeedback& said : context.state.feedback()) {
+    Row& row = causes[said.said];
+    ++(said.right ? row.right : row.wrong);
+  }
+  json.end_array().key("causes").begin_array();
+  for (const auto& [cause, row] : causes) {
+    json.begin_object().field("cause", to_text(cause));
+    write_precision(json, row.right, row.wrong);
     json.end_object();
   }
   json.end_array().end_object();
@@ -130,16 +146,16 @@ HttpResponse get_alerts(const ApiContext& context, const ApiRequest& request) {
   if (!limit.ok()) return error_answer(400, limit.error());
   if (state == "noise") return noise_answer(context, center);
   if (!state.empty() && state != "firing" && state != "all") return error_answer(400, "state is firing, all or noise");
-  std::vector<Alert> alerts = center.registry().alerts();
-  if (state != "all") std::erase_if(alerts, [](const Alert& alert) { return !alert.firing; });
-  const size_t total = alerts.size();
-  if (alerts.size() > static_cast<size_t>(*limit)) alerts.resize(static_cast<size_t>(*limit));
+  std::vector<AlertRegistry::View> views = center.registry().views(state == "all");
+  const size_t total = views.size();
+  if (views.size() > static_cast<size_t>(*limit)) views.resize(static_cast<size_t>(*limit));
+  const Told told{center.receivers(), center.alertmanagers()};
   JsonWriter json;
   json.begin_object();
-  write_receivers(json, center);
+  write_receivers(json, told);
   json.key("alerts").begin_array();
-  for (const Alert& alert : alerts) write_alert(json, center, alert);
-  return list_answer(json, total, alerts.size());
+  for (const AlertRegistry::View& view : views) write_alert(json, told, center.external_url(), view);
+  return list_answer(json, total, views.size());
 }
 
 HttpResponse get_alert_table(const ApiContext&, const ApiRequest&) {
@@ -156,6 +172,45 @@ HttpResponse get_alert_table(const ApiContext&, const ApiRequest&) {
   }
   json.end_array().end_object();
   return json_answer(json);
+}
+
+HttpResponse get_actions(const ApiContext& context, const ApiRequest& request) {
+  if (context.alerts == nullptr) return no_alerts();
+  const Result<int64_t> limit = int_parameter(request.http, "limit", 100, 1, 1'000);
+  if (!limit.ok()) return error_answer(400, limit.error());
+  const ActionRunner& runner = context.alerts->actions();
+  JsonWriter json;
+  json.begin_object().key("actions").begin_array();
+  for (const ActionConfig& action : runner.actions()) {
+    json.begin_object()
+        .field("name", action.name)
+        .field("type", action.command.empty() ? "webhook" : "command")
+        .field("command", action.command)
+        .field("limit", action.limit)
+        .field("every_s", action.every_ms / 1'000)
+        .key("causes")
+        .begin_object();
+    for (const auto& [cause, mode] : action.causes) json.field(to_text(cause), to_text(mode));
+    json.end_object().end_object();
+  }
+  json.end_array().key("runs").begin_array();
+  std::vector<ActionRun> runs = runner.runs();
+  const size_t total = runs.size();
+  if (runs.size() > static_cast<size_t>(*limit)) runs.resize(static_cast<size_t>(*limit));
+  for (const ActionRun& run : runs) {
+    json.begin_object()
+        .field("action", run.action)
+        .field("state", to_text(run.state))
+        .field("verdict_id", run.verdict_id)
+        .field("job_id", run.job_id)
+        .field("cause", run.cause)
+        .field("host", run.host)
+        .field("sentence", run.sentence)
+        .field("line", run.line)
+        .field("at_unix_ns", run.at_unix_ns)
+        .end_object();
+  }
+  return list_answer(json, total, runs.size());
 }
 
 HttpResponse get_silences(const ApiContext& context, const ApiRequest&) {

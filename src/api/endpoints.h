@@ -44,6 +44,7 @@ HttpResponse get_affected(const ApiContext&, const ApiRequest&);                
 HttpResponse get_path(const ApiContext&, const ApiRequest&);                       // fabric/path.cc
 HttpResponse get_graph(const ApiContext&, const ApiRequest&);                      // fabric/graph.cc
 HttpResponse get_alerts(const ApiContext&, const ApiRequest&);                     // alerts.cc
+HttpResponse get_actions(const ApiContext&, const ApiRequest&);                    // alerts.cc
 HttpResponse get_alert_table(const ApiContext&, const ApiRequest&);                // alerts.cc
 HttpResponse get_silences(const ApiContext&, const ApiRequest&);                   // alerts.cc
 HttpResponse post_silences(const ApiContext&, const ApiRequest&);                  // alerts.cc

@@ -83,6 +83,8 @@ constexpr Route kRoutes[] = {
      Role::kRead, get_alerts},
     {"/api/alerts/builtin", "", "the alerts that are there without configuration: what raises each, within which time",
      Role::kRead, get_alert_table},
+    {"/api/actions", "limit", "what the server may do for verdicts, what it did, and what it would have done",
+     Role::kRead, get_actions},
     {"/api/silences", "", "silences and maintenance windows: which alerts are sent to nobody, until when", Role::kRead,
      get_silences},
     {"/api/silences", "", "silence alerts for a while, now or from a given time on", Role::kOperate, post_silences,

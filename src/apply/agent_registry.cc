@@ -13,10 +13,13 @@ void AgentRegistry::seen(std::string_view host, int64_t received_unix_ns, int64_
         return a.second.last_seen_unix_ns < b.second.last_seen_unix_ns;
       }));
     }
-    found = agents_.emplace(std::string(host), AgentInfo{std::string(host), received_unix_ns, 0, 0}).first;
+    found =
+        agents_.emplace(std::string(host), AgentInfo{.host = std::string(host), .first_seen_unix_ns = received_unix_ns})
+            .first;
   }
   found->second.last_seen_unix_ns = std::max(found->second.last_seen_unix_ns, received_unix_ns);
   found->second.records_lost += records_lost;
+  ++found->second.heard;
 }
 
 std::vector<AgentInfo> AgentRegistry::agents() const {

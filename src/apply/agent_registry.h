@@ -19,6 +19,7 @@ struct AgentInfo {
   int64_t first_seen_unix_ns = 0;
   int64_t last_seen_unix_ns = 0;
   int64_t records_lost = 0;
+  int64_t heard = 0;  // how often: moves also where the clock was set back
 };
 
 class AgentRegistry {

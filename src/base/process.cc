@@ -101,6 +101,7 @@ Result<ChildProcess> ChildProcess::start(Options options) {
       setsid();
     else
       prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (options.own_group) setpgid(0, 0);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -108,7 +109,8 @@ Result<ChildProcess> ChildProcess::start(Options options) {
     const bool ready = getppid() == parent &&  // else the parent died before prctl
                        (!input_read.valid() || dup2(input_read.get(), STDIN_FILENO) >= 0) &&
                        (!output_write.valid() || dup2(output_write.get(), STDOUT_FILENO) >= 0) &&
-                       (!error_log.valid() || dup2(error_log.get(), STDERR_FILENO) >= 0);
+                       (!error_log.valid() || dup2(error_log.get(), STDERR_FILENO) >= 0) &&
+                       (!options.stderr_to_stdout || dup2(STDOUT_FILENO, STDERR_FILENO) >= 0);
     [[maybe_unused]] const int nice_now = options.niceness != 0 ? nice(options.niceness) : 0;
     mark_inherited_closed();
     if (ready) execve(argv[0], argv.data(), envp.data());
@@ -119,6 +121,7 @@ Result<ChildProcess> ChildProcess::start(Options options) {
 
   ChildProcess child;
   child.pid_ = pid;
+  child.own_group_ = options.own_group;
   child.output_ = std::move(output_read);
   child.input_ = std::move(input_write);
   report_write.reset();
@@ -132,6 +135,7 @@ Result<ChildProcess> ChildProcess::start(Options options) {
 
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
+      own_group_(other.own_group_),
       status_(std::exchange(other.status_, -1)),
       output_(std::move(other.output_)),
       input_(std::move(other.input_)),
@@ -139,6 +143,7 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
 
 ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   std::swap(pid_, other.pid_);
+  std::swap(own_group_, other.own_group_);
   std::swap(status_, other.status_);
   std::swap(output_, other.output_);
   std::swap(input_, other.input_);
@@ -148,7 +153,7 @@ ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
 
 ChildProcess::~ChildProcess() {
   if (!running()) return;
-  kill(pid_, SIGKILL);
+  kill(own_group_ ? -pid_ : pid_, SIGKILL);
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
@@ -207,7 +212,7 @@ bool ChildProcess::running() {
 }
 
 void ChildProcess::signal(int number) {
-  if (running()) kill(pid_, number);
+  if (running()) kill(own_group_ ? -pid_ : pid_, number);
 }
 
 int ChildProcess::stop(int64_t timeout_ms) {

@@ -25,7 +25,9 @@ class ChildProcess {
     bool inherits_environment = true;                              // false: `environment` is all it has
     std::string stderr_path;                                       // empty: inherited; else appended to this file
     bool capture_stdout = true;                                    // read_line() reads it; else inherited
+    bool stderr_to_stdout = false;                                 // captured with it
     bool connect_stdin = false;                                    // take_input() writes to it; else inherited
+    bool own_group = false;                                        // signals reach all that it started
     int niceness = 0;                                              // added to ours
     bool outlives_us = false;  // in a session of its own, and not killed when we die; release() it
   };
@@ -53,6 +55,7 @@ class ChildProcess {
  private:
   ChildProcess() = default;
   pid_t pid_ = -1;
+  bool own_group_ = false;
   int status_ = -1;
   UniqueFd output_;
   UniqueFd input_;

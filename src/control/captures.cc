@@ -1,11 +1,11 @@
 #include "control/captures.h"
 
 #include <algorithm>
-#include <random>
 
 #include "base/json_reader.h"
 #include "base/log.h"
 #include "base/median.h"
+#include "base/random_id.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -17,11 +17,6 @@ constexpr int64_t kLimitAddedS = 60;
 constexpr int64_t kStepsLooked = 8;  // to know how long a step takes
 constexpr size_t kVerdictsMax = 10'000;
 constexpr size_t kJobsChosenMax = 10'000;
-
-std::string new_id() {
-  static thread_local std::random_device random;
-  return format("p-%08x%04x", random(), random() & 0xFFFF);
-}
 
 // 0: not known.
 int64_t typical_step_ns(const StepStore& steps, const JobInfo& job) {
@@ -250,7 +245,7 @@ ProfileRequest Captures::plan(const JobInfo& job, const CaptureOrder& order) con
   const int64_t step_ns = typical_step_ns(steps_, job);
   ProfileRequest request{.job_id = job.job_id,
                          .attempt = job.attempt,
-                         .capture = new_id(),
+                         .capture = random_id("p"),
                          .steps = order.steps,
                          .shapes = order.shapes,
                          .stacks = order.stacks,

@@ -98,6 +98,12 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "Notifications that were given up, by receiver and reason: refused, expired, queue_full, receiver_gone."},
     {"lockstep_alert_notifications_waiting", "gauge", Severity::kNotice,
      "Notifications that are still to be delivered."},
+    {"lockstep_alert_mail_addresses_refused_total", "counter", Severity::kNotice,
+     "Addresses that a mail server refused for good while it took the mail for others, by receiver."},
+    {"lockstep_actions_total", "counter", Severity::kNotice,
+     "What was decided and done for verdicts, by action and result: done, failed, interrupted, dry-run, limited, "
+     "silenced, "
+     "refused; left_out: too many at once."},
     {"lockstep_alert_silences", "gauge", Severity::kInfo, "Silences that are active."},
     {"lockstep_alertmanager_posts_total", "counter", Severity::kNotice,
      "Lists of alerts sent to Alertmanagers, by address and result: sent, failed."},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/secret_file.h"
 #include "base/text.h"
 #include "net/http_response.h"
 
@@ -69,6 +70,25 @@ Result<Url> parse_url(std::string_view text, uint16_t default_port) {
   return url;
 }
 
+Result<Url> parse_url(std::string_view text) {
+  return parse_url(text, text.starts_with("https:") ? 443 : 80);
+}
+
+Result<RequestUrl> parse_request_url(std::string_view text) {
+  const size_t scheme = text.find("://");
+  if (scheme == std::string_view::npos) return Error{"the URL does not start with http:// or https://"};
+  const size_t end = std::min(text.find_first_of("/?#", scheme + 3), text.size());
+  Url server = LOCKSTEP_TRY(parse_url(text.substr(0, end)));
+  const std::string_view target = text.substr(end);
+  if (!is_printable(target) || target.find_first_of(" \t#") != std::string_view::npos)
+    return Error{"the URL has a path that cannot be sent"};
+  return RequestUrl{std::move(server), (target.starts_with('/') ? "" : "/") + std::string(target)};
+}
+
+std::string origin_of(const Url& url) {
+  return (url.tls ? "https://" : "http://") + host_header(url);
+}
+
 std::string host_header(const Url& url) {
   std::string text = to_text(StreamAddress{.host = url.host, .port = url.port, .unix_path = {}});
   if (url.port == (url.tls ? 443 : 80)) text.resize(text.rfind(':'));
@@ -84,7 +104,7 @@ HttpClient::HttpClient(Url server, int64_t timeout_ms, uint64_t body_bytes_max, 
 
 Result<HttpResponse> HttpClient::exchange(const HttpRequest& request, std::string_view head, const Deadline& deadline,
                                           bool* stale) {
-  HttpResponseParser parser(request.method == "HEAD", body_bytes_max_);
+  HttpResponseParser parser(request.method == "HEAD", body_bytes_max_, cuts_);
   std::string_view unsent[] = {head, request.body};
   size_t part = 0;
   bool can_send = true;

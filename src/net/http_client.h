@@ -56,6 +56,16 @@ struct Url {
   bool tls = false;
 };
 Result<Url> parse_url(std::string_view text, uint16_t default_port);
+Result<Url> parse_url(std::string_view text);  // default: the scheme's own port, 80 or 443
+// A URL of one thing: the server, and what is asked of it as it was written ("/a/?b=c"; "/" where nothing is). Path and
+// query may be secrets: errors show none of them.
+struct RequestUrl {
+  Url server;
+  std::string target;
+};
+Result<RequestUrl> parse_request_url(std::string_view text);
+// "https://host:8443": what may be shown of it.
+std::string origin_of(const Url& url);
 // What the header Host says of it: without the port that is the scheme's own, as some who sign requests have it.
 std::string host_header(const Url& url);
 
@@ -67,6 +77,8 @@ class HttpClient {
   Result<HttpResponse> send(const HttpRequest& request);
   // Once this can be read, send() ends with an error at once: for a thread that waits long and must be told to stop.
   void interrupt_by(int fd) { interrupt_fd_ = fd; }
+  // Where the status decides: of an answer that is longer than body_bytes_max the beginning is given instead of an error.
+  void cut_long_answers() { cuts_ = true; }
 
  private:
   // *stale: the connection broke before any byte of an answer came.
@@ -79,6 +91,7 @@ class HttpClient {
   Connector connector_;
   std::unique_ptr<Stream> connection_;
   int interrupt_fd_ = -1;
+  bool cuts_ = false;
 };
 
 }  // namespace lockstep

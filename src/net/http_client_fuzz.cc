@@ -8,8 +8,8 @@ namespace {
 constexpr uint64_t kBodyBytesMax = 4096;
 
 // "" while unfinished, the body when done, the error otherwise.
-std::string outcome(std::string_view bytes, size_t piece, bool head_request) {
-  lockstep::HttpResponseParser parser(head_request, kBodyBytesMax);
+std::string outcome(std::string_view bytes, size_t piece, bool head_request, bool cuts) {
+  lockstep::HttpResponseParser parser(head_request, kBodyBytesMax, cuts);
   for (size_t at = 0; at < bytes.size() && !parser.done(); at += piece) {
     lockstep::Result<void> fed = parser.feed(bytes.substr(at, piece));
     if (!fed) return "error";
@@ -25,8 +25,8 @@ std::string outcome(std::string_view bytes, size_t piece, bool head_request) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  bool head_request = (data[0] & 1) != 0;
+  const bool head_request = (data[0] & 1) != 0, cuts = (data[0] & 2) != 0;
   size_t piece = 1 + data[1];
-  if (outcome(bytes, bytes.size() + 1, head_request) != outcome(bytes, piece, head_request)) std::abort();
+  if (outcome(bytes, bytes.size() + 1, head_request, cuts) != outcome(bytes, piece, head_request, cuts)) std::abort();
   return 0;
 }

@@ -45,6 +45,30 @@ TEST(ParseUrl, RefusesWhatItCannotReachWithOneLine) {
   }
 }
 
+TEST(ParseUrl, WithoutAPortTheSchemesOwnIsMeant) {
+  EXPECT_EQ(parse_url("http://gpu-server/base")->port, 80);
+  if (tls_available()) {
+    EXPECT_EQ(parse_url("https://gpu-server/base")->port, 443);
+  }
+}
+
+TEST(ParseRequestUrl, KeepsWhatIsAskedForAsItWasWritten) {
+  const Result<RequestUrl> url = parse_request_url("http://hooks:8080/a/b/?token=x&y=1");
+  ASSERT_TRUE(url.ok()) << url.error();
+  EXPECT_EQ(origin_of(url->server), "http://hooks:8080");
+  EXPECT_EQ(url->target, "/a/b/?token=x&y=1");
+  EXPECT_EQ(parse_request_url("http://hooks")->target, "/");
+  EXPECT_EQ(parse_request_url("http://hooks?a=b")->target, "/?a=b");
+  for (const char* text : {"", "hooks/secret", "http://u:secret", "http://hooks/secret#x", "http://hooks/sec ret",
+                           "http://hooks/secret\r\nX: y", "http:///secret"}) {
+    const Result<RequestUrl> wrong = parse_request_url(text);
+    ASSERT_FALSE(wrong.ok()) << text;
+    if (std::string_view(text).find("/secret") != std::string_view::npos) {
+      EXPECT_EQ(wrong.error().find("secret"), std::string::npos) << wrong.error();
+    }
+  }
+}
+
 TEST(HostHeader, NamesThePortThatIsNotTheSchemesOwn) {
   EXPECT_EQ(host_header({.host = "a", .port = 80}), "a");
   EXPECT_EQ(host_header({.host = "a", .port = 443}), "a:443");
@@ -117,6 +141,24 @@ TEST(HttpClient, ReadsChunkedAnswersAndAnswersThatEndWithTheConnection) {
   Result<HttpResponse> until_close = client.send({});
   ASSERT_TRUE(until_close) << until_close.error();
   EXPECT_EQ(until_close->body, "until the end");
+}
+
+TEST(HttpClient, CutsALongAnswerWhereItIsToldTo) {
+  const std::string long_body(100, 'x');
+  ScriptedServer server(Script{{"HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\n" + long_body},
+                               {"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n" + long_body + "\r\n"},
+                               {"HTTP/1.1 500 No\r\n\r\n" + long_body},
+                               {"HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\n" + long_body}});
+  HttpClient client(Url{"127.0.0.1", server.port(), ""}, 5'000, 10);
+  client.cut_long_answers();
+  for (int i = 0; i < 3; ++i) {
+    const Result<HttpResponse> answer = client.send({});
+    ASSERT_TRUE(answer) << answer.error();
+    EXPECT_EQ(answer->status, 500);
+    EXPECT_EQ(answer->body, std::string(10, 'x'));
+  }
+  HttpClient strict(Url{"127.0.0.1", server.port(), ""}, 5'000, 10);
+  EXPECT_EQ(strict.send({}).code(), ErrorCode::kTooLarge);
 }
 
 TEST(HttpClient, KeepsTheConnectionForTheNextRequest) {

@@ -28,8 +28,21 @@ std::optional<uint64_t> parse_chunk_size(std::string_view line) {
 
 }  // namespace
 
-HttpResponseParser::HttpResponseParser(bool head_request, uint64_t body_bytes_max)
-    : head_request_(head_request), body_bytes_max_(body_bytes_max) {}
+HttpResponseParser::HttpResponseParser(bool head_request, uint64_t body_bytes_max, bool cuts)
+    : head_request_(head_request), body_bytes_max_(body_bytes_max), cuts_(cuts) {}
+
+// How many of so many further bytes of the body may be taken.
+Result<uint64_t> HttpResponseParser::within_limit(uint64_t bytes) {
+  const uint64_t room = body_bytes_max_ - response_.body.size();
+  if (bytes <= room) return bytes;
+  if (!cuts_)
+    return Error{
+        format("the answer's body is over the limit of %llu bytes", static_cast<unsigned long long>(body_bytes_max_)),
+        ErrorCode::kTooLarge};
+  is_cut_ = true;
+  keep_alive_ = false;
+  return room;
+}
 
 Result<void> HttpResponseParser::feed(std::string_view bytes) {
   pending_.append(bytes);
@@ -71,33 +84,29 @@ Result<bool> HttpResponseParser::step() {
     case State::kBodyLength:
       take_body(&left_, State::kDone);
       return state_ == State::kDone;
-    case State::kBodyUntilClose:
-      if (rest.size() > body_bytes_max_ - response_.body.size()) {
-        return Error{format("the answer's body is over the limit of %llu bytes",
-                            static_cast<unsigned long long>(body_bytes_max_)),
-                     ErrorCode::kTooLarge};
-      }
-      response_.body.append(rest);
+    case State::kBodyUntilClose: {
+      const uint64_t taken = LOCKSTEP_TRY(within_limit(rest.size()));
+      response_.body.append(rest.substr(0, taken));
       at_ += rest.size();
-      return false;
+      if (is_cut_) state_ = State::kDone;
+      return is_cut_;
+    }
     case State::kChunkSize: {
       std::string_view line;
       Result<bool> whole = take_line(&line, 256, "a chunk's size");
       if (!whole || !*whole) return whole;
       std::optional<uint64_t> size = parse_chunk_size(line);
       if (!size) return Error{"a chunk's size is not a number"};
-      if (*size > body_bytes_max_ - response_.body.size()) {
-        return Error{format("the answer's body is over the limit of %llu bytes",
-                            static_cast<unsigned long long>(body_bytes_max_)),
-                     ErrorCode::kTooLarge};
-      }
-      left_ = *size;
-      state_ = left_ == 0 ? State::kTrailers : State::kChunkData;
+      left_ = LOCKSTEP_TRY(within_limit(*size));
+      if (left_ > 0)
+        state_ = State::kChunkData;
+      else
+        state_ = is_cut_ ? State::kDone : State::kTrailers;
       return true;
     }
     case State::kChunkData:
-      take_body(&left_, State::kChunkEnd);
-      return state_ == State::kChunkEnd;
+      take_body(&left_, is_cut_ ? State::kDone : State::kChunkEnd);
+      return state_ != State::kChunkData;
     case State::kChunkEnd:
       if (rest.size() < 2) return false;
       if (rest.substr(0, 2) != "\r\n") return Error{"a chunk does not end where its size says"};
@@ -192,12 +201,7 @@ Result<void> HttpResponseParser::choose_body() {
     state_ = State::kBodyUntilClose;
     return {};
   }
-  if (*length > body_bytes_max_) {
-    return Error{format("the answer's body of %llu bytes is over the limit of %llu",
-                        static_cast<unsigned long long>(*length), static_cast<unsigned long long>(body_bytes_max_)),
-                 ErrorCode::kTooLarge};
-  }
-  left_ = *length;
+  left_ = LOCKSTEP_TRY(within_limit(*length));
   state_ = left_ == 0 ? State::kDone : State::kBodyLength;
   return {};
 }

@@ -17,7 +17,8 @@ namespace lockstep {
 class HttpResponseParser {
  public:
   // head_request: the answer to HEAD declares a length but has no body.
-  HttpResponseParser(bool head_request, uint64_t body_bytes_max);
+  // cuts: a body over the limit ends at it, instead of being an error.
+  HttpResponseParser(bool head_request, uint64_t body_bytes_max, bool cuts = false);
 
   Result<void> feed(std::string_view bytes);
   Result<void> end_of_stream();  // the peer closed; ok where that ends the answer
@@ -35,10 +36,13 @@ class HttpResponseParser {
   Result<void> read_head(std::string_view head);
   Result<void> choose_body();
   Result<bool> take_line(std::string_view* line, size_t bytes_max, const char* what);
+  Result<uint64_t> within_limit(uint64_t bytes);
   void take_body(uint64_t* left, State next);
 
   bool head_request_;
   uint64_t body_bytes_max_;
+  bool cuts_;
+  bool is_cut_ = false;  // what is left of the body is all of it that counts
   State state_ = State::kHead;
   HttpResponse response_;
   std::string pending_;  // received, not yet understood

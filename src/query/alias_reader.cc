@@ -215,12 +215,6 @@ Labels as_ours(Labels labels, const MetricAlias& alias) {
   return renamed;
 }
 
-bool fits(const std::vector<CompiledMatcher>& matchers, const Labels& labels) {
-  return std::all_of(matchers.begin(), matchers.end(), [&](const CompiledMatcher& matcher) {
-    return matcher.matches(label_value(labels, matcher.name()));
-  });
-}
-
 // nullptr: no series besides those that the store has under the name itself.
 Result<std::unique_ptr<MetricSelection>> with_aliases(const MetricReader& store, const Asked& asked,
                                                       std::span<const LabelMatcher> matchers,
@@ -259,7 +253,7 @@ Result<std::unique_ptr<MetricSelection>> with_aliases(const MetricReader& store,
       const Labels labels =
           to_others ? as_other(labels_of(series, i), *alias, gpus) : as_ours(labels_of(series, i), *alias);
       const char* gpu = to_others ? label_aliases(alias->tool)[0].other : label_aliases(alias->tool)[0].ours;
-      if (!fits(compiled, labels) ||
+      if (!metrics::matches_all(compiled, labels) ||
           held.contains(key_of(labels, gpu, label_value(labels, kMetricNameLabel), to_others ? "" : alias->value)))
         continue;
       all->add(part, i, labels);

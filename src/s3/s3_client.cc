@@ -36,7 +36,7 @@ bool is_worth_another_try(const HttpResponse& answer) {
 }  // namespace
 
 Result<Client> Client::make(S3Place place, S3Settings settings, uint64_t answer_bytes_max) {
-  Url endpoint = LOCKSTEP_TRY(parse_url(settings.endpoint, settings.endpoint.starts_with("https:") ? 443 : 80));
+  Url endpoint = LOCKSTEP_TRY(parse_url(settings.endpoint));
   return Client(std::move(place), std::move(settings), std::move(endpoint), answer_bytes_max);
 }
 

@@ -109,7 +109,7 @@ Result<S3Settings> s3_settings(const std::string& endpoint, const Environment& e
   // Keys in a URL would be in process lists and lines of errors.
   if (settings.endpoint.find('@') != std::string::npos)
     return Error{"the endpoint of S3 has a user name in it: keys come from the environment or a file"};
-  if (Result<Url> url = parse_url(settings.endpoint, 443); !url.ok()) return Error{"S3: " + url.error()};
+  if (Result<Url> url = parse_url(settings.endpoint); !url.ok()) return Error{"S3: " + url.error()};
   settings.ca_file = environment("AWS_CA_BUNDLE");
   settings.keys = {environment("AWS_ACCESS_KEY_ID"), environment("AWS_SECRET_ACCESS_KEY"),
                    environment("AWS_SESSION_TOKEN")};

@@ -55,6 +55,9 @@ void add_alert_flags(Flags& flags, ServerOptions& options) {
             "Alertmanagers that are told of every alert of the default tenant (API v2)")
       .text(&options.notify, "--notify", "FILE",
             "who is called when an alert fires: webhooks, Slack, PagerDuty, mail (docs/guide/alerts.md)")
+      .text(&options.actions, "--actions", "FILE",
+            "what the server may do by itself for a confirmed verdict, per cause (docs/guide/actions.md); SIGHUP reads "
+            "it again")
       .list(&options.rules, "--rules", "FILE_OR_GLOB",
             "recording and alerting rules of the default tenant, in Prometheus's format; SIGHUP reads them again")
       .text(&options.external_url, "--external-url", "URL",
@@ -169,7 +172,7 @@ Result<std::map<std::string, Url, std::less<>>> remote_write_urls(const std::vec
     const bool has_tenant = equals != std::string::npos && is_tenant_name(text.substr(0, equals));
     std::string tenant = has_tenant ? text.substr(0, equals) : "";
     if (tenant == kDefaultTenant) tenant.clear();
-    Result<Url> url = parse_url(has_tenant ? text.substr(equals + 1) : text, 80);
+    Result<Url> url = parse_url(has_tenant ? text.substr(equals + 1) : text);
     if (!url.ok()) return Error{"--remote-write: " + url.error()};
     if (!urls.emplace(tenant, std::move(*url)).second)
       return Error{format("--remote-write is given twice for the tenant %s",

@@ -58,6 +58,7 @@ struct ServerOptions {
   std::vector<std::string> flow_switches;
   std::string alertmanager;        // URLs, joined by commas
   std::string notify;              // file with receivers
+  std::string actions;             // file with what may be done for verdicts
   std::vector<std::string> rules;  // files, or patterns of them
   std::string external_url;        // where people reach the API and the web UI; empty: as --http says
   bool sample_culprits = false;

@@ -68,7 +68,7 @@ struct Settings {
   std::optional<OidcConfig> oidc;
   FlowReceiversOptions flows;
   SwitchNames switches;
-  AlertSettings alerts;  // of the default tenant
+  AlertSettings alerts;
 };
 
 Result<ListenAddress> address_of(const char* option, const std::string& text) {
@@ -119,10 +119,11 @@ Result<AlertSettings> alert_settings(const ServerOptions& options, const ListenA
   AlertSettings alerts;
   alerts.alertmanagers = LOCKSTEP_TRY(parse_alertmanagers(options.alertmanager));
   alerts.notify = LOCKSTEP_TRY(read_notify_file(options.notify));
+  alerts.actions = LOCKSTEP_TRY(read_actions_file(options.actions));
   alerts.rules = LOCKSTEP_TRY(read_rule_files(options.rules));
   alerts.external_url = options.external_url;
   if (!options.external_url.empty()) {
-    const Result<Url> url = parse_url(options.external_url, 80);
+    const Result<Url> url = parse_url(options.external_url);
     if (!url.ok()) return Error{"--external-url: " + url.error()};
   } else if (http.port != 0) {
     alerts.external_url = (options.tls.enabled() ? "https://" : "http://") + options.http;
@@ -243,6 +244,7 @@ void loop(const sigset_t& signals, Common& common, AccessParts& access, Tenants&
       tenants.reload_scrape_file();
       reload_topology(common.options, tenants);
       tenants.reload_rules();
+      tenants.reload_actions();
     }
     tenants.tick();
     contained("server", "a look at the process", [&] {
@@ -274,7 +276,8 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
                    .memory_share = options.tenant_memory_share,
                    .scrape_file = options.scrape,
                    .scrape = std::move(settings.scrape),
-                   .remote_write = std::move(settings.remote_write)},
+                   .remote_write = std::move(settings.remote_write),
+                   .alerts = std::move(settings.alerts)},
                   common.of_tenants, common.counters);
   std::unique_ptr<AccessParts> access;  // of all tenants, and in the default one's state
   GatekeeperToCome gatekeeper(role_of);
@@ -294,7 +297,6 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   };
   const bool started = LOCKSTEP_TRY(tenants.start_default({.folder = options.data,
                                                            .is_default = true,
-                                                           .alerts = std::move(settings.alerts),
                                                            .topology = std::move(settings.topology),
                                                            .switches = std::move(settings.switches),
                                                            .state_opened = open_access},

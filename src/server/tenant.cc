@@ -122,6 +122,7 @@ class OpenTenant final : public Tenant {
   void scrape(ScrapeConfig config) override;
   void declare_topology(fabric::Declared declared) override { fabric_.topology.declare(std::move(declared)); }
   void rules(std::vector<RuleGroup> groups) override;
+  void actions(std::vector<ActionConfig> actions) override;
   void stop() override;
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) override;
   IngestTarget otlp() override { return {.handler = &*otlp_, .commands = &commands_, .uploads = &uploads_}; }
@@ -233,7 +234,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
       alerts_(
           alert_settings(), state_, {engine_, agents_, spans_, named_metrics_},
           [this](auto series, const auto& canonical) { return intake_.push("rule", "rules", series, canonical); },
-          clock_, counters_),
+          clock_, witness_, counters_),
       context_(make_context()),
       queries_(
           {.running_max = static_cast<size_t>(options_.queries_max)},
@@ -408,6 +409,10 @@ void OpenTenant::scrape(ScrapeConfig config) {
 
 void OpenTenant::rules(std::vector<RuleGroup> groups) {
   alerts_.rules().reload(std::move(groups));
+}
+
+void OpenTenant::actions(std::vector<ActionConfig> actions) {
+  alerts_.actions().reload(std::move(actions));
 }
 
 void OpenTenant::stop() {

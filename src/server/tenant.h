@@ -86,6 +86,8 @@ class Tenant {
   virtual void declare_topology(fabric::Declared declared) = 0;
   // From now on by these rules.
   virtual void rules(std::vector<RuleGroup> groups) = 0;
+  // From now on these actions.
+  virtual void actions(std::vector<ActionConfig> actions) = 0;
   // Takes no more data, and looks once more.
   virtual void stop() = 0;
 

@@ -62,6 +62,7 @@ Result<bool> Tenants::start_default(TenantSettings settings, const std::function
   TenantSettings its = settings_of("", settings.folder);
   settings.scrape = std::move(its.scrape);
   settings.remote_write = std::move(its.remote_write);
+  settings.alerts = std::move(its.alerts);
   settings.backup = &backup_;
   settings.of_tenants = &of_tenants_;
   // All of it, as long as it is the only one.
@@ -97,6 +98,13 @@ TenantSettings Tenants::settings_of(const std::string& name, std::string folder)
   TenantSettings settings{.folder = std::move(folder), .name = name};
   if (auto url = options_.remote_write.find(name); url != options_.remote_write.end())
     settings.remote_write = url->second;
+  settings.alerts.notify = options_.alerts.notify.of_tenant(name);
+  settings.alerts.external_url = options_.alerts.external_url;
+  if (name.empty()) {
+    settings.alerts.alertmanagers = options_.alerts.alertmanagers;
+    settings.alerts.actions = options_.alerts.actions;
+    settings.alerts.rules = options_.alerts.rules;
+  }
   MutexLock lock(mutex_);
   settings.scrape = scrape_.of_tenant(name);
   return settings;
@@ -237,6 +245,20 @@ void Tenants::reload_rules() {
     }
     LOCKSTEP_LOG_INFO("server", "--rules read again: %zu groups", read->size());
     default_->rules(std::move(*read));
+  });
+}
+
+void Tenants::reload_actions() {
+  const std::string& file = common_.options.actions;
+  if (file.empty()) return;
+  contained("server", "--actions", [&] {
+    Result<std::vector<ActionConfig>> read = read_actions_file(file);
+    if (!read.ok()) {
+      LOCKSTEP_LOG_WARN("server", "%s; the actions from before still hold", read.error().c_str());
+      return;
+    }
+    LOCKSTEP_LOG_INFO("server", "--actions read again: %zu actions", read->size());
+    default_->actions(std::move(*read));
   });
 }
 

@@ -35,6 +35,7 @@ struct TenantsOptions {
   std::string scrape_file = {};
   ScrapeConfig scrape = {};                                   // of all of them, as the file had it at the start
   std::map<std::string, Url, std::less<>> remote_write = {};  // by tenant, "" the default one
+  AlertSettings alerts = {};                                  // of the default one; of the others their receivers
 };
 
 class Tenants final : public OtlpRouter {
@@ -53,7 +54,8 @@ class Tenants final : public OtlpRouter {
   // A few times a second: the default tenant's look, and what the operator is told of the others.
   void tick();
   void reload_scrape_file();
-  void reload_rules();  // of the default tenant
+  void reload_rules();    // of the default tenant
+  void reload_actions();  // likewise
   void stop();
 
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);

@@ -36,8 +36,8 @@ struct StoredVerdict {
   std::string json;  // as to_json(Verdict) wrote it
 };
 
-// What src/alert keeps: an alert, a notification that is still to be delivered, a silence.
-enum class AlertRowKind : uint8_t { kAlert = 1, kDelivery = 2, kSilence = 3 };
+// What src/alert keeps: an alert, a notification that is still to be delivered, a silence, what was done for a verdict.
+enum class AlertRowKind : uint8_t { kAlert = 1, kDelivery = 2, kSilence = 3, kAction = 4 };
 struct StoredAlertRow {
   AlertRowKind kind = AlertRowKind::kAlert;
   std::string id;

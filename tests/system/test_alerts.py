@@ -4,11 +4,17 @@ happens to the server or the receiver meanwhile; the user's rules fire, record a
 import base64
 import json
 import signal
+import ssl
 import subprocess
 
 import harness
+import pytest
+from certificates import Authority
 from receivers import MailServer, Receiver
-from test_feedback import confirmed, play
+from secured import secret_file
+from test_clock_and_disk import moved  # noqa: F401 (a fixture)
+from test_feedback import confirmed, play, say
+from test_tenants import Tenant
 
 
 def xid(server, host="gpu-017", code=79):
@@ -42,8 +48,7 @@ def once(receiver, name):
 
 def test_a_hardware_fault_without_a_job_and_a_slow_rank_are_one_page_each(start, tmp_path):
     receiver, mail = Receiver(), MailServer()
-    token = tmp_path / "token"
-    token.write_text("a-secret-token\n")
+    token = secret_file(tmp_path, "token", "a-secret-token\n")
     config = notify_file(
         tmp_path,
         webhook(receiver, bearer_token_file=str(token)),
@@ -66,6 +71,13 @@ def test_a_hardware_fault_without_a_job_and_a_slow_rank_are_one_page_each(start,
 
     shown = server.get("/api/alerts")
     assert [one["delivery"] for one in shown["alerts"]] == ["delivered", "delivered"], shown
+    verdict = confirmed(server, "train")
+    assert say(server, verdict["id"], {"right": False}).status == 200
+    noise = server.get("/api/alerts", state="noise")
+    assert {one["name"]: one["precision"] for one in noise["noise"]} == {"LockstepGpuFault": None, "LockstepStraggler": 0}
+    assert [(one["cause"], one["wrong"]) for one in noise["causes"]] == [(verdict["culprit"]["cause"], 1)]
+    said = harness.lockstep("alerts", "--noise", "--server", server.url)
+    assert said.returncode == 0 and f"{verdict['culprit']['cause']:<45}      0      1  0 %" in said.stdout, said.stdout
     assert "a-secret" not in json.dumps(shown) + server.log() + harness.request(server.http, "GET", "/metrics").text
     done = harness.lockstep("alerts", "--server", server.url)
     assert done.returncode == 1 and "FIRING   LockstepGpuFault (critical)" in done.stdout, done.stdout + done.stderr
@@ -98,13 +110,122 @@ def test_a_kill_before_anything_could_be_sent_and_a_receiver_that_is_down_cost_n
     receiver.close()
 
 
+@pytest.mark.limit(120)
+def test_exactly_one_page_whoever_is_down_and_wherever_the_clock_is_set(moved, tmp_path):  # noqa: F811
+    port = harness.unused_port()
+    more = ["--notify", notify_file(tmp_path, {"name": "hook", "type": "webhook", "url": f"http://127.0.0.1:{port}/"})]
+
+    def firing(count):
+        alerts = [one for one in moved.server.get("/api/alerts")["alerts"] if one["state"] == "firing"]
+        return alerts if len(alerts) == count and all(one["deliveries"] for one in alerts) else None
+
+    server = moved.start(7200, more)
+    xid(server, host="gpu-1")
+    harness.eventually(lambda: firing(1) and "refused" in str(firing(1)[0]["deliveries"]) or None, 10, "an attempt that failed")
+    moved.move(0)  # set back by two hours
+    xid(server, host="gpu-2")
+    harness.eventually(lambda: firing(2), 10, "the other node's alert")
+    server.kill()  # between firing and sending
+    server = moved.start(0, more)
+    moved.move(4 * 86400)
+    xid(server, host="gpu-3")
+    harness.eventually(lambda: firing(3), 10, "the third node's alert")
+    receiver = Receiver(port)
+
+    def paged():
+        return sorted(one["labels"]["host"] for post in receiver.posts for one in post["alerts"] if one["status"] == "firing")
+
+    harness.eventually(lambda: len(paged()) >= 3 or None, 70, "three pages")
+    moved.move(0)
+    server.kill()
+    server = moved.start(0, more)
+    xid(server, host="gpu-4")
+    harness.eventually(lambda: "gpu-4" in paged() or None, 10, "the fourth page")
+    assert paged() == ["gpu-1", "gpu-2", "gpu-3", "gpu-4"], "each once"
+    receiver.close()
+
+
+def test_an_action_is_run_once_for_a_cause_that_is_switched_on(start, tmp_path):
+    command = tmp_path / "cordon"
+    command.write_text(f'#!/bin/sh\necho "$LOCKSTEP_JOB $LOCKSTEP_RANKS" >> {tmp_path}/ran\necho cordoned\n')
+    command.chmod(0o700)
+    file = tmp_path / "actions.yml"
+
+    def switch(mode):
+        causes = {name: mode for name in ("slow-compute", "cpu-contention")}
+        file.write_text(json.dumps({"actions": [{"name": "cordon", "causes": causes, "command": str(command)}]}))
+
+    def runs():
+        return [one for one in server.get("/api/actions")["runs"] if one["state"] not in ("waiting", "running")] or None
+
+    switch("dry-run")
+    server = start(harness.Server, tmp_path / "data", more=["--actions", str(file)])
+    play(server, "train", 40)
+    run = harness.eventually(runs, 20, "a decision")[0]
+    assert (run["state"], run["line"], run["job_id"]) == ("dry-run", f"would run {command}", "train")
+    switch("run")
+    server.process.send_signal(signal.SIGHUP)
+    harness.eventually(lambda: "--actions read again: 1 actions" in server.log() or None, 10, "that it was read")
+    play(server, "other", 40)
+    done = harness.eventually(lambda: next((one for one in runs() or [] if one["state"] == "done"), None), 20, "that it was run")
+    assert (done["job_id"], done["line"]) == ("other", "exit code 0: cordoned")
+    server.kill()
+    server = start(harness.Server, tmp_path / "data", more=["--actions", str(file)])
+    play(server, "third", 40)
+    harness.eventually(lambda: any(one["job_id"] == "third" for one in runs() or []) or None, 20, "the third decision")
+    assert {one["job_id"]: one["state"] for one in runs()} == {"train": "dry-run", "other": "done", "third": "limited"}
+    assert (tmp_path / "ran").read_text() == "other 5\n"
+    shown = harness.lockstep("alerts", "actions", "--server", server.url)
+    assert shown.returncode == 0 and "exit code 0: cordoned" in shown.stdout, shown.stdout + shown.stderr
+    command.chmod(0o777)
+    wrong = subprocess.run([harness.BIN / "lockstepd", "--data", tmp_path / "d", "--actions", file], capture_output=True, text=True, timeout=20)
+    assert wrong.returncode != 0 and "can be written by" in wrong.stderr, wrong.stderr
+
+
+def test_alerts_of_a_tenant_go_to_its_own_receivers(start, tmp_path):
+    ours, theirs = Receiver(), Receiver()
+    secret = "an-admin-token-that-nobody-else-has-0123456789"
+    config = notify_file(tmp_path, webhook(ours), webhook(theirs, "theirs", tenant="acme"))
+    more = ["--notify", config, "--admin-token-file", secret_file(tmp_path, "admin", secret)]
+    server = start(harness.Server, tmp_path / "data", more=more)
+    operator = Tenant(server, "default", secret)
+    wanted = {"roles": ["read", "ingest"], "tenants": ["acme"], "name": "acme people"}
+    acme = Tenant(server, "acme", operator.ask("POST", "/api/tokens", json.dumps(wanted).encode()).json()["token"])
+    harness.eventually(lambda: acme.ask("GET", "/api/alerts").status == 200, 20, "acme is opened")
+    xid(acme)
+    once(theirs, "LockstepGpuFault")
+    assert [one["name"] for one in acme.get("/api/alerts")["receivers"]] == ["theirs"]
+    assert [one["name"] for one in operator.get("/api/alerts")["receivers"]] == ["hook"]
+    assert ours.posts == [] and operator.get("/api/alerts")["alerts"] == []
+    ours.close()
+    theirs.close()
+
+
+def test_a_mail_goes_by_starttls_and_password_and_a_server_that_repeats_it_is_not_repeated(start, tmp_path):
+    authority = Authority(tmp_path / "authority")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.sign("mail"))
+    mail = MailServer(context=context, password="the-right-one")
+    config = {"name": "mail", "type": "email", "smtp": f"smtp://127.0.0.1:{mail.port}", "from": "l@example.com", "to": "o@example.com"}
+    config |= {"username": "lockstep", "password_file": str(secret_file(tmp_path, "password", "the-wrong-one"))}
+    config |= {"tls": {"ca_file": str(authority.certificate)}}
+    server = start(harness.Server, tmp_path / "data", more=["--notify", notify_file(tmp_path, config)])
+    xid(server)
+    harness.eventually(lambda: "AUTH PLAIN with 535" in json.dumps(server.get("/api/alerts")) or None, 20, "that the password is wrong")
+    shown = json.dumps(server.get("/api/alerts"))
+    secret_file(tmp_path, "password", "the-right-one")
+    harness.eventually(lambda: mail.mails or None, 60, "the mail")
+    assert mail.recipients == [["o@example.com"]] and "Message-ID:" in mail.mails[0]
+    assert "the-wrong" not in shown + server.log() and "the-right" not in server.log()
+    mail.close()
+
+
 def test_rude_receivers_neither_hold_up_others_nor_learn_secrets(start, tmp_path):
     other = Receiver()
     redirects = Receiver(answer=lambda number: (302, {"location": other.url + "/stolen"}, b""))
     huge = Receiver(answer=lambda number: (200, {}, b"x" * 3_000_000))
     refuses = Receiver(answer=lambda number: (400, {}, b"no such thing: a-secret-token"))
-    token = tmp_path / "token"
-    token.write_text("a-secret-token")
+    token = secret_file(tmp_path, "token", "a-secret-token")
     config = notify_file(
         tmp_path, webhook(redirects, "redirects", bearer_token_file=str(token)), webhook(huge, "huge"), webhook(refuses, "refuses", bearer_token_file=str(token))
     )
@@ -122,6 +243,32 @@ def test_rude_receivers_neither_hold_up_others_nor_learn_secrets(start, tmp_path
     assert server.counters().total("lockstep_alert_notifications_lost_total", receiver="refuses") == 1
     for one in (other, redirects, huge, refuses):
         one.close()
+
+
+def test_a_mail_goes_to_those_who_are_taken_and_the_rest_is_seen(start, tmp_path):
+    tries = {}
+
+    def rcpt(address):
+        tries[address] = tries.get(address, 0) + 1
+        if address == "gone@example.com":
+            return "550 no such user"
+        return "450 greylisted" if address == "later@example.com" and tries[address] == 1 else "250 ok"
+
+    mail = MailServer(rcpt=rcpt)
+    to = ["o@example.com", "gone@example.com", "later@example.com"]
+    config = notify_file(tmp_path, {"name": "mail", "type": "email", "smtp": f"smtp://127.0.0.1:{mail.port}", "starttls": False, "from": "l@example.com", "to": to})
+    server = start(harness.Server, tmp_path / "data", more=["--notify", config])
+    xid(server)
+
+    def delivered():
+        found = server.get("/api/alerts")["alerts"]
+        return found[0] if found and found[0]["delivery"] == "delivered" else None
+
+    alert = harness.eventually(delivered, 20, "that the mail is delivered")
+    assert "gone@example.com: 550 no such user" in alert["deliveries"][0]["error"]
+    assert mail.recipients == [["o@example.com"], ["later@example.com"]], "each got it once"
+    assert server.counters().total("lockstep_alert_mail_addresses_refused_total", receiver="mail") == 1
+    mail.close()
 
 
 RULES = """groups:
@@ -173,9 +320,10 @@ def test_rules_of_the_user_record_fire_are_shown_silenced_and_read_again(start, 
     rules.write_text(RULES.replace("> 5", "> {{"))
     server.process.send_signal(signal.SIGHUP)
     harness.eventually(lambda: "the rules from before still hold" in server.log() or None, 10, "a refusal in the log")
-    rules.write_text(RULES.replace("> 5", "> 50"))
+    rules.write_text("groups: []\n")  # not one rule is left
     server.process.send_signal(signal.SIGHUP)
-    harness.eventually(lambda: not prometheus(server, "alerts")["alerts"] or None, 10, "that it is over")
+    harness.eventually(lambda: not server.get("/api/alerts")["alerts"] or None, 10, "that it is over")
+    assert prometheus(server, "alerts")["alerts"] == []
     receiver.close()
 
 

@@ -96,21 +96,6 @@ class PartReader {
   bool ended_ = false;
 };
 
-// A URL of a bucket, taken apart: the query is part of the path that is sent.
-struct PartUrl {
-  Url server;
-  std::string path;
-};
-Result<PartUrl> parse_part_url(const std::string& text) {
-  const size_t scheme = text.find("://");
-  const size_t slash = scheme == std::string::npos ? scheme : text.find('/', scheme + 3);
-  if (slash == std::string::npos) return Error{"the server gives out a URL for parts that is none"};
-  const bool tls = text.starts_with("https://");
-  Result<Url> server = parse_url(std::string_view(text).substr(0, slash), tls ? 443 : 80);
-  if (!server.ok()) return Error{"the server gives out a URL for parts that is none"};
-  return PartUrl{std::move(*server), text.substr(slash)};
-}
-
 // What a bucket names as its reason, if that is a word.
 std::string bucket_code(std::string_view body) {
   const size_t from = body.find("<Code>"), to = body.find("</Code>");
@@ -272,14 +257,15 @@ class Upload {
         if (number < begun.urls_from || number - begun.urls_from >= begun.parts_urls.size())
           return refused(format("the server signs no URL for part %u", number));
       }
-      const PartUrl url = LOCKSTEP_TRY(parse_part_url(begun.parts_urls[number - begun.urls_from]));
-      const std::string host = host_header(url.server);
+      const Result<RequestUrl> url = parse_request_url(begun.parts_urls[number - begun.urls_from]);
+      if (!url.ok()) return Error{"the server gives out a URL for parts that is none"};
+      const std::string host = host_header(url->server);
       std::unique_ptr<HttpClient>& client = buckets_[host];
       if (client == nullptr) {
-        client = std::make_unique<HttpClient>(url.server, options_.timeout_ms, kAnswerBytesMax, TlsOptions{});
+        client = std::make_unique<HttpClient>(url->server, options_.timeout_ms, kAnswerBytesMax, TlsOptions{});
         client->interrupt_by(stop_fd_);
       }
-      HttpRequest request{"PUT", url.path, {{"Content-MD5", base64(bytes_of(md5(part)))}}, part};
+      HttpRequest request{"PUT", url->target, {{"Content-MD5", base64(bytes_of(md5(part)))}}, part};
       const HttpResponse answer = LOCKSTEP_TRY(ask(*client, kBucket, request));
       std::string etag(answer.header("etag"));
       if (answer.status == 200 && !etag.empty()) return etag;

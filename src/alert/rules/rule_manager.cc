@@ -13,11 +13,6 @@ namespace {
 constexpr int64_t kEvaluationMaxS = 60;
 constexpr uint64_t kQueryBytesMax = 256ull << 20;
 
-// By its labels alone: two rules that make the same alert make one.
-std::string rule_fingerprint(const Labels& labels) {
-  return fingerprint_of(labels);
-}
-
 }  // namespace
 
 RuleManager::RuleManager(AlertRegistry& alerts, const MetricReader& reader, Push push, std::string external_url,
@@ -40,21 +35,16 @@ void RuleManager::reload(std::vector<RuleGroup> groups) {
                       group.interval_ms > 0 ? group.interval_ms : kRuleIntervalMs});
 }
 
-bool RuleManager::empty() const {
-  MutexLock lock(mutex_);
-  return shown_.empty();
-}
-
 std::vector<RuleManager::GroupView> RuleManager::groups() const {
   MutexLock lock(mutex_);
   return shown_;
 }
 
-void RuleManager::take_new_groups() {
+bool RuleManager::take_new_groups() {
   std::vector<RuleGroup> groups;
   {
     MutexLock lock(mutex_);
-    if (!std::exchange(has_new_, false)) return;
+    if (!std::exchange(has_new_, false)) return false;
     groups = std::move(new_groups_);
   }
   const int64_t now_ms = clock_.unix_ns() / 1'000'000;
@@ -75,11 +65,11 @@ void RuleManager::take_new_groups() {
     running_.push_back(std::move(running));
   }
   for (const Running& known : before) store(now_ms, known.state.all_stale());
+  return true;
 }
 
 void RuleManager::evaluate_due(const std::function<bool()>& give_up) {
-  take_new_groups();
-  bool any = false;
+  bool changed = take_new_groups();
   for (Running& running : running_) {
     if (give_up()) return;
     const int64_t now_ms = clock_.unix_ns() / 1'000'000;
@@ -92,10 +82,9 @@ void RuleManager::evaluate_due(const std::function<bool()>& give_up) {
     const int64_t time_ms = running.next_ms + missed * interval;
     running.next_ms = time_ms + interval;
     evaluate(running, time_ms, give_up);
-    any = true;
+    changed = true;
   }
-  if (!any) return;
-  any_evaluated_ = true;
+  if (!changed) return;
   publish();
   // What no rule says any more: of rules that are gone, or that were over while the server was down.
   const bool all =
@@ -105,7 +94,7 @@ void RuleManager::evaluate_due(const std::function<bool()>& give_up) {
   for (const Running& running : running_) {
     for (const RuleState& state : running.state.states()) {
       for (const auto& [labels, alert] : state.alerts) {
-        if (alert.state == RuleAlertState::kFiring) firing.insert(rule_fingerprint(labels));
+        if (alert.state == RuleAlertState::kFiring) firing.insert(fingerprint_of(labels));
       }
     }
   }
@@ -157,7 +146,7 @@ void RuleManager::tell(const RuleGroupState& state) {
   for (size_t i = 0; i < state.states().size(); ++i) {
     if (!state.group().rules[i].alerting) continue;
     for (const auto& [labels, alert] : state.states()[i].alerts) {
-      const std::string fingerprint = rule_fingerprint(labels);
+      const std::string fingerprint = fingerprint_of(labels);  // two rules that make the same alert make one
       if (alert.state == RuleAlertState::kInactive) {
         alerts_.clear(AlertSource::kRule, fingerprint);
         continue;

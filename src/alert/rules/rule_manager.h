@@ -45,7 +45,6 @@ class RuleManager {
   // Whatever is due, unless give_up() says that nobody wants it any more.
   void evaluate_due(const std::function<bool()>& give_up);
   std::vector<GroupView> groups() const;
-  bool empty() const;
 
  private:
   struct Running {
@@ -53,7 +52,7 @@ class RuleManager {
     int64_t next_ms = 0;
     bool restored = false;
   };
-  void take_new_groups();
+  bool take_new_groups();  // false: there are none
   void evaluate(Running& running, int64_t time_ms, const std::function<bool()>& give_up);
   void store(int64_t time_ms, const std::vector<RuleSample>& samples);
   void tell(const RuleGroupState& state);
@@ -67,7 +66,6 @@ class RuleManager {
   Counters& counters_;
   RateLimitedLog log_;
   std::vector<Running> running_;  // of the thread that evaluates
-  bool any_evaluated_ = false;
   mutable Mutex mutex_;
   bool has_new_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::vector<RuleGroup> new_groups_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "base/utc_time.h"
+#include "model/series_labels.h"
 
 namespace lockstep {
 namespace {
@@ -228,6 +229,11 @@ std::string replaced(const Item& pattern, const Item& by, const Item& text) {
     }
   }
   std::string out = text_of(text);
+  // What it can become at most, before it does: every match is of other bytes of the text.
+  std::string without = out;
+  const auto matches = static_cast<size_t>(RE2::GlobalReplace(&without, regex, ""));
+  const auto groups = static_cast<size_t>(std::count(rewrite.begin(), rewrite.end(), '\\'));
+  if (matches * rewrite.size() + (groups + 1) * out.size() > kExpandedBytesMax) throw Failed{"it becomes too long"};
   RE2::GlobalReplace(&out, regex, rewrite);
   return out;
 }
@@ -574,12 +580,7 @@ Item value_of(const Node::Operand& operand, const TemplateData& data) {
   if (operand.kind == Node::Operand::Kind::kPipeline) return value_of(operand.pipeline, data);
   if (operand.data == Data::kValue) return data.value;
   if (operand.data == Data::kExternalUrl) return std::string(data.external_url);
-  if (operand.data == Data::kLabels) {
-    for (const auto& [name, value] : data.labels) {
-      if (name == operand.field) return value;
-    }
-  }
-  return std::string();
+  return std::string(operand.data == Data::kLabels ? label_value(data.labels, operand.field) : "");
 }
 
 Item value_of(const Node::Pipeline& pipeline, const TemplateData& data) {
@@ -593,6 +594,8 @@ Item value_of(const Node::Pipeline& pipeline, const TemplateData& data) {
     for (const Node::Operand& operand : command.operands) items.push_back(value_of(operand, data));
     if (piped) items.push_back(std::move(*piped));
     piped = find_function(command.function)->run(items);
+    const std::string* text = std::get_if<std::string>(&*piped);
+    if (text != nullptr && text->size() > kExpandedBytesMax) throw Failed{"it becomes too long"};
   }
   return *piped;
 }

@@ -148,7 +148,8 @@ TEST(RuleManager, FiresThroughTheRegistryAndEndsWhenTheRuleIsGone) {
   testing::FakeClock clock;
   Counters counters{kServerCounters};
   Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder.path() + "/s");
-  AlertRegistry registry(**state, clock, counters);
+  const ClockWitness witness(clock);
+  AlertRegistry registry(**state, clock, witness, counters);
   MemoryMetricReader reader;
   size_t pushed = 0;
   RuleManager manager(
@@ -182,6 +183,37 @@ TEST(RuleManager, FiresThroughTheRegistryAndEndsWhenTheRuleIsGone) {
       *parse_rule_file("groups:\n - name: h\n   interval: 10s\n   rules:\n   - {record: b, expr: '1'}\n", "f"));
   pass(25);
   EXPECT_FALSE(registry.alerts()[0].firing);
+}
+
+TEST(RuleManager, WhatRulesSaidIsOverWhereThereAreNoneAnyMore) {
+  testing::TemporaryFolder folder;
+  testing::FakeClock clock;
+  Counters counters{kServerCounters};
+  Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder.path() + "/s");
+  const ClockWitness witness(clock);
+  AlertRegistry registry(**state, clock, witness, counters);
+  registry.raise({.source = AlertSource::kRule, .fingerprint = "f", .name = "A"});  // as before a restart
+  MemoryMetricReader reader;
+  RuleManager manager(
+      registry, reader, [](auto, const auto&) -> Result<PushOutcome> { return PushOutcome{}; }, "", clock, counters);
+  manager.reload({});
+  manager.evaluate_due([] { return false; });
+  registry.tick();
+  EXPECT_FALSE(registry.alerts().at(0).firing);
+}
+
+TEST(RuleTemplate, WhatBecomesTooLongIsStoppedBeforeItDoes) {
+  const std::string many(30'000, 'x');
+  const Labels labels = {{"a", many}};
+  for (const std::string& text :
+       {"{{ reReplaceAll \"\" \"" + many + "\" $labels.a }}",
+        std::string(
+            "{{ reReplaceAll \"(.*)\" \"$1$1$1$1$1$1$1$1$1$1$1$1$1$1$1$1$1$1$1$1$1$1$1$1$1$1\" $labels.a }}")}) {
+    const Result<RuleTemplate> parsed = RuleTemplate::parse(text);
+    ASSERT_TRUE(parsed.ok()) << parsed.error();
+    EXPECT_EQ(parsed->expand({labels, 1}), "<error expanding template: it becomes too long>");
+  }
+  EXPECT_EQ(RuleTemplate::parse("{{ reReplaceAll \"x+\" \"y\" $labels.a }}")->expand({labels, 1}), "y");
 }
 
 TEST(RuleUnitTests, RunsPromtoolsFormatAndSaysWhatDiffers) {

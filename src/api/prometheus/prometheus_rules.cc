@@ -211,9 +211,7 @@ using MatcherLists = std::vector<metrics::CompiledMatchers>;
 // By the labels that a rule itself has; an empty list lets everything through.
 bool matches_any(const MatcherLists& any, const RuleView& rule) {
   return any.empty() || std::any_of(any.begin(), any.end(), [&](const metrics::CompiledMatchers& all) {
-           return std::all_of(all.begin(), all.end(), [&](const metrics::CompiledMatcher& matcher) {
-             return matcher.matches(label_value(rule.labels, matcher.name()));
-           });
+           return metrics::matches_all(all, rule.labels);
          });
 }
 

@@ -288,22 +288,19 @@ class ScraperThreads final : public Scraper {
   }
 
   bool ask_url(Source& source) {
+    const std::string& text = source.discovery->url;
+    Result<RequestUrl> url = parse_request_url(text);
     auto failed = [&](const std::string& why) {
-      log_.warn("http", format("job %s: %s: %s; its targets stay as they were", source.job->name.c_str(),
-                               source.discovery->url.c_str(), why.c_str()));
+      log_.warn("http", format("job %s: %s%s; its targets stay as they were", source.job->name.c_str(),
+                               url.ok() ? (origin_of(url->server) + ": ").c_str() : "", why.c_str()));
       counters_.add("lockstep_scrape_lists_refused_total");
       return false;
     };
-    const std::string& text = source.discovery->url;
-    const size_t question = std::min(text.find('?'), text.size());
-    Result<Url> url = parse_url(std::string_view(text).substr(0, question), text.starts_with("https:") ? 443 : 80);
     if (!url.ok()) return failed(url.error());
-    const std::string path = (url->path.empty() ? "/" : url->path) + text.substr(question);
-    url->path.clear();
     const ScrapeAccess& access = source.discovery->access;
-    HttpRequest request{"GET", path, {{"accept", "application/json"}}, ""};
+    HttpRequest request{"GET", url->target, {{"accept", "application/json"}}, ""};
     if (Result<void> authorized = access.authorize(request); !authorized.ok()) return failed(authorized.error());
-    HttpClient client(*url, 10'000, kTargetListBytesMax, access.tls);
+    HttpClient client(url->server, 10'000, kTargetListBytesMax, access.tls);
     client.interrupt_by(stop_event_.get());
     Result<HttpResponse> answer = client.send(request);
     if (!answer.ok()) return failed(answer.error());
@@ -437,7 +434,7 @@ class ScraperThreads final : public Scraper {
                                  shortest_text(static_cast<double>(what.timeout_ns) / 1e9));
     LOCKSTEP_TRY(target.job->access.authorize(request));
     if (target.client == nullptr) {
-      Url url = LOCKSTEP_TRY(parse_url(what.scheme + "://" + what.address, what.scheme == "https" ? 443 : 80));
+      Url url = LOCKSTEP_TRY(parse_url(what.scheme + "://" + what.address));
       target.client = std::make_unique<HttpClient>(url, what.timeout_ns / 1'000'000, target.job->body_bytes_max,
                                                    target.job->access.tls);
       target.client->interrupt_by(stop_event_.get());

@@ -55,18 +55,12 @@ Result<std::string> BlobWriter::put_to_bucket(uint32_t number) {
     upload_ = LOCKSTEP_TRY(store_->begin(key_, number));
     if (upload_.urls.empty()) return Error{"the bucket gives out no URL for a part"};
   }
-  const std::string& url = upload_.urls[number - upload_.urls_from];
-  const size_t scheme = url.find("://"), slash = scheme == std::string::npos ? scheme : url.find('/', scheme + 3);
-  if (slash == std::string::npos) return Error{"the bucket's URL for a part is none"};
-  if (bucket_ == nullptr) {
-    Url server =
-        LOCKSTEP_TRY(parse_url(std::string_view(url).substr(0, slash), url.starts_with("https://") ? 443 : 80));
-    bucket_ = std::make_unique<HttpClient>(std::move(server), kTimeoutMs, kAnswerBytesMax);
-  }
+  const RequestUrl url = LOCKSTEP_TRY(parse_request_url(upload_.urls[number - upload_.urls_from]));
+  if (bucket_ == nullptr) bucket_ = std::make_unique<HttpClient>(url.server, kTimeoutMs, kAnswerBytesMax);
   const std::array<uint8_t, 16> sum = md5(part_);
   const std::string_view sum_bytes(reinterpret_cast<const char*>(sum.data()), sum.size());
   const HttpResponse answer =
-      LOCKSTEP_TRY(bucket_->send({"PUT", url.substr(slash), {{"Content-MD5", base64(sum_bytes)}}, part_}));
+      LOCKSTEP_TRY(bucket_->send({"PUT", url.target, {{"Content-MD5", base64(sum_bytes)}}, part_}));
   std::string etag(answer.header("etag"));
   if (answer.status != 200 || etag.empty()) return Error{format("the bucket answers %d to a part", answer.status)};
   return etag;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "model/series_labels.h"
 
 namespace lockstep::metrics {
 namespace {
@@ -57,6 +58,12 @@ bool CompiledMatcher::matches(std::string_view value) const {
     }
   }
   return false;
+}
+
+bool matches_all(const CompiledMatchers& matchers, const Labels& labels) {
+  return std::all_of(matchers.begin(), matchers.end(), [&](const CompiledMatcher& matcher) {
+    return matcher.matches(label_value(labels, matcher.name()));
+  });
 }
 
 Result<CompiledMatchers> compile_matchers(std::span<const LabelMatcher> matchers, bool all_may_match) {

@@ -45,6 +45,9 @@ using CompiledMatchers = std::vector<CompiledMatcher>;
 // At least one matcher must not match "", unless anything is asked for.
 Result<CompiledMatchers> compile_matchers(std::span<const LabelMatcher> matchers, bool all_may_match = false);
 
+// One series by itself, as alerts and rules are.
+bool matches_all(const CompiledMatchers& matchers, const Labels& labels);
+
 // The values of one label name, numbered from 0.
 class LabelDictionary {
  public:
