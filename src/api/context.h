@@ -40,6 +40,9 @@ class TokenStore;
 namespace fabric {
 struct Fabric;
 }
+namespace incident {
+class IncidentRegistry;
+}
 
 struct ApiContext {
   const StepStore& steps;
@@ -86,6 +89,9 @@ struct ApiContext {
 
   // Topology, paths, graph; nullptr: none is kept. Thread-safe.
   const fabric::Fabric* fabric = nullptr;
+
+  // What belongs together of verdicts and hardware events; nullptr: none is kept. Thread-safe.
+  incident::IncidentRegistry* incidents = nullptr;
 };
 
 }  // namespace lockstep
