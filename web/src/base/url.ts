@@ -10,6 +10,8 @@
 //                                                  itself in the capture `against`, kernel is marked
 //   /services/NAME?last=                           an inference service over the last seconds
 //   /alerts?id=                                    alerts; id: the one that a notification linked to
+//   /incidents                                     what is broken, and what was
+//   /incidents/ID                                  one of them
 //   /cardinality                                   series of the metrics store, and who made them
 import { signal } from '@preact/signals';
 import { clean } from './format';
@@ -64,7 +66,11 @@ export interface AlertsPlace {
   page: 'alerts';
   id: string;
 }
-export type Place = { page: 'fleet' } | AlertsPlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
+export interface IncidentPlace {
+  page: 'incident';
+  id: string;
+}
+export type Place = { page: 'fleet' } | { page: 'incidents' } | IncidentPlace | AlertsPlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -79,6 +85,9 @@ const kServiceLastMax = 7 * 86_400;
 export function parsePlace(path: string, search: string): Place {
   if (path === '/' || path === '') return { page: 'fleet' };
   if (/^\/cardinality\/?$/.test(path)) return { page: 'cardinality' };
+  if (/^\/incidents\/?$/.test(path)) return { page: 'incidents' };
+  const incident = /^\/incidents\/([\w-]{1,64})\/?$/.exec(path);
+  if (incident) return incidentPlace(incident[1]!);
   const query = new URLSearchParams(search);
   if (/^\/alerts\/?$/.test(path)) return { page: 'alerts', id: (query.get('id') ?? '').slice(0, 64) };
   const named = /^\/services\/([^/]+)\/?$/.exec(path);
@@ -152,6 +161,8 @@ export function isRanks(text: string): boolean {
 export function writePlace(place: Place): string {
   if (place.page === 'fleet') return '/';
   if (place.page === 'cardinality') return '/cardinality';
+  if (place.page === 'incidents') return '/incidents';
+  if (place.page === 'incident') return `/incidents/${encodeURIComponent(place.id)}`;
   if (place.page === 'missing') return place.path;
   const query = new URLSearchParams();
   if (place.page === 'alerts') {
@@ -224,6 +235,10 @@ export function profilesPlace(job: string, ranks = kProfileRanks): ProfilesPlace
 
 export function profilePlace(job: string, capture: string): ProfilePlace {
   return { page: 'profile', job, capture, from: null, to: null, step: null, ranks: '', open: null, rank: null, against: '', kernel: '', sort: 'difference', view: 'chart' };
+}
+
+export function incidentPlace(id: string): IncidentPlace {
+  return { page: 'incident', id };
 }
 
 export function servicePlace(service: string): ServicePlace {
