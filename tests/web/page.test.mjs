@@ -232,6 +232,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     assert.match(await hit.innerText(), /1 GPU on 1 host in 3 jobs depend on it[\s\S]*loses 31 %[\s\S]*19 min later so far[\s\S]*no verdict[\s\S]*1 of 4 ranks/);
     assert.equal(await page.getByRole('region', { name: 'Timeline' }).locator('li').count(), 4);
     assert.equal(await page.getByRole('region', { name: /^Verdict: / }).count(), 2);
+    assert.deepEqual(await page.locator('.of-job').allInnerTexts(), [`Evidence in ${kSlow}`, `Evidence in ${kHung}`]);
     await accessible(page);
     await shot(page, 'incident');
     await answer.getByLabel('A note with it').fill('looking at the fans');

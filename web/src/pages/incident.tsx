@@ -36,7 +36,10 @@ export function IncidentPage({ place }: { place: IncidentPlace }) {
             <Timeline incident={known} />
           </div>
           {known.verdicts.map(({ job, verdict }, index) => (
-            <VerdictCard key={verdict.id} verdict={verdict} startOpen={index === 0} onRank={(rank) => go(evidence(job, rank, verdict))} />
+            <div key={verdict.id}>
+              <p class="of-job">Evidence in <PlaceLink to={jobPlace(job)}>{clean(job)}</PlaceLink></p>
+              <VerdictCard verdict={verdict} startOpen={index === 0} onRank={(rank) => go(evidence(job, rank, verdict))} />
+            </div>
           ))}
           <Others title="When was it guilty before or since?" briefs={known.earlier} />
           <Others title="What else is on that host?" briefs={known.beside} />
