@@ -29,7 +29,8 @@ MAY_USE = {
     "ingest": ["wire", "net", "bus", "store", "control"],
     "egress": ["wire", "net", "store"],
     "diagnosis": ["analysis"],
-    "api": ["alert", "diagnosis", "fabric", "query", "control", "ingest", "net", "profile"],
+    "incident": ["alert", "fabric"],  # verdicts and hardware events of one cause; where people stand with it
+    "api": ["incident", "alert", "diagnosis", "fabric", "query", "control", "ingest", "net", "profile"],
     "server": ["api", "diagnosis", "ingest", "egress", "control", "apply", "bus", "s3"],
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "testing": ["base"],  # for tests alone: see FOR_TESTS
@@ -64,7 +65,7 @@ MAY_USE = {
 }
 # What a test may use besides: it plays the other side.
 TESTS_ALSO = {"wire": ["model"], "agent": ["recorder"], "sim": ["recorder", "agent"], "analysis": ["wire"],
-              "control": ["diagnosis", "ingest"], "egress": ["ingest"], "alert": ["ingest"],
+              "control": ["diagnosis", "ingest"], "egress": ["ingest"], "alert": ["ingest"], "incident": ["ingest"],
               "ingest": ["agent"], "server": ["agent"]}
 
 # Tests, fuzzers, benchmarks and what they share: they may use src/testing, which no product may.

@@ -9,6 +9,7 @@ constexpr Command kCommands[] = {
     {"why", "why a job is slow or stuck: the culprit, what it costs, the evidence", run_why},
     {"verdict", "one verdict; says whether it was right, so that later ones learn from it", run_verdict},
     {"warnings", "what will hurt if it goes on: rising errors, heat, falling clocks", run_warnings},
+    {"incidents", "what is broken, whom it hits, what it costs; show, ack, resolve", run_incidents},
     {"alerts", "what fires, what it costs and who was told; silences", run_alerts},
     {"jobs", "the jobs the server knows, worst first", run_jobs},
     {"mfu", "why MFU is what it is: from the GPU's peak down to what was achieved", run_mfu},

@@ -103,6 +103,21 @@ void AlertRegistry::set_receivers(std::vector<ReceiverTerms> receivers) {
   }
 }
 
+void AlertRegistry::set_incident_path(IncidentPath incident_path) {
+  MutexLock lock(mutex_);
+  incident_path_ = std::move(incident_path);
+}
+
+void AlertRegistry::link_incidents() {
+  for (auto& [fingerprint, kept] : alerts_) {
+    if (!kept.alert.firing || !kept.alert.annotation("incident").empty()) continue;
+    const std::string path = incident_path_(kept.alert);
+    if (path.empty()) continue;
+    set_label(kept.alert.annotations, "incident", path);
+    kept.dirty = true;
+  }
+}
+
 // A wall clock that was set: what was to happen in ten minutes still does.
 void AlertRegistry::move_deadlines() {
   const int64_t unix_ns = clock_.unix_ns(), monotonic_ns = clock_.monotonic_ns();
@@ -400,6 +415,7 @@ void AlertRegistry::tick() {
     const int64_t now = clock_.unix_ns();
     end_what_is_over(now);
     judge(now);
+    if (incident_path_) link_incidents();
     if (!receivers_.empty()) {
       for (auto& [fingerprint, kept] : alerts_) notify(kept, now);
     }

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -95,6 +96,11 @@ class AlertRegistry {
   // Who is told. Notifications to receivers that are gone are dropped. Before the first tick().
   void set_receivers(std::vector<ReceiverTerms> receivers);
 
+  // The page of the incident that an alert belongs to, for its annotation "incident"; empty: none yet. Called by tick(),
+  // under the lock: it must not ask the registry. Before the first tick().
+  using IncidentPath = std::function<std::string(const Alert&)>;
+  void set_incident_path(IncidentPath incident_path);
+
   // Again and again while it lasts, or once (kEvent).
   void raise(RaisedAlert raised);
   // That source says so no longer.
@@ -163,6 +169,7 @@ class AlertRegistry {
   bool make_room() LOCKSTEP_REQUIRES(mutex_);
   void let_go(Kept& kept, uint32_t sources) LOCKSTEP_REQUIRES(mutex_);
   void end_what_is_over(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void link_incidents() LOCKSTEP_REQUIRES(mutex_);
   void notify(Kept& kept, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void enqueue(Kept& kept, const ReceiverTerms& receiver, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   using WaitingMap = std::map<std::string, Waiting, std::less<>>;
@@ -189,6 +196,7 @@ class AlertRegistry {
   std::map<uint64_t, std::string> waiting_order_ LOCKSTEP_GUARDED_BY(mutex_);    // ids
   std::map<std::string, Silence, std::less<>> silences_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<ReceiverTerms> receivers_ LOCKSTEP_GUARDED_BY(mutex_);
+  IncidentPath incident_path_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<StoredAlertRow> gone_ LOCKSTEP_GUARDED_BY(mutex_);  // rows to be deleted
   int64_t unix_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0, monotonic_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // of the last tick
   bool failing_ LOCKSTEP_GUARDED_BY(mutex_) = false;

@@ -45,6 +45,17 @@ std::string title_of(std::span<const Delivery> deliveries) {
   return title;
 }
 
+std::string absolute(std::string_view path, std::string_view external_url) {
+  while (external_url.ends_with('/')) external_url.remove_suffix(1);
+  return std::string(external_url) + std::string(path);
+}
+
+// Empty where no incident is known.
+std::string incident_link(const Alert& alert, std::string_view external_url) {
+  const std::string_view path = alert.annotation("incident");
+  return path.empty() ? std::string() : absolute(path, external_url);
+}
+
 // Slack's own marks: what others sent must not become a link or call everybody.
 std::string slack_text(std::string_view text) {
   std::string safe;
@@ -111,13 +122,13 @@ std::string shown_answer(std::string body, std::initializer_list<std::string_vie
 }
 
 std::string link_of(const Alert& alert, std::string_view external_url) {
-  while (external_url.ends_with('/')) external_url.remove_suffix(1);
-  return std::string(external_url) + (alert.path.empty() ? "/alerts?id=" + alert.fingerprint : alert.path);
+  return absolute(alert.path.empty() ? "/alerts?id=" + alert.fingerprint : alert.path, external_url);
 }
 
 Labels annotations_with_link(const Alert& alert, std::string_view external_url) {
   Labels annotations = alert.annotations;
   set_label(annotations, "link", link_of(alert, external_url));
+  set_label(annotations, "incident", incident_link(alert, external_url));
   if (alert.flaps > 0)
     set_label(annotations, "flapping", format("came back %lld times", static_cast<long long>(alert.flaps)));
   return annotations;
@@ -198,6 +209,7 @@ std::string slack_body(std::span<const Delivery> deliveries, std::string_view ex
     field("When", times_of(alert));
     field("Cost", alert.annotation("cost"));
     field("Do", alert.annotation("action"));
+    field("Incident", incident_link(alert, external_url));
     json.end_array().end_object();
   }
   json.end_array().end_object();
@@ -248,7 +260,10 @@ std::string mail_text(std::span<const Delivery> deliveries, std::string_view ext
     for (const char* name : {"cost", "action", "runbook"}) {
       if (!alert.annotation(name).empty()) body += format("  %s: ", name) + cut(alert.annotation(name), 600) + "\r\n";
     }
-    body += "  evidence: " + link_of(alert, external_url) + "\r\n\r\n";
+    body += "  evidence: " + link_of(alert, external_url) + "\r\n";
+    if (const std::string link = incident_link(alert, external_url); !link.empty())
+      body += "  incident: " + link + "\r\n";
+    body += "\r\n";
   }
   if (deliveries.size() > kListedMax) body += format("and %zu more\r\n", deliveries.size() - kListedMax);
   const std::string id = fingerprint_of({{"id", message_id(deliveries)}, {"to", recipients}});

@@ -125,6 +125,24 @@ TEST(NotifyMessages, EachCarriesTheSentenceAndTheLink) {
   EXPECT_NE(slack_body(one, "https://l", "").find("https://l/jobs/x"), std::string::npos);
 }
 
+TEST(NotifyMessages, EachLeadsToItsIncidentWhereThereIsOne) {
+  Delivery delivery = hostile();
+  set_label(delivery.alert.annotations, "incident", "/incidents/i-1");
+  const std::vector<Delivery> one{delivery};
+  const std::string link = "https://l/incidents/i-1";
+  const std::string mail = mail_text(one, "https://l/", "a@b", {"c@d"}, 1'700'000'000'000);
+  std::string encoded;
+  for (const char letter : mail.substr(mail.find("\r\n\r\n") + 4)) {
+    if (letter != '\r' && letter != '\n') encoded += letter;
+  }
+  for (const std::string& body :
+       {webhook_body(one, "https://l/"), slack_body(one, "https://l/", ""),
+        pagerduty_body(delivery, "https://l/", "key"),
+        alertmanager_body(std::vector<Alert>{delivery.alert}, "https://l/", 1, 1), decode_base64(encoded).value_or("")})
+    EXPECT_NE(body.find(link), std::string::npos) << body;
+  EXPECT_EQ(webhook_body(std::vector<Delivery>{hostile()}, "https://l").find("incident"), std::string::npos);
+}
+
 TEST(Smtp, AnswersAreReadWholeOrRefused) {
   EXPECT_EQ(parse_smtp_answer("250-a\r\n250 b\r\nrest")->bytes, 14u);
   EXPECT_EQ(parse_smtp_answer("250-a\r\n250 b\r\n")->code, 250);

@@ -41,6 +41,9 @@ class TokenStore;
 namespace fabric {
 struct Fabric;
 }
+namespace incident {
+class IncidentRegistry;
+}
 
 struct ApiContext {
   const StepStore& steps;
@@ -87,6 +90,9 @@ struct ApiContext {
 
   // Topology, paths, graph; nullptr: none is kept. Thread-safe.
   const fabric::Fabric* fabric = nullptr;
+
+  // What belongs together of verdicts and hardware events; nullptr: none is kept. Thread-safe.
+  incident::IncidentRegistry* incidents = nullptr;
 };
 
 }  // namespace lockstep

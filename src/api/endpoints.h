@@ -49,6 +49,13 @@ HttpResponse get_alert_table(const ApiContext&, const ApiRequest&);             
 HttpResponse get_silences(const ApiContext&, const ApiRequest&);                   // alerts.cc
 HttpResponse post_silences(const ApiContext&, const ApiRequest&);                  // alerts.cc
 HttpResponse post_silence_end(const ApiContext&, const ApiRequest&);               // alerts.cc
+HttpResponse get_incidents(const ApiContext&, const ApiRequest&);                  // incidents.cc
+HttpResponse get_incident(const ApiContext&, const ApiRequest&);                   // incidents.cc
+HttpResponse get_incident_markdown(const ApiContext&, const ApiRequest&);          // incidents.cc
+HttpResponse post_incident_acknowledge(const ApiContext&, const ApiRequest&);      // incidents.cc
+HttpResponse post_incident_resolve(const ApiContext&, const ApiRequest&);          // incidents.cc
+HttpResponse post_incident_reopen(const ApiContext&, const ApiRequest&);           // incidents.cc
+HttpResponse post_incident_feedback(const ApiContext&, const ApiRequest&);         // incidents.cc
 HttpResponse get_agents(const ApiContext&, const ApiRequest&);                     // agents.cc
 HttpResponse get_cardinality(const ApiContext&, const ApiRequest&);                // cardinality.cc
 HttpResponse get_metrics(const ApiContext&, const ApiRequest&);                    // metrics.cc

@@ -36,7 +36,7 @@ inline constexpr Format kMetricBlock{"metric block", "LKSTMBLK", 1, 1, VersionPl
 inline constexpr Format kTombstones{"list of deletions", "LKSTMDEL", 2, 1, VersionPlace::kWord};
 inline constexpr Format kSpanFile{"span file", "LSSPANS\n", 1, 1, VersionPlace::kWord};
 inline constexpr Format kStepFile{"step file", "LSSTEPS\n", 1, 1, VersionPlace::kWord};
-inline constexpr Format kState{"state database", "SQLite format 3", 4, 0, VersionPlace::kElsewhere};
+inline constexpr Format kState{"state database", "SQLite format 3", 5, 0, VersionPlace::kElsewhere};
 inline constexpr Format kSpool{"agent's spool", "", 2, 1, VersionPlace::kElsewhere};
 inline constexpr Format kKernelLogState{"kernel log position", "", 1, 1, VersionPlace::kElsewhere};
 

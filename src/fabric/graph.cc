@@ -46,13 +46,6 @@ struct RanksAt {
   }
 };
 
-NodeIndex leaf_of_gpu(const Topology& topology, NodeIndex gpu) {
-  if (gpu == kNone) return kNone;
-  const std::optional<Topology::Adapter> adapter = topology.adapter_of(gpu);
-  const std::optional<LinkIndex> uplink = adapter ? topology.uplink_of(adapter->nic) : std::nullopt;
-  return uplink ? topology.other_end(*uplink, adapter->nic) : kNone;
-}
-
 // "leaf-1:Ethernet49": the link on that port.
 LinkIndex link_at_port(const Topology& topology, std::string_view name) {
   for (size_t colon = name.find(':'); colon != std::string_view::npos; colon = name.find(':', colon + 1)) {
@@ -347,6 +340,13 @@ double share_over(const Topology& topology, NodeIndex leaf, const Component& com
 }
 
 }  // namespace
+
+NodeIndex leaf_of_gpu(const Topology& topology, NodeIndex gpu) {
+  if (gpu == kNone) return kNone;
+  const std::optional<Topology::Adapter> adapter = topology.adapter_of(gpu);
+  const std::optional<LinkIndex> uplink = adapter ? topology.uplink_of(adapter->nic) : std::nullopt;
+  return uplink ? topology.other_end(*uplink, adapter->nic) : kNone;
+}
 
 Result<Graph> find_graph(const Topology& topology, const JobPlaces& places, const Troubles& troubles,
                          const GraphQuestion& question) {

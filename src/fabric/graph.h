@@ -82,4 +82,7 @@ inline constexpr size_t kRanksShown = 16;
 Result<Affected> find_affected(const Topology& topology, const JobPlaces& places, std::string_view component,
                                int64_t at_unix_ns);
 
+// The switch behind a GPU's adapter; kNone: it has none, or it is not known.
+NodeIndex leaf_of_gpu(const Topology& topology, NodeIndex gpu);
+
 }  // namespace lockstep::fabric

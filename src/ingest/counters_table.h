@@ -105,6 +105,13 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "silenced, "
      "refused; left_out: too many at once."},
     {"lockstep_alert_silences", "gauge", Severity::kInfo, "Silences that are active."},
+    // Of src/incident.
+    {"lockstep_incidents", "gauge", Severity::kNotice, "Incidents that are kept, by state."},
+    {"lockstep_incidents_total", "counter", Severity::kNotice, "Incidents that were opened."},
+    {"lockstep_incidents_reopened_total", "counter", Severity::kNotice,
+     "Incidents that were resolved and have been seen again."},
+    {"lockstep_incidents_dropped_total", "counter", Severity::kDataLoss,
+     "Incidents that were dropped because too many are kept: the one resolved longest ago goes first."},
     {"lockstep_alertmanager_posts_total", "counter", Severity::kNotice,
      "Lists of alerts sent to Alertmanagers, by address and result: sent, failed."},
     {"lockstep_rule_evaluations_total", "counter", Severity::kInfo, "Evaluations of rules, by result: ok, failed."},

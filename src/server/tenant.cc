@@ -25,6 +25,7 @@
 #include "egress/remote_write_out.h"
 #include "fabric/fabric.h"
 #include "fabric/flows/flow_telemetry.h"
+#include "incident/incident_watch.h"
 #include "ingest/alias_feed.h"
 #include "ingest/metric_intake.h"
 #include "ingest/otlp/metric_mapping.h"
@@ -115,6 +116,7 @@ class OpenTenant final : public Tenant {
  public:
   OpenTenant(TenantSettings settings, const ServerOptions& options, TenantCommon& common, Counters& counters,
              UniqueFd lock, std::unique_ptr<MemoryBudget> memory, Stores stores);
+  ~OpenTenant() override { alerts_.stop(); }  // they link to incidents, which go before them
 
   Result<bool> read_back(const std::function<bool()>& is_told_to_stop) override;
   void start() override;
@@ -179,6 +181,8 @@ class OpenTenant final : public Tenant {
   fabric::Fabric fabric_{std::move(settings_.topology), clock_};
   std::unique_ptr<FlowTelemetry> flow_telemetry_;  // nullptr: no switch reports here
   AlertCenter alerts_;
+  incident::IncidentRegistry incidents_{state_, clock_, counters_};
+  incident::IncidentWatch incident_watch_{incidents_, {engine_, alerts_.registry(), fabric_}, clock_};
   std::atomic<bool> ready_{false};
   int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
   StackRequester stack_asks_{steps_, commands_, counters_};
@@ -240,7 +244,9 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
           {.running_max = static_cast<size_t>(options_.queries_max)},
           [this](const ServerRequest& request) { return answer(context_, request); }, counters_, &common.queries) {
   applier_.subscribe(tail_);
+  applier_.subscribe(incident_watch_);  // before alerts, which link to it
   applier_.subscribe(alerts_.watch());
+  alerts_.registry().set_incident_path([this](const Alert& alert) { return incident_watch_.path_of(alert); });
   applier_.subscribe(captures_);
   if (flow_telemetry_) fabric_.observer = &flow_telemetry_->observer();
   for (const JobNumberRow& row : job_number_rows()) intake_.metadata(row.name, row.type, row.help, "");
@@ -278,6 +284,7 @@ ApiContext OpenTenant::make_context() {
                      counters_, clock_, ready_,  common_.web_folder};
   context.feedback = &feedback_;
   context.alerts = &alerts_;
+  context.incidents = &incidents_;
   context.backup = settings_.backup;
   context.blobs = stores_.blobs.get();
   context.of_tenants = settings_.of_tenants;
@@ -367,6 +374,8 @@ Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop)
   stack_asks_.go_live();
   captures_.go_live();
   sample_asks_.go_live();
+  incident_watch_.go_live();
+  incident_watch_.tick();
   alerts_.go_live();
   return true;
 }
@@ -447,6 +456,7 @@ void OpenTenant::look_once() {
   tail_.note(changed);
   captures_.note(changed);
   alerts_.note(changed);
+  incident_watch_.note(changed);
   keeper_.keep(std::move(changed));
   counters_.set("lockstep_warnings", "", engine_.warnings_raised());
   counters_.set("lockstep_warnings_left_out", "", static_cast<int64_t>(engine_.warnings_left_out()));
@@ -456,6 +466,7 @@ void OpenTenant::look_once() {
   rollups_.write();
   fabric_.topology.tick();
   if (flow_telemetry_) flow_telemetry_->tick(clock_.unix_ns());
+  incident_watch_.tick();
   alerts_.tick();
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/crc32c.h"
 #include "base/files.h"
+#include "base/format_versions.h"
 #include "base/text.h"
 #include "store/metrics/engine_world.h"
 #include "store/spans/columnar_span_store.h"
@@ -179,9 +180,10 @@ TEST_F(OtherVersions, OfTheStateDatabaseIsUpgradedWhereOlderAndRefusedWhereNewer
     EXPECT_EQ((*store)->verdicts("job").size(), 1u);
     EXPECT_TRUE((*store)->save_token({.id = "t1"}).ok());
   }
-  run("PRAGMA user_version=5");
-  expect_refused(open_sqlite_state_store(file), file, 5);
-  run("PRAGMA user_version=4");  // nothing was changed meanwhile
+  const uint32_t newer = formats::kState.version + 1;
+  run(format("PRAGMA user_version=%u", newer).c_str());
+  expect_refused(open_sqlite_state_store(file), file, newer);
+  run(format("PRAGMA user_version=%u", newer - 1).c_str());  // nothing was changed meanwhile
   EXPECT_EQ((*open_sqlite_state_store(file))->verdicts("job").size(), 1u);
 }
 

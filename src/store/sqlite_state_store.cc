@@ -69,6 +69,7 @@ constexpr const char* kUpgrades[] = {
     "STRICT;",
     "CREATE TABLE IF NOT EXISTS alert_rows(kind INTEGER NOT NULL, id TEXT NOT NULL, json TEXT NOT NULL, PRIMARY "
     "KEY(kind, id)) STRICT, WITHOUT ROWID;",
+    "CREATE TABLE IF NOT EXISTS incidents(id TEXT PRIMARY KEY, json TEXT NOT NULL) STRICT, WITHOUT ROWID;",
 };
 static_assert(std::size(kUpgrades) == formats::kState.version);
 
@@ -217,29 +218,13 @@ class SqliteStateStore final : public StateStore {
   }
 
   Result<void> save_alert_rows(std::span<const StoredAlertRow> rows) override {
-    MutexLock lock(mutex_);
-    if (sqlite3_exec(database_.get(), "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) != SQLITE_OK)
-      return failure("cannot save alerts in");
-    const auto undo = [&]() LOCKSTEP_REQUIRES(mutex_) {
-      const Error failed = failure("cannot save alerts in");
-      sqlite3_exec(database_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
-      return failed;
-    };
-    {
-      Statement save = prepare(database_.get(), "INSERT OR REPLACE INTO alert_rows(kind, id, json) VALUES(?, ?, ?)");
-      Statement drop = prepare(database_.get(), "DELETE FROM alert_rows WHERE kind = ? AND id = ?");
-      if (!save || !drop) return undo();
-      for (const StoredAlertRow& row : rows) {
-        sqlite3_stmt* statement = row.json.empty() ? drop.get() : save.get();
-        sqlite3_reset(statement);
-        sqlite3_bind_int(statement, 1, static_cast<int>(row.kind));
-        bind_text(statement, 2, row.id);
-        if (!row.json.empty()) bind_text(statement, 3, row.json);
-        if (sqlite3_step(statement) != SQLITE_DONE) return undo();
-      }
-    }
-    if (sqlite3_exec(database_.get(), "COMMIT", nullptr, nullptr, nullptr) != SQLITE_OK) return undo();
-    return {};
+    return save_rows("alerts", "INSERT OR REPLACE INTO alert_rows(kind, id, json) VALUES(?, ?, ?)",
+                     "DELETE FROM alert_rows WHERE kind = ? AND id = ?", rows,
+                     [](sqlite3_stmt* statement, const StoredAlertRow& row) {
+                       sqlite3_bind_int(statement, 1, static_cast<int>(row.kind));
+                       bind_text(statement, 2, row.id);
+                       if (!row.json.empty()) bind_text(statement, 3, row.json);
+                     });
   }
 
   Result<std::vector<StoredAlertRow>> alert_rows() const override {
@@ -252,6 +237,27 @@ class SqliteStateStore final : public StateStore {
       list.push_back({static_cast<AlertRowKind>(sqlite3_column_int(query.get(), 0)), column(query.get(), 1),
                       column(query.get(), 2)});
     if (outcome != SQLITE_DONE) return failure("cannot read alerts from");
+    return list;
+  }
+
+  Result<void> save_incidents(std::span<const StoredIncident> rows) override {
+    return save_rows("incidents", "INSERT OR REPLACE INTO incidents(id, json) VALUES(?, ?)",
+                     "DELETE FROM incidents WHERE id = ?", rows,
+                     [](sqlite3_stmt* statement, const StoredIncident& row) {
+                       bind_text(statement, 1, row.id);
+                       if (!row.json.empty()) bind_text(statement, 2, row.json);
+                     });
+  }
+
+  Result<std::vector<StoredIncident>> incidents() const override {
+    MutexLock lock(mutex_);
+    Statement query = prepare(database_.get(), "SELECT id, json FROM incidents ORDER BY id");
+    if (!query) return failure("cannot read incidents from");
+    std::vector<StoredIncident> list;
+    int outcome = SQLITE_ROW;
+    while ((outcome = sqlite3_step(query.get())) == SQLITE_ROW)
+      list.push_back({column(query.get(), 0), column(query.get(), 1)});
+    if (outcome != SQLITE_DONE) return failure("cannot read incidents from");
     return list;
   }
 
@@ -454,6 +460,35 @@ class SqliteStateStore final : public StateStore {
   Error failure(const char* what) const LOCKSTEP_REQUIRES(mutex_) {
     return Error{format("%s %s: %s", what, path_.c_str(), sqlite3_errmsg(database_.get()))};
   }
+
+  // Saves rows, and drops those without JSON: all of them or none. fill: binds the parameters of either statement.
+  template <typename Row, typename Fill>
+  Result<void> save_rows(const char* what, const char* save_sql, const char* drop_sql, std::span<const Row> rows,
+                         const Fill& fill) {
+    MutexLock lock(mutex_);
+    const std::string line = format("cannot save %s in", what);
+    if (sqlite3_exec(database_.get(), "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) != SQLITE_OK)
+      return failure(line.c_str());
+    const auto undo = [&]() LOCKSTEP_REQUIRES(mutex_) {
+      const Error failed = failure(line.c_str());
+      sqlite3_exec(database_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
+      return failed;
+    };
+    {
+      Statement save = prepare(database_.get(), save_sql);
+      Statement drop = prepare(database_.get(), drop_sql);
+      if (!save || !drop) return undo();
+      for (const Row& row : rows) {
+        sqlite3_stmt* statement = row.json.empty() ? drop.get() : save.get();
+        sqlite3_reset(statement);
+        fill(statement, row);
+        if (sqlite3_step(statement) != SQLITE_DONE) return undo();
+      }
+    }
+    if (sqlite3_exec(database_.get(), "COMMIT", nullptr, nullptr, nullptr) != SQLITE_OK) return undo();
+    return {};
+  }
+
   void drop_oldest() LOCKSTEP_REQUIRES(mutex_) {
     Statement drop =
         prepare(database_.get(),

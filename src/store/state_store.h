@@ -1,5 +1,5 @@
-// State that must outlive everything else: verdicts, what people said of them, alerts with what is still to be sent and
-// their silences, and who may do what (store/access_state.h; incidents join it later).
+// State that must outlive everything else: verdicts, what people said of them, incidents, alerts with what is still to be
+// sent and their silences, and who may do what (store/access_state.h).
 //
 // Contract (store/state_store_contract_test.cc): what save_verdict() and save_feedback() returned ok for survives a
 // crash; the same id saved again replaces; listings are newest first.
@@ -44,6 +44,12 @@ struct StoredAlertRow {
   std::string json;  // empty in save_alert_rows(): the row goes
 };
 
+// What src/incident keeps.
+struct StoredIncident {
+  std::string id;
+  std::string json;  // empty in save_incidents(): the row goes
+};
+
 class StateStore : public AccessState {
  public:
   virtual Result<void> save_verdict(const Verdict& verdict) = 0;
@@ -60,6 +66,10 @@ class StateStore : public AccessState {
   // All of them or none: that an alert fires, and that it is to be sent, is one fact.
   virtual Result<void> save_alert_rows(std::span<const StoredAlertRow> rows) = 0;
   virtual Result<std::vector<StoredAlertRow>> alert_rows() const = 0;  // by kind and id
+
+  // All of them or none: two that become one are one fact.
+  virtual Result<void> save_incidents(std::span<const StoredIncident> rows) = 0;
+  virtual Result<std::vector<StoredIncident>> incidents() const = 0;  // by id
 
   // Everything saved so far as a file of its own, which must not be there yet; open_sqlite_state_store() opens it.
   virtual Result<void> copy_to(const std::string& path) const;

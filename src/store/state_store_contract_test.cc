@@ -148,6 +148,20 @@ TEST_P(StateStoreContract, RowsOfAlertsAreSavedTogetherAndKeptOverARestart) {
   EXPECT_EQ(kept->at(1).kind, kSilence);
 }
 
+TEST_P(StateStoreContract, IncidentsAreSavedTogetherAndKeptOverARestart) {
+  {
+    const auto store = open();
+    const StoredIncident first[] = {{"i-1", "{}"}, {"i-2", "{}"}};
+    ASSERT_TRUE(store->save_incidents(first).ok());
+    const StoredIncident second[] = {{"i-1", "{\"n\":2}"}, {"i-2", ""}, {"none", ""}};
+    ASSERT_TRUE(store->save_incidents(second).ok());
+  }
+  const Result<std::vector<StoredIncident>> kept = open()->incidents();
+  ASSERT_TRUE(kept.ok());
+  ASSERT_EQ(kept->size(), 1u);
+  EXPECT_EQ(kept->at(0).json, "{\"n\":2}");
+}
+
 VerdictFeedback feedback_of(std::string id, bool right, int64_t at_unix_ns, Cause cause = Cause::kNone) {
   return {std::move(id), right, Cause::kSlowCompute, cause, "it's \"odd\"\n", at_unix_ns};
 }

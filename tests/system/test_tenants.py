@@ -30,9 +30,10 @@ class Names:
     trace: str = "0123456789abcdef0123456789abcdef"
     verdict: str = ""
     token: str = "0123456789"
+    incident: str = "i-0123456789ab"
 
     def fill_in(self, text):
-        for key in ("word", "trace", "verdict", "token"):
+        for key in ("word", "trace", "verdict", "token", "incident"):
             text = text.replace(f"<{key}>", getattr(self, key))
         return text
 
@@ -118,7 +119,16 @@ def fill(tenant):
         found = tenant.get(f"/api/jobs/{word}-job/why")["verdicts"]
         return found and found[0]["state"] == "confirmed" and found[0]["id"]
 
-    return Names(word, span.trace_id.hex(), harness.eventually(verdict, 30, "a confirmed verdict"))
+    def incident():
+        found = tenant.get(f"/api/incidents?job={word}-job")["incidents"]
+        return found and found[0]["id"]
+
+    return Names(
+        word,
+        span.trace_id.hex(),
+        harness.eventually(verdict, 30, "a confirmed verdict"),
+        incident=harness.eventually(incident, 30, "an incident"),
+    )
 
 
 def taken(answer):
@@ -173,6 +183,13 @@ CALLS = {
     "GET /api/actions": ["/api/actions"],
     "GET /api/alerts": ["/api/alerts", "/api/alerts?state=all"],
     "GET /api/alerts/builtin": ["/api/alerts/builtin"],
+    "GET /api/incidents": ["/api/incidents", "/api/incidents?state=all&job=<word>-job", "/api/incidents?component=host:<word>-host"],
+    "GET /api/incidents/{name}": ["/api/incidents/<incident>"],
+    "GET /api/incidents/{name}/markdown": ["/api/incidents/<incident>/markdown"],
+    "POST /api/incidents/{name}/acknowledge": ["/api/incidents/<incident>/acknowledge"],
+    "POST /api/incidents/{name}/resolve": ["/api/incidents/<incident>/resolve"],
+    "POST /api/incidents/{name}/reopen": ["/api/incidents/<incident>/reopen"],
+    "POST /api/incidents/{name}/feedback": [("/api/incidents/<incident>/feedback", '{"right": true}')],
     "GET /api/silences": ["/api/silences"],
     "POST /api/silences": [("/api/silences", '{"matchers": {"job": "<word>-job"}, "minutes": 1, "comment": "x"}')],
     "POST /api/silences/{name}/end": ["/api/silences/<word>-silence/end"],
@@ -410,7 +427,7 @@ def test_whoever_has_the_data_sees_it(world):
     told = answers(world.indigo, world.indigo_names, harmful=False)
     for part in (
         "GET /api/jobs ", "GET /api/jobs/<word>-job ", "GET /api/verdicts ", "GET /api/verdicts/<verdict> ",
-        "GET /api/agents ", "GET /api/logs ", "GET /api/spans?trace_id=<trace> ", "GET /api/services ",
+        "GET /api/incidents ", "GET /api/incidents/<incident> ", "GET /api/agents ", "GET /api/logs ", "GET /api/spans?trace_id=<trace> ", "GET /api/services ",
         "GET /jaeger/api/traces/<trace> ", "GET /tempo/api/search/tags ", f"GET {PROM}/query?query={SELECT} ",
         f"GET {PROM}/label/__name__/values ", f"GET {PROM}/metadata ", "GET /api/cardinality ", f"GET {PROM}/alerts ",
         f"GET /prometheus/federate?match[]={SELECT} ", f"GET {JOB}/profiles/{CAPTURE}/files/rank-0.json.gz ",

@@ -1,6 +1,7 @@
 // Canned answers of the API, shaped as in docs/formats/api.md. Numbers come from a hash, so that every run sees the same ones.
 
 import { fabricAnswer } from './fixture_fabric.mjs';
+import { Incidents } from './fixture_incident.mjs';
 import { capture, kCaptures, kLargeCapture, samples, summary, timeline as kernelTimeline } from './fixture_profile.mjs';
 import { analysis, isTraced, service, timeline } from './fixture_step.mjs';
 
@@ -165,6 +166,7 @@ export class Fixture {
   analysed = new Set();  // captures whose analysis has come meanwhile
   said = new Map();  // what was said of verdicts, by id
   storeFails = false;
+  incidents = new Incidents(ns(kNow), kSlow, kHung, kHostile, [{ ...slowVerdict(), feedback: null }, { ...hangVerdict(), state: 'cleared' }]);
 
   // The last word counts; null takes it back.
   #judge(id, body) {
@@ -183,6 +185,8 @@ export class Fixture {
     if (path === '/prometheus/api/v1/query_range') return [200, this.empty ? { status: 'success', data: { result: [] } } : slowTrend(query)];
     const ofFabric = this.empty ? null : fabricAnswer(path, query, body);
     if (ofFabric) return ofFabric;
+    const incident = this.incidents.answer(path, body);
+    if (incident) return incident;
     const judged = /^\/api\/verdicts\/([^/]+)\/feedback$/.exec(path);
     if (judged) return this.#judge(decodeURIComponent(judged[1]), body);
     if (path === '/api/services') return [200, this.empty ? { services: [], total: 0, shown: 0 } : { services: [kService], total: 1, shown: 1 }];

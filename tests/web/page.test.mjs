@@ -7,6 +7,7 @@ import { describe, it } from 'node:test';
 import { accessible, launch, noErrors, openPage, shot } from './browser.mjs';
 import { kHealthy, kHostile, kHung, kLarge, kSlow, kSuspected } from './fixture_data.mjs';
 import { canned, query } from './canned.mjs';
+import { kIncident } from './fixture_incident.mjs';
 
 const kServer = process.env.LOCKSTEP_URL;
 const jobPath = (name) => `/jobs/${encodeURIComponent(name)}${name.includes('.') ? '/' : ''}`;
@@ -187,6 +188,50 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     } finally {
       held.world.fixture.storeFails = false;
     }
+  }));
+
+  it('lists incidents, those that need a person first, and what is guilty again and again', () => visit('/', async (page) => {
+    await page.getByRole('link', { name: 'incidents' }).click();
+    await page.getByRole('region', { name: 'What is broken' }).getByText('guilty 4 times in 30 days').waitFor();
+    const states = await page.locator('tbody tr td:first-child').allInnerTexts();
+    assert.deepEqual(states, ['■ open', '■ open', '✓ resolved']);
+    assert.match(await page.locator('tbody tr').first().innerText(), /Rank 43[\s\S]*GPU-5b1e0f2a-43 of node-17[\s\S]*2 jobs[\s\S]*21.3 GPU-hours lost[\s\S]*4/);
+    assert.equal(await page.evaluate(() => window.hacked), undefined);
+    await accessible(page);
+    await shot(page, 'incidents');
+    await page.getByRole('link', { name: /Rank 43/ }).click();
+    await page.waitForURL(`**/incidents/${kIncident}`);
+  }));
+
+  it('shows an incident by its link alone: who is hit, what it costs, when what happened, what to do', () => visit(`/incidents/${kIncident}`, async (page) => {
+    const answer = page.getByRole('region', { name: 'The incident' });
+    await answer.waitFor();
+    assert.match(await answer.innerText(), /open[\s\S]*critical[\s\S]*Rank 43[\s\S]*2 jobs[\s\S]*21.3 GPU-hours lost, 42.60[\s\S]*guilty 4 times[\s\S]*Next: Drain node-17/i);
+    const hit = page.getByRole('region', { name: 'Whom it hits' });
+    assert.match(await hit.innerText(), /1 GPU on 1 host in 3 jobs depend on it[\s\S]*loses 31 %[\s\S]*19 min later so far[\s\S]*no verdict[\s\S]*1 of 4 ranks/);
+    assert.equal(await page.getByRole('region', { name: 'Timeline' }).locator('li').count(), 4);
+    assert.equal(await page.getByRole('region', { name: /^Verdict: / }).count(), 2);
+    assert.deepEqual(await page.locator('.of-job').allInnerTexts(), [`Evidence in ${kSlow}`, `Evidence in ${kHung}`]);
+    await accessible(page);
+    await shot(page, 'incident');
+    await answer.getByLabel('A note with it').fill('looking at the fans');
+    await answer.getByRole('button', { name: 'Acknowledge' }).click();
+    await page.getByRole('region', { name: 'Timeline' }).getByText('looking at the fans').waitFor();
+    assert.equal(await answer.getByRole('button', { name: 'Acknowledge' }).count(), 0);
+    assert.match(await answer.innerText(), /acknowledged[\s\S]*on call/i);
+    await answer.getByRole('button', { name: 'Resolve' }).click();
+    await answer.getByRole('button', { name: 'Open again' }).click();
+    await answer.getByRole('button', { name: 'Acknowledge' }).waitFor();
+    // The way to the evidence: the job's page at the step and the rank.
+    await hit.getByRole('link', { name: kSlow }).click();
+    await panel(page).getByText('node-17').waitFor();
+    assert.equal(query(page).get('rank'), '43');
+    assert.equal(query(page).get('step'), '1388');
+    assert.equal(await page.evaluate(() => window.hacked), undefined);
+  }));
+
+  it('says which incident is not known', () => visit('/incidents/i-gone', async (page) => {
+    await page.getByRole('alert').getByText('no incident "i-gone" is known').waitFor();
   }));
 
   it('shows early warnings on the fleet page and those of a job on its page', () => visit('/', async (page) => {

@@ -5,6 +5,8 @@ import { place, watchAddress } from './base/url';
 import { AlertsPage } from './pages/alerts';
 import { CardinalityPage } from './pages/cardinality';
 import { Fleet } from './pages/fleet';
+import { IncidentPage } from './pages/incident';
+import { IncidentsPage } from './pages/incidents';
 import { JobPage } from './pages/job';
 import { Missing } from './pages/missing';
 import { ProfilePage } from './pages/profile';
@@ -27,6 +29,8 @@ function App() {
   const at = place.value;
   if (at.page === 'fleet') return <Fleet />;
   if (at.page === 'alerts') return <AlertsPage place={at} />;
+  if (at.page === 'incidents') return <IncidentsPage />;
+  if (at.page === 'incident') return <IncidentPage key={at.id} place={at} />;
   if (at.page === 'cardinality') return <CardinalityPage />;
   if (at.page === 'job') return <JobPage key={at.job} place={at} />;
   if (at.page === 'step') return <StepPage key={`${at.job}/${at.step}`} place={at} />;

@@ -2,6 +2,7 @@
 import { decodeJobs, decodeRank, decodeRanks, decodeVerdict, decodeWarnings, decodeWhy, list, object, text } from './decode';
 import type { JobList, RankDetail, RankList, Verdict, WarningList, Why } from './decode';
 import { decodeAlerts, type AlertList } from './alert';
+import { decodeIncident, decodeIncidents, type Incident, type IncidentList } from './incident';
 import { decodeCardinality, type Cardinality } from './cardinality';
 import { decodeCost, decodeMfu, type Cost, type Mfu } from './cost';
 import { decodeAffected, decodeFabric, decodeGraph, decodePath, type Affected, type Fabric, type FabricPath, type Graph } from './fabric';
@@ -94,6 +95,8 @@ export const paths = {
   feedback: (verdict: string) => `/api/verdicts/${encodeURIComponent(verdict)}/feedback`,
   warnings: () => '/api/warnings',
   alerts: () => '/api/alerts?state=all',
+  incidents: () => '/api/incidents?state=all',
+  incident: (id: string) => `/api/incidents/${encodeURIComponent(id)}`,
   cardinality: () => '/api/cardinality',
   fabric: () => `/api/fabric?limit=${kFabricRows}`,
   graph: (focus: string, depth: number, limit: number, at: number | null) => `/api/graph?focus=${encodeURIComponent(focus)}&depth=${depth}&limit=${limit}${atPart(at)}`,
@@ -147,6 +150,11 @@ export const api = {
     decodeVerdict(await get(paths.feedback(verdict), signal, 'POST', JSON.stringify(cause ? { right, cause } : { right }))),
   warnings: async (signal: AbortSignal): Promise<WarningList> => decodeWarnings(await get(paths.warnings(), signal)),
   alerts: async (signal: AbortSignal): Promise<AlertList> => decodeAlerts(await get(paths.alerts(), signal)),
+  incidents: async (signal: AbortSignal): Promise<IncidentList> => decodeIncidents(await get(paths.incidents(), signal)),
+  incident: async (id: string, signal: AbortSignal): Promise<Incident> => decodeIncident(await get(paths.incident(id), signal)),
+  incidentMarkdown: async (id: string, signal: AbortSignal): Promise<string> => ask(`${paths.incident(id)}/markdown`, signal, (response) => response.text()),
+  changeIncident: async (id: string, what: 'acknowledge' | 'resolve' | 'reopen', note: string, signal: AbortSignal): Promise<Incident> =>
+    decodeIncident(await get(`${paths.incident(id)}/${what}`, signal, 'POST', JSON.stringify(note ? { note } : {}))),
   cardinality: async (signal: AbortSignal): Promise<Cardinality> => decodeCardinality(await get(paths.cardinality(), signal)),
   fabric: async (signal: AbortSignal): Promise<Fabric> => decodeFabric(await get(paths.fabric(), signal)),
   graph: async (focus: string, depth: number, limit: number, at: number | null, signal: AbortSignal): Promise<Graph> =>

@@ -6,6 +6,7 @@ const kUnknown = '–';
 // run a command when pasted. They are shown, as U+FFFD, never obeyed.
 const kForging = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 const kTextMax = 600;
+const kMonths = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
 
 export function clean(text: string): string {
   const safe = text.replace(kForging, '\ufffd');
@@ -97,6 +98,15 @@ export function clock(unixNs: number | null | undefined, seconds = false): strin
   const parts = [date.getHours(), date.getMinutes()];
   if (seconds) parts.push(date.getSeconds());
   return parts.map((part) => String(part).padStart(2, '0')).join(':');
+}
+
+// The same with its day before it where that is not today: `14 Jan 03:14`.
+export function when(unixNs: number | null | undefined, seconds = false): string {
+  const time = clock(unixNs, seconds);
+  if (!isNumber(unixNs) || time === kUnknown) return time;
+  const [date, today] = [new Date(unixNs / 1e6), new Date()];
+  if (date.toDateString() === today.toDateString()) return time;
+  return `${date.getDate()} ${kMonths[date.getMonth()]} ${time}`;
 }
 
 export function utc(unixNs: number | null | undefined): string {

@@ -13,6 +13,8 @@
 //   /fabric?focus=&depth=&open=&by=&sort=&at=&view= what depends on what: from the focus (else the worst job) so many steps outwards; each
 //                                                  open is followed further; ports by port or by switch, in which order; at a time (ns)
 //   /fabric/path?a=&b=&job=&at=&qp=&source_port=   the way between two ranks of a job, HOST:gpuN or GPUs
+//   /incidents                                     what is broken, and what was
+//   /incidents/ID                                  one of them
 //   /cardinality                                   series of the metrics store, and who made them
 import { signal } from '@preact/signals';
 import { clean } from './format';
@@ -68,6 +70,10 @@ export interface AlertsPlace {
   page: 'alerts';
   id: string;
 }
+export interface IncidentPlace {
+  page: 'incident';
+  id: string;
+}
 export interface FabricPlace {
   page: 'fabric';
   focus: string;         // "job:llama", "leaf:leaf-1"; empty: the worst job
@@ -87,7 +93,7 @@ export interface PathPlace {
   qp: string;
   sourcePort: string;
 }
-export type Place = { page: 'fleet' } | FabricPlace | PathPlace | AlertsPlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
+export type Place = { page: 'fleet' } | FabricPlace | PathPlace | { page: 'incidents' } | IncidentPlace | AlertsPlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -105,6 +111,9 @@ const kServiceLastMax = 7 * 86_400;
 export function parsePlace(path: string, search: string): Place {
   if (path === '/' || path === '') return { page: 'fleet' };
   if (/^\/cardinality\/?$/.test(path)) return { page: 'cardinality' };
+  if (/^\/incidents\/?$/.test(path)) return { page: 'incidents' };
+  const incident = /^\/incidents\/([\w-]{1,64})\/?$/.exec(path);
+  if (incident) return incidentPlace(incident[1]!);
   const query = new URLSearchParams(search);
   if (/^\/alerts\/?$/.test(path)) return { page: 'alerts', id: (query.get('id') ?? '').slice(0, 64) };
   if (/^\/fabric\/?$/.test(path)) return parseFabric(query);
@@ -197,6 +206,8 @@ export function isRanks(text: string): boolean {
 export function writePlace(place: Place): string {
   if (place.page === 'fleet') return '/';
   if (place.page === 'cardinality') return '/cardinality';
+  if (place.page === 'incidents') return '/incidents';
+  if (place.page === 'incident') return `/incidents/${encodeURIComponent(place.id)}`;
   if (place.page === 'missing') return place.path;
   const query = new URLSearchParams();
   if (place.page === 'alerts') {
@@ -292,6 +303,10 @@ export function fabricPlace(focus = ''): FabricPlace {
 
 export function pathPlace(a: string, b: string, job = ''): PathPlace {
   return { page: 'path', a, b, job, at: null, qp: '', sourcePort: '' };
+}
+
+export function incidentPlace(id: string): IncidentPlace {
+  return { page: 'incident', id };
 }
 
 export function servicePlace(service: string): ServicePlace {

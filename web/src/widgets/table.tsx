@@ -8,6 +8,7 @@ export interface Column<Row> {
   head: string;
   unit?: string;
   numeric?: boolean;
+  wide?: boolean;  // sentences: they are broken into lines
   cell: (row: Row) => ComponentChildren;
 }
 
@@ -53,7 +54,7 @@ export function Table<Row>({ caption, what, sorted, columns, rows, total, rowKey
             {shown.map((row) => (
               <tr key={rowKey(row)} class={chosen?.(row) ? 'chosen' : marked?.(row) ? 'marked' : undefined}>
                 {columns.map((column) => (
-                  <td key={column.head} class={column.numeric ? 'number' : undefined}>{column.cell(row)}</td>
+                  <td key={column.head} class={column.numeric ? 'number' : column.wide ? 'wide' : undefined}>{column.cell(row)}</td>
                 ))}
               </tr>
             ))}
