@@ -11,18 +11,21 @@ import { ProfilePage } from './pages/profile';
 import { ProfilesPage } from './pages/profiles';
 import { ServicePage } from './pages/service';
 import { SignIn } from './pages/sign_in';
+import { SlePage } from './pages/sle';
 import { StepPage } from './pages/step';
 import './style/tokens.css';
 import './style/base.css';
 import './style/job.css';
 import './style/step.css';
 import './style/profile.css';
+import './style/sle.css';
 
 function App() {
   if (session.value.wanted) return <SignIn />;
   const at = place.value;
   if (at.page === 'fleet') return <Fleet />;
   if (at.page === 'alerts') return <AlertsPage place={at} />;
+  if (at.page === 'sle') return <SlePage place={at} />;
   if (at.page === 'cardinality') return <CardinalityPage />;
   if (at.page === 'job') return <JobPage key={at.job} place={at} />;
   if (at.page === 'step') return <StepPage key={`${at.job}/${at.step}`} place={at} />;

@@ -10,6 +10,8 @@ import { decodeMatrix, type StepMatrix } from './matrix';
 import { decodeProfile, decodeProfiles, type Profile, type ProfileList } from './profile';
 import { noteUnknown } from './session';
 import { decodeService, decodeServices, type Service } from './service';
+import { decodeSleDetail, decodeSles, type SleDetail, type SleList } from './sle';
+import type { SlePlace } from './url';
 import { decodeAsked, decodeStep, decodeTraced, type Asked, type StepAnalysis, type TracedSteps } from './step';
 import { decodeSamples, type Samples } from './stacks';
 import { clean } from './format';
@@ -80,10 +82,18 @@ export const paths = {
   feedback: (verdict: string) => `/api/verdicts/${encodeURIComponent(verdict)}/feedback`,
   warnings: () => '/api/warnings',
   alerts: () => '/api/alerts?state=all',
+  sles: (place: SlePlace) => `/api/sle?${sleQuery(place, ['job', 'host'])}`,
+  sle: (place: SlePlace) => `/api/sle/${encodeURIComponent(place.sle)}?${sleQuery(place, ['job', 'host', 'classifier', 'sub'])}`,
   cardinality: () => '/api/cardinality',
   services: () => '/api/services',
   service: (name: string, last: number) => `/api/services/${encodeURIComponent(name)}?last_s=${last}`,
 };
+
+function sleQuery(place: SlePlace, keys: readonly ('job' | 'host' | 'classifier' | 'sub')[]): string {
+  const query = new URLSearchParams({ hours: String(place.hours) });
+  for (const key of keys) if (place[key]) query.set(key, place[key]);
+  return query.toString();
+}
 
 export const api = {
   jobs: async (signal: AbortSignal): Promise<JobList> => decodeJobs(await get(paths.jobs(), signal)),
@@ -124,6 +134,8 @@ export const api = {
     decodeVerdict(await get(paths.feedback(verdict), signal, 'POST', JSON.stringify(cause ? { right, cause } : { right }))),
   warnings: async (signal: AbortSignal): Promise<WarningList> => decodeWarnings(await get(paths.warnings(), signal)),
   alerts: async (signal: AbortSignal): Promise<AlertList> => decodeAlerts(await get(paths.alerts(), signal)),
+  sles: async (place: SlePlace, signal: AbortSignal): Promise<SleList> => decodeSles(await get(paths.sles(place), signal)),
+  sle: async (place: SlePlace, signal: AbortSignal): Promise<SleDetail> => decodeSleDetail(await get(paths.sle(place), signal)),
   cardinality: async (signal: AbortSignal): Promise<Cardinality> => decodeCardinality(await get(paths.cardinality(), signal)),
   services: async (signal: AbortSignal): Promise<string[]> => decodeServices(await get(paths.services(), signal)),
   service: async (name: string, last: number, signal: AbortSignal): Promise<Service> => decodeService(await get(paths.service(name, last), signal)),

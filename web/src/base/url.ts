@@ -10,6 +10,8 @@
 //                                                  itself in the capture `against`, kernel is marked
 //   /services/NAME?last=                           an inference service over the last seconds
 //   /alerts?id=                                    alerts; id: the one that a notification linked to
+//   /sle?hours=&job=&host=&sle=&classifier=&sub=   minutes of GPUs by SLE; sle: the one that is opened, classifier and sub: which of its
+//                                                  degraded minutes are looked at ("-": no sub-classifier is named)
 //   /cardinality                                   series of the metrics store, and who made them
 import { signal } from '@preact/signals';
 import { clean } from './format';
@@ -64,7 +66,16 @@ export interface AlertsPlace {
   page: 'alerts';
   id: string;
 }
-export type Place = { page: 'fleet' } | AlertsPlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
+export interface SlePlace {
+  page: 'sle';
+  hours: number;
+  job: string;         // these are empty where all are meant
+  host: string;
+  sle: string;
+  classifier: string;
+  sub: string;
+}
+export type Place = { page: 'fleet' } | AlertsPlace | SlePlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -73,6 +84,10 @@ export const kLastMax = 500;
 // Seconds that the service page looks back.
 export const kServiceLastChoices = [300, 900, 3_600, 21_600, 86_400] as const;
 const kServiceLast = 900;
+// Hours that the SLE page looks back.
+export const kSleHoursChoices = [1, 6, 24, 168, 720] as const;
+const kSleHours = 24;
+const kSleHoursMax = 24 * 3_650;
 const kProfileRanks = 'worst,median';
 const kServiceLastMax = 7 * 86_400;
 
@@ -81,6 +96,7 @@ export function parsePlace(path: string, search: string): Place {
   if (/^\/cardinality\/?$/.test(path)) return { page: 'cardinality' };
   const query = new URLSearchParams(search);
   if (/^\/alerts\/?$/.test(path)) return { page: 'alerts', id: (query.get('id') ?? '').slice(0, 64) };
+  if (/^\/sle\/?$/.test(path)) return parseSle(query);
   const named = /^\/services\/([^/]+)\/?$/.exec(path);
   const service = named && decode(named[1]!);
   if (service) return { page: 'service', service, last: Math.max(1, Math.min(kServiceLastMax, whole(query.get('last')) ?? kServiceLast)) };
@@ -107,6 +123,15 @@ export function parsePlace(path: string, search: string): Place {
     sort: sort === 'rank' || sort === 'host' ? sort : 'badness',
     view: query.get('view') === 'table' ? 'table' : 'chart',
     last: last === null ? kLastDefault : Math.max(10, Math.min(kLastMax, last)),
+  };
+}
+
+function parseSle(query: URLSearchParams): SlePlace {
+  const hours = whole(query.get('hours')) ?? kSleHours;
+  const name = (key: string): string => clean(query.get(key) ?? '').slice(0, 256);
+  return {
+    page: 'sle', hours: Math.max(1, Math.min(kSleHoursMax, hours)), job: name('job'), host: name('host'), sle: name('sle'),
+    classifier: name('classifier'), sub: name('sub'),
   };
 }
 
@@ -157,6 +182,11 @@ export function writePlace(place: Place): string {
   if (place.page === 'alerts') {
     if (place.id) query.set('id', place.id);
     return withQuery('/alerts', query);
+  }
+  if (place.page === 'sle') {
+    if (place.hours !== kSleHours) query.set('hours', String(place.hours));
+    for (const key of ['job', 'host', 'sle', 'classifier', 'sub'] as const) if (place[key]) query.set(key, place[key]);
+    return withQuery('/sle', query);
   }
   if (place.page === 'service') {
     if (place.last !== kServiceLast) query.set('last', String(place.last));
@@ -228,6 +258,10 @@ export function profilePlace(job: string, capture: string): ProfilePlace {
 
 export function servicePlace(service: string): ServicePlace {
   return { page: 'service', service, last: kServiceLast };
+}
+
+export function slePlace(job = ''): SlePlace {
+  return { page: 'sle', hours: kSleHours, job, host: '', sle: '', classifier: '', sub: '' };
 }
 
 export const place = signal<Place>({ page: 'fleet' });
