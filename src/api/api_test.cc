@@ -138,7 +138,7 @@ class ApiTest : public ::testing::Test {
     ApiContext context{steps_,     spans_,    traces_, metrics_, *state_,    agents_,
                        diagnosis_, counters_, clock_,  ready_,   web_folder_};
     context.ask_detail = ask_detail_;
-    context.gpu_hour_price = gpu_hour_price_;
+    context.gpu_prices = GpuPrices(gpu_hour_price_);
     context.feedback = feedback_.get();
     context.readiness = readiness_;
     context.backup = &backup_;

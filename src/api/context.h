@@ -17,6 +17,8 @@
 #include "control/detail_requester.h"
 #include "diagnosis/verdict_source.h"
 #include "ingest/scrape/scrape_target.h"
+#include "sle/gpu_prices.h"
+#include "sle/ledger.h"
 #include "store/feedback_store.h"
 #include "store/metric_reader.h"
 #include "store/metrics/metric_engine.h"
@@ -63,8 +65,10 @@ struct ApiContext {
   // The summary of a job's newest capture that has one, as `lockstep analyze --json` writes it, for the MFU bar of kernels;
   // empty, or an empty text: there is none. Thread-safe.
   std::function<std::string(const std::string& job_id)> newest_summary = {};
-  ReadGpu read_gpu = {};                                          // clocks for MFU; empty: not known. Thread-safe
-  double gpu_hour_price = 0;                                      // 0: no money is shown
+  ReadGpu read_gpu = {};             // clocks for MFU; empty: not known. Thread-safe
+  GpuPrices gpu_prices = {};         // none known: no money is shown
+  const sle::Ledger* sle = nullptr;  // nullptr: none is kept
+  sle::Thresholds sle_thresholds = sle::default_thresholds();
   double peak_flops = 0;                                          // of one GPU, where a job tells none; 0: by its name
   std::function<CardinalityReport(size_t top)> cardinality = {};  // empty: not known. Thread-safe
   MetricEngine* metric_admin = nullptr;  // may be told to delete and to copy; nullptr: nobody may
