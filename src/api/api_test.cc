@@ -944,6 +944,7 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
                                                                  : "";
     const bool is_file = path.find("/files") != std::string::npos;
     const bool is_refused = path.starts_with("/tempo/api/metrics/") ||                  // and says so
+                            path.starts_with("/api/sle") ||                             // tests/system/test_sle.py
                             path == "/api/alerts" || path == "/api/silences" ||         // tests/system/test_alerts.py
                             (!is_file && path.find("/profiles") != std::string::npos);  // tests/system/test_profiles.py
     const bool is_off = path.starts_with("/api/session/oidc") || is_file;               // nobody configured it

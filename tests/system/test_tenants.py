@@ -170,6 +170,8 @@ CALLS = {
     "GET /api/fabric/path": ["/api/fabric/path?job=<word>-job&a=0&b=1", "/api/fabric/path?a=<word>-host:gpu0&b=<word>-host:gpu1"],
     "GET /api/fabric/affected": ["/api/fabric/affected?component=host:<word>-host"],
     "GET /api/graph": ["/api/graph?focus=job:<word>-job&depth=2", "/api/graph?focus=host:<word>-host"],
+    "GET /api/sle": ["/api/sle", "/api/sle?job=<word>-job", "/api/sle?host=<word>-host"],
+    "GET /api/sle/{name}": ["/api/sle/progress?job=<word>-job", "/api/sle/gpu?gpu=<word>-gpu"],
     "GET /api/alerts": ["/api/alerts", "/api/alerts?state=all"],
     "GET /api/alerts/builtin": ["/api/alerts/builtin"],
     "GET /api/silences": ["/api/silences"],
