@@ -30,7 +30,8 @@ MAY_USE = {
     "egress": ["wire", "net", "store"],
     "diagnosis": ["analysis"],
     "incident": ["alert", "fabric"],  # verdicts and hardware events of one cause; where people stand with it
-    "api": ["incident", "alert", "diagnosis", "fabric", "query", "control", "ingest", "net", "profile"],
+    "sle": ["diagnosis"],  # minutes of GPUs: judged, charged, kept
+    "api": ["incident", "alert", "sle", "diagnosis", "fabric", "query", "control", "ingest", "net", "profile"],
     "server": ["api", "diagnosis", "ingest", "egress", "control", "apply", "bus", "s3"],
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "testing": ["base"],  # for tests alone: see FOR_TESTS
@@ -51,6 +52,7 @@ MAY_USE = {
     "bench/node": ["sources"],
     "bench/plugin": ["plugin", "recorder", "sim", "net"],
     "bench/sequential": ["diagnosis"],
+    "bench/sle": ["sle"],
     "bench/steps": ["store"],
     "bench/traces": ["ingest", "store", "wire"],
     "tests/alerts": ["alert"],

@@ -11,6 +11,7 @@ constexpr Command kCommands[] = {
     {"warnings", "what will hurt if it goes on: rising errors, heat, falling clocks", run_warnings},
     {"incidents", "what is broken, whom it hits, what it costs; show, ack, resolve", run_incidents},
     {"alerts", "what fires, what it costs and who was told; silences", run_alerts},
+    {"sle", "minutes of GPUs that were good, and what the degraded ones are charged to", run_sle},
     {"jobs", "the jobs the server knows, worst first", run_jobs},
     {"mfu", "why MFU is what it is: from the GPU's peak down to what was achieved", run_mfu},
     {"step", "one step, rank against rank: who made whom wait, the critical path", run_step},

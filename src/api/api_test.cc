@@ -146,7 +146,7 @@ class ApiTest : public ::testing::Test {
     ApiContext context{steps_,     spans_,    traces_, metrics_, *state_,    agents_,
                        diagnosis_, counters_, clock_,  ready_,   web_folder_};
     context.ask_detail = ask_detail_;
-    context.gpu_hour_price = gpu_hour_price_;
+    context.gpu_prices = GpuPrices(gpu_hour_price_);
     context.feedback = feedback_.get();
     context.readiness = readiness_;
     context.backup = &backup_;
@@ -988,6 +988,7 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
     const bool is_file = path.find("/files") != std::string::npos;
     const bool is_refused = path.starts_with("/tempo/api/metrics/") ||           // and says so
                             path == "/api/alerts" || path == "/api/silences" ||  // tests/system/test_alerts.py
+                            path.starts_with("/api/sle") ||                      // tests/system/test_sle.py
                             path.starts_with("/api/incidents") ||                // tests/system/test_incidents.py
                             (!is_file && path.find("/profiles") != std::string::npos);  // tests/system/test_profiles.py
     const bool is_off = path.starts_with("/api/session/oidc") || is_file;               // nobody configured it

@@ -18,6 +18,8 @@
 #include "control/detail_requester.h"
 #include "diagnosis/verdict_source.h"
 #include "ingest/scrape/scrape_target.h"
+#include "sle/gpu_prices.h"
+#include "sle/ledger.h"
 #include "store/feedback_store.h"
 #include "store/metric_reader.h"
 #include "store/metrics/metric_engine.h"
@@ -67,8 +69,10 @@ struct ApiContext {
   // What a job's newest kernel profile says of its kernels, for the MFU bar of kernels; empty, or no kernels: there is
   // none. Thread-safe.
   std::function<KernelClasses(const std::string& job_id)> kernel_classes = {};
-  ReadGpu read_gpu = {};                                          // clocks for MFU; empty: not known. Thread-safe
-  double gpu_hour_price = 0;                                      // 0: no money is shown
+  ReadGpu read_gpu = {};             // clocks for MFU; empty: not known. Thread-safe
+  GpuPrices gpu_prices = {};         // none known: no money is shown
+  const sle::Ledger* sle = nullptr;  // nullptr: none is kept
+  sle::Thresholds sle_thresholds = sle::default_thresholds();
   double peak_flops = 0;                                          // of one GPU, where a job tells none; 0: by its name
   std::function<CardinalityReport(size_t top)> cardinality = {};  // empty: not known. Thread-safe
   MetricEngine* metric_admin = nullptr;  // may be told to delete and to copy; nullptr: nobody may

@@ -43,6 +43,8 @@ HttpResponse get_fabric(const ApiContext&, const ApiRequest&);                  
 HttpResponse get_affected(const ApiContext&, const ApiRequest&);                   // fabric/fabric.cc
 HttpResponse get_path(const ApiContext&, const ApiRequest&);                       // fabric/path.cc
 HttpResponse get_graph(const ApiContext&, const ApiRequest&);                      // fabric/graph.cc
+HttpResponse get_sles(const ApiContext&, const ApiRequest&);                       // sle.cc
+HttpResponse get_sle(const ApiContext&, const ApiRequest&);                        // sle.cc
 HttpResponse get_alerts(const ApiContext&, const ApiRequest&);                     // alerts.cc
 HttpResponse get_actions(const ApiContext&, const ApiRequest&);                    // alerts.cc
 HttpResponse get_alert_table(const ApiContext&, const ApiRequest&);                // alerts.cc

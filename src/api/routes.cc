@@ -12,6 +12,9 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kSleParameters =
+    "hours from to job ranks group host gpu nic rail switch link ledger classifier sub limit";
+
 // The first that matches answers, so longer patterns stand before shorter ones.
 constexpr Route kRoutes[] = {
     {"/api/jobs", "limit", "every job known, worst first", Role::kRead, get_jobs},
@@ -79,6 +82,10 @@ constexpr Route kRoutes[] = {
     {"/api/verdicts/{name}", "", "one verdict", Role::kRead, get_verdict},
     {"/api/warnings", "job state limit", "early warnings: what will hurt if it goes on, the soonest first", Role::kRead,
      get_warnings},
+    {"/api/sle/{name}", kSleParameters, "one SLE: over time, by classifier, who was hurt and who is charged",
+     Role::kRead, get_sle},
+    {"/api/sle", kSleParameters,
+     "minutes of GPUs by SLE: good, degraded, unknown, and what the degraded are charged to", Role::kRead, get_sles},
     {"/api/alerts", "state limit", "alerts: firing ones first, with who was told (state: firing, all or noise)",
      Role::kRead, get_alerts},
     {"/api/alerts/builtin", "", "the alerts that are there without configuration: what raises each, within which time",

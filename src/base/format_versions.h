@@ -40,10 +40,11 @@ inline constexpr Format kState{"state database", "SQLite format 3", 5, 0, Versio
 inline constexpr Format kSpool{"agent's spool", "", 2, 1, VersionPlace::kElsewhere};
 inline constexpr Format kKernelLogState{"kernel log position", "", 1, 1, VersionPlace::kElsewhere};
 
+inline constexpr Format kSleLedger{"SLE ledger", "", 1, 1, VersionPlace::kElsewhere};
 inline constexpr Format kBackup{"backup manifest", "", 1, 1, VersionPlace::kElsewhere};
 
 inline constexpr const Format* kAll[] = {&kDurableLog, &kMetricLog, &kMetricBlock, &kTombstones,     &kSpanFile,
-                                         &kStepFile,   &kState,     &kSpool,       &kKernelLogState, &kBackup};
+                                         &kStepFile,   &kState,     &kSpool,       &kKernelLogState, &kSleLedger, &kBackup};
 
 enum class Found : uint8_t {
   kKnown,    // a version that is read

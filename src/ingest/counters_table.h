@@ -12,6 +12,7 @@
 #include "ingest/flow/flow_counters.h"
 #include "net/tls_server.h"
 #include "store/blobs/blob_counters.h"
+#include "store/sle_counters.h"
 #include "store/store_counters.h"
 
 namespace lockstep {
@@ -157,7 +158,8 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
     {"lockstep_verdicts_total", "counter", Severity::kInfo, "Verdicts that came into a state, by kind and state."},
 };
 
-inline constexpr auto kServerCounters = join_counters(kIngestCounters, kAccessCounters, kTlsCounters, kMemoryCounters,
-                                                      kLogCounters, kStoreCounters, kBlobCounters, kFlowCounters);
+inline constexpr auto kServerCounters =
+    join_counters(kIngestCounters, kAccessCounters, kTlsCounters, kMemoryCounters, kLogCounters, kStoreCounters,
+                  kBlobCounters, kFlowCounters, kSleCounters);
 
 }  // namespace lockstep

@@ -118,6 +118,11 @@ Result<void> BackupHolder::hold_set(const StoreSet& set, const std::string& fold
   const std::vector<HeldFile> steps = LOCKSTEP_TRY(set.steps.hold(here + "steps"));
   const std::vector<HeldFile> spans = LOCKSTEP_TRY(set.spans.hold(here + "spans"));
   const std::vector<HeldFile> metrics = LOCKSTEP_TRY(set.metrics.hold(here + "metrics"));
+  std::vector<HeldFile> sle;
+  if (set.sle != nullptr) {
+    LOCKSTEP_TRY(make_directories(here + "sle"));
+    sle = LOCKSTEP_TRY(set.sle->hold(here + "sle"));
+  }
   LOCKSTEP_TRY(set.state.copy_to(here + "state.sqlite"));
   const HeldLog log = LOCKSTEP_TRY(set.log.hold(here + "log"));
 
@@ -125,6 +130,7 @@ Result<void> BackupHolder::hold_set(const StoreSet& set, const std::string& fold
   for (const HeldFile& file : steps) LOCKSTEP_TRY(add("steps/", file));
   for (const HeldFile& file : spans) LOCKSTEP_TRY(add("spans/", file));
   for (const HeldFile& file : metrics) LOCKSTEP_TRY(add("metrics/", file));
+  for (const HeldFile& file : sle) LOCKSTEP_TRY(add("sle/", file));
   std::error_code failed;
   const uint64_t state_bytes = std::filesystem::file_size(here + "state.sqlite", failed);
   if (failed) return Error{here + "state.sqlite: " + failed.message()};

@@ -19,6 +19,7 @@
 #include "base/counters.h"
 #include "base/mutex.h"
 #include "bus/log.h"
+#include "sle/ledger.h"
 #include "store/metrics/metric_engine.h"
 #include "store/spans/columnar_span_store.h"
 #include "store/state_store.h"
@@ -34,6 +35,7 @@ struct StoreSet {
   ColumnarSpanStore& spans;
   MetricEngine& metrics;
   const StateStore& state;
+  sle::Ledger* sle = nullptr;  // nullptr: none is kept
 };
 
 class BackupHolder final : public BackupSource {

@@ -64,6 +64,31 @@ void add_alert_flags(Flags& flags, ServerOptions& options) {
             "where people reach this server, for links in notifications (default: the address of --http)");
 }
 
+// The SLE ledger, and what its minutes cost.
+struct SleTexts {
+  std::string prices, thresholds;
+};
+void add_sle_flags(Flags& flags, ServerOptions& options, SleTexts& texts) {
+  flags
+      .text(
+          &texts.prices, "--gpu-hour-price", "X|MODEL=X,...",
+          "what an hour of one GPU costs, in your currency; by model where its name contains MODEL, the one without a "
+          "model for all others (default: no money is shown)")
+      .text(&texts.thresholds, "--sle-thresholds", "NAME=X,...",
+            "other thresholds of SLEs, such as progress=1.1,goodput=0.8 (docs/guide/sle.md)")
+      .number(&options.sle_days, "--sle-days", "N", "days for which the SLE ledger is kept (default 30)", 1, 3650);
+}
+
+Result<void> read_sle_texts(const SleTexts& texts, ServerOptions& options) {
+  const Result<GpuPrices> prices = GpuPrices::parse(texts.prices);
+  if (!prices.ok()) return Error{"lockstepd: --gpu-hour-price: " + prices.error()};
+  const Result<sle::Thresholds> thresholds = sle::parse_thresholds(texts.thresholds);
+  if (!thresholds.ok()) return Error{"lockstepd: --sle-thresholds: " + thresholds.error()};
+  options.gpu_prices = *prices;
+  options.sle_thresholds = *thresholds;
+  return {};
+}
+
 }  // namespace
 
 Result<ServerOptions> read_server_options(const std::vector<std::string>& arguments) {
@@ -150,14 +175,15 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
           &options.sample_culprits, "--sample-culprits",
           "for a confirmed verdict on a rank's host, input or software have its agent sample the stacks of that rank "
           "and of peers for 5 s, to name the line (default: only when somebody asks)")
-      .decimal(&options.gpu_hour_price, "--gpu-hour-price", "X",
-               "what an hour of one GPU costs, in your currency (default: no money is shown)", 0, 1e6)
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
                "peak of one GPU in TFLOP/s, for jobs that tell none (default: by the GPU's name, bf16)", 0, 1e6);
   add_profile_flags(flags, options);
   add_fabric_flags(flags, options);
   add_alert_flags(flags, options);
+  SleTexts sle_texts;
+  add_sle_flags(flags, options, sle_texts);
   LOCKSTEP_TRY(flags.parse(arguments));
+  LOCKSTEP_TRY(read_sle_texts(sle_texts, options));
   options.help = flags.help_wanted();
   options.help_text = flags.help();
   LOCKSTEP_TRY(check(options));

@@ -14,6 +14,8 @@
 #include "net/http_client.h"
 #include "net/listen_address.h"
 #include "net/tls_server.h"
+#include "sle/gpu_prices.h"
+#include "sle/sle_terms.h"
 
 namespace lockstep {
 
@@ -62,7 +64,9 @@ struct ServerOptions {
   std::vector<std::string> rules;  // files, or patterns of them
   std::string external_url;        // where people reach the API and the web UI; empty: as --http says
   bool sample_culprits = false;
-  double gpu_hour_price = 0;
+  GpuPrices gpu_prices;
+  sle::Thresholds sle_thresholds = sle::default_thresholds();
+  int64_t sle_days = 30;
   double peak_tflops = 0;
   bool auto_profile = false;    // kernel profiles by themselves, on confirmed verdicts
   int64_t analysis_memory = 0;  // of the process that reads traces of captures; 0: by what the machine has

@@ -18,8 +18,8 @@ constexpr size_t kRollupsAtOnce = 256;
 }  // namespace
 
 bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, DiagnosisEngine& engine,
-            TailSampler& tail, JobRollups& rollups, SetAside& set_aside, const Clock& clock, Counters& counters,
-            const std::function<bool()>& is_told_to_stop) {
+            TailSampler& tail, JobRollups& rollups, sle::SleWatch& sle, SetAside& set_aside, const Clock& clock,
+            Counters& counters, const std::function<bool()>& is_told_to_stop) {
   int64_t last_look_unix_ns = 0;
   int64_t look_cost_ns = 0;
   int64_t looked_at_ns = clock.monotonic_ns();
@@ -65,6 +65,7 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, D
         const bool looked = contained("recovery", "a look at jobs", [&] {
           engine.tick(received_unix_ns);
           tail.tick(received_unix_ns);
+          sle.tick(received_unix_ns);
         });
         if (!looked) counters.add("lockstep_server_failures_total", "what=\"look\"");
         last_look_unix_ns = received_unix_ns;

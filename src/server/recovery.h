@@ -18,6 +18,7 @@
 #include "control/tail_sampler.h"
 #include "diagnosis/engine.h"
 #include "server/set_aside.h"
+#include "sle/sle_watch.h"
 #include "store/spans/columnar_span_store.h"
 
 namespace lockstep {
@@ -26,7 +27,7 @@ inline constexpr int64_t kLookEveryNs = 250'000'000;  // live and when read back
 
 // False: is_told_to_stop() said so meanwhile.
 bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, DiagnosisEngine& engine,
-            TailSampler& tail, JobRollups& rollups, SetAside& set_aside, const Clock& clock, Counters& counters,
-            const std::function<bool()>& is_told_to_stop);
+            TailSampler& tail, JobRollups& rollups, sle::SleWatch& sle, SetAside& set_aside, const Clock& clock,
+            Counters& counters, const std::function<bool()>& is_told_to_stop);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "analysis/cost/gpu_peak.h"
 #include "analysis/cost/job_rollups.h"
 #include "api/routes.h"
 #include "apply/applier.h"
@@ -38,8 +39,11 @@
 #include "server/durable_sink.h"
 #include "server/recovery.h"
 #include "server/set_aside.h"
+#include "server/sle_faults.h"
 #include "server/store_options.h"
 #include "server/verdict_keeper.h"
+#include "sle/service_watch.h"
+#include "sle/sle_watch.h"
 #include "store/metrics/metric_engine.h"
 #include "store/spans/columnar_span_store.h"
 #include "store/sqlite_state_store.h"
@@ -77,6 +81,7 @@ struct Stores {
   std::unique_ptr<MetricEngine> metrics;
   std::unique_ptr<StateStore> state;
   std::unique_ptr<BlobStore> blobs;
+  std::unique_ptr<sle::Ledger> sle;
 };
 
 Result<Stores> open_stores(const std::string& tenant, const ServerOptions& options, const TenantCommon& common,
@@ -91,6 +96,8 @@ Result<Stores> open_stores(const std::string& tenant, const ServerOptions& optio
   stores.state = LOCKSTEP_TRY(open_sqlite_state_store(options.data + "/state.sqlite"));
   // Of all tenants in one place, as the keys have it.
   stores.blobs = LOCKSTEP_TRY(open_blobs(common.options, tenant, common.witness, common.clock, counters));
+  stores.sle = LOCKSTEP_TRY(sle::Ledger::open(
+      {.folder = options.data + "/sle", .keep_minutes = static_cast<int32_t>(options.sle_days) * 1440}, counters));
   return stores;
 }
 
@@ -131,13 +138,16 @@ class OpenTenant final : public Tenant {
   FlowSubscriber* flows() override { return flow_telemetry_.get(); }
   Readiness& readiness() override { return readiness_; }
   MemoryBudget& memory() override { return memory_; }
-  StoreSet store_set(std::string name) override { return {std::move(name), *log_, steps_, spans_, metrics_, state_}; }
+  StoreSet store_set(std::string name) override {
+    return {std::move(name), *log_, steps_, spans_, metrics_, state_, stores_.sle.get()};
+  }
 
  private:
   std::unique_ptr<FlowTelemetry> make_flow_telemetry();
   void take_finding(const Capture& capture);
   ApiContext make_context();
   AlertSettings alert_settings() const;
+  sle::SleWatch::Reads sle_reads();
   LogOptions log_options();
   std::optional<std::string> disk_problem();
   std::optional<std::string> memory_problem();
@@ -183,6 +193,8 @@ class OpenTenant final : public Tenant {
   AlertCenter alerts_;
   incident::IncidentRegistry incidents_{state_, clock_, counters_};
   incident::IncidentWatch incident_watch_{incidents_, {engine_, alerts_.registry(), fabric_}, clock_};
+  sle::SleWatch sle_{*stores_.sle, sle_reads(), options_.sle_thresholds, counters_};
+  sle::ServiceWatch sle_services_{*stores_.sle, spans_, named_metrics_, options_.sle_thresholds};
   std::atomic<bool> ready_{false};
   int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
   StackRequester stack_asks_{steps_, commands_, counters_};
@@ -248,6 +260,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   applier_.subscribe(alerts_.watch());
   alerts_.registry().set_incident_path([this](const Alert& alert) { return incident_watch_.path_of(alert); });
   applier_.subscribe(captures_);
+  applier_.subscribe(sle_);
   if (flow_telemetry_) fabric_.observer = &flow_telemetry_->observer();
   for (const JobNumberRow& row : job_number_rows()) intake_.metadata(row.name, row.type, row.help, "");
   applier_.subscribe(rollups_);
@@ -275,8 +288,18 @@ std::unique_ptr<FlowTelemetry> OpenTenant::make_flow_telemetry() {
 
 AlertSettings OpenTenant::alert_settings() const {
   AlertSettings settings = settings_.alerts;
-  settings.gpu_hour_price = options_.gpu_hour_price;
+  settings.gpu_hour_price = options_.gpu_prices.of_others();
   return settings;
+}
+
+sle::SleWatch::Reads OpenTenant::sle_reads() {
+  return {.diagnosis = engine_,
+          .faults =
+              [this] {
+                const int64_t since_ns = sle::SleWatch::kMeasuredMinutes * sle::kMinuteNs;
+                return hardware_faults(alerts_.registry(), clock_.unix_ns() - since_ns);
+              },
+          .gpu_model = [this](std::string_view gpu_uuid) { return gpu_model(named_metrics_, gpu_uuid); }};
 }
 
 ApiContext OpenTenant::make_context() {
@@ -303,7 +326,9 @@ ApiContext OpenTenant::make_context() {
   };
   context.cardinality = [this](size_t top) { return metrics_.cardinality(top); };
   if (options_.admin_api) context.metric_admin = &metrics_;
-  context.gpu_hour_price = options_.gpu_hour_price;
+  context.gpu_prices = options_.gpu_prices;
+  context.sle = stores_.sle.get();
+  context.sle_thresholds = options_.sle_thresholds;
   context.peak_flops = options_.peak_tflops * 1e12;
   context.ask_stacks = [this](const JobInfo& job, const StackRequest& request) {
     const DetailAsked asked = ask_hosts(job, request, commands_);
@@ -365,7 +390,7 @@ Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop)
   log_ = LOCKSTEP_TRY(DurableLog::open(log_options(), counters_));
   readiness_.add({"log", [this] { return log_->trouble(); }});
   set_aside_.emplace(options_.data, counters_);
-  if (!replay(*log_, applier_, spans_, engine_, tail_, rollups_, *set_aside_, clock_, counters_, is_told_to_stop))
+  if (!replay(*log_, applier_, spans_, engine_, tail_, rollups_, sle_, *set_aside_, clock_, counters_, is_told_to_stop))
     return false;
   applier_.set_applied_through(log_->next_sequence() - 1);
   steps_.end_replay();
@@ -457,6 +482,7 @@ void OpenTenant::look_once() {
   captures_.note(changed);
   alerts_.note(changed);
   incident_watch_.note(changed);
+  sle_.note(changed, clock_.unix_ns());
   keeper_.keep(std::move(changed));
   counters_.set("lockstep_warnings", "", engine_.warnings_raised());
   counters_.set("lockstep_warnings_left_out", "", static_cast<int64_t>(engine_.warnings_left_out()));
@@ -468,6 +494,9 @@ void OpenTenant::look_once() {
   if (flow_telemetry_) flow_telemetry_->tick(clock_.unix_ns());
   incident_watch_.tick();
   alerts_.tick();
+  sle_.tick(clock_.unix_ns());
+  if (ready_) sle_services_.tick(clock_.unix_ns());
+  sle_.flush();
 }
 
 void OpenTenant::look_at_itself() {

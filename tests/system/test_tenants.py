@@ -181,6 +181,8 @@ CALLS = {
     "GET /api/fabric/affected": ["/api/fabric/affected?component=host:<word>-host"],
     "GET /api/graph": ["/api/graph?focus=job:<word>-job&depth=2", "/api/graph?focus=host:<word>-host"],
     "GET /api/actions": ["/api/actions"],
+    "GET /api/sle": ["/api/sle", "/api/sle?job=<word>-job", "/api/sle?host=<word>-host"],
+    "GET /api/sle/{name}": ["/api/sle/progress?job=<word>-job", "/api/sle/gpu?gpu=<word>-gpu"],
     "GET /api/alerts": ["/api/alerts", "/api/alerts?state=all"],
     "GET /api/alerts/builtin": ["/api/alerts/builtin"],
     "GET /api/incidents": ["/api/incidents", "/api/incidents?state=all&job=<word>-job", "/api/incidents?component=host:<word>-host"],

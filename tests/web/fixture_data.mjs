@@ -3,6 +3,7 @@
 import { fabricAnswer } from './fixture_fabric.mjs';
 import { Incidents } from './fixture_incident.mjs';
 import { capture, kCaptures, kLargeCapture, samples, summary, timeline as kernelTimeline } from './fixture_profile.mjs';
+import { sleAnswer } from './fixture_sle.mjs';
 import { analysis, isTraced, service, timeline } from './fixture_step.mjs';
 
 const kNow = Date.UTC(2026, 0, 15, 3, 14, 5);
@@ -181,6 +182,7 @@ export class Fixture {
   // [status, answer] for a path, its query and what was sent along.
   answer(path, query, body = '') {
     if (path === '/api/jobs') return [200, this.empty ? { jobs: [], total: 0, shown: 0 } : this.#list()];
+    if (path.startsWith('/api/sle')) return sleAnswer(path, query);
     if (path === '/api/warnings') return [200, this.empty ? { warnings: [], total: 0, shown: 0 } : { warnings: kWarnings, total: kWarnings.length, shown: kWarnings.length }];
     if (path === '/prometheus/api/v1/query_range') return [200, this.empty ? { status: 'success', data: { result: [] } } : slowTrend(query)];
     const ofFabric = this.empty ? null : fabricAnswer(path, query, body);

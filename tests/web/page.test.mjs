@@ -29,6 +29,23 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await shot(page, 'fleet');
   }));
 
+  it('shows SLEs by what is degraded, and what a chosen classifier has to do with it', () => visit('/sle', async (page) => {
+    await page.getByRole('link', { name: 'Training progress' }).waitFor();
+    assert.match(await page.locator('tbody tr').first().innerText(), /95\.7 to 95\.7 %|9\d\.\d to 9\d\.\d %/, 'a range where minutes are unknown');
+    assert.match(await page.locator('main').innerText(), /Not measured here: model flop/);
+    await accessible(page);
+    await shot(page, 'sle');
+    await page.getByRole('link', { name: 'Training progress' }).click();
+    await page.getByRole('heading', { name: 'Who is charged?' }).waitFor();
+    assert.match(await page.locator('.sle-parts .total').innerText(), /100 %/);
+    await page.locator('.sle-parts').getByRole('link', { name: 'gpu', exact: true }).click();
+    await page.getByRole('heading', { name: 'When was it charged to gpu?' }).waitFor();
+    assert.equal(query(page).get('classifier'), 'gpu');
+    await page.getByText('nobody: unexplained').waitFor({ state: 'detached' });
+    await accessible(page);
+    await shot(page, 'sle-progress');
+  }));
+
   it('teaches when there are no jobs', async () => {
     held.world.fixture.empty = true;
     try {

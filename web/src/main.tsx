@@ -13,6 +13,7 @@ import { ProfilePage } from './pages/profile';
 import { ProfilesPage } from './pages/profiles';
 import { ServicePage } from './pages/service';
 import { SignIn } from './pages/sign_in';
+import { SlePage } from './pages/sle';
 import { StepPage } from './pages/step';
 import { lazily } from './widgets/lazy';
 import './style/tokens.css';
@@ -20,6 +21,7 @@ import './style/base.css';
 import './style/job.css';
 import './style/step.css';
 import './style/profile.css';
+import './style/sle.css';
 
 const FabricPage = lazily('the fabric', async () => (await import('./pages/fabric')).FabricPage);
 const PathPage = lazily('the path', async () => (await import('./pages/path')).PathPage);
@@ -31,6 +33,7 @@ function App() {
   if (at.page === 'alerts') return <AlertsPage place={at} />;
   if (at.page === 'incidents') return <IncidentsPage />;
   if (at.page === 'incident') return <IncidentPage key={at.id} place={at} />;
+  if (at.page === 'sle') return <SlePage place={at} />;
   if (at.page === 'cardinality') return <CardinalityPage />;
   if (at.page === 'job') return <JobPage key={at.job} place={at} />;
   if (at.page === 'step') return <StepPage key={`${at.job}/${at.step}`} place={at} />;

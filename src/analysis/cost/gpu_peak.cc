@@ -9,9 +9,12 @@
 
 #include "analysis/cost/peak_flops_table.h"
 #include "base/text.h"
+#include "model/series_labels.h"
 
 namespace lockstep {
 namespace {
+
+constexpr int64_t kEverMs = INT64_MAX / 1'000'000;
 
 struct Row {
   std::unique_ptr<RE2> pattern;
@@ -50,6 +53,17 @@ std::optional<GpuPeak> gpu_peak(std::string_view gpu_name, std::string_view prec
     return GpuPeak{row.flops, std::string(row.source)};
   }
   return std::nullopt;
+}
+
+std::string gpu_model(const MetricReader& metrics, std::string_view gpu_uuid) {
+  const std::vector<LabelMatcher> info = {label_is(kMetricNameLabel, "lockstep_gpu_info"),
+                                          label_is("gpu_uuid", std::string(gpu_uuid))};
+  Result<std::unique_ptr<MetricSelection>> found = metrics.select(info, {.from_ms = 0, .to_ms = kEverMs});
+  std::string model;
+  for (size_t i = 0; found.ok() && i < (*found)->size(); ++i)
+    for (const LabelSymbols& label : (*found)->labels(i))
+      if ((*found)->text(label.name) == "model") model = (*found)->text(label.value);
+  return model;
 }
 
 }  // namespace lockstep

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "store/metric_reader.h"
+
 namespace lockstep {
 
 struct GpuPeak {
@@ -20,5 +22,8 @@ inline constexpr std::string_view kUsualPrecision = "bf16";
 
 // As the driver names it ("NVIDIA H100 80GB HBM3"). nullopt: not in the table, or its figures are not settled.
 std::optional<GpuPeak> gpu_peak(std::string_view gpu_name, std::string_view precision = kUsualPrecision);
+
+// The model of a GPU as its agent reported it last, in the driver's words; "": none did.
+std::string gpu_model(const MetricReader& metrics, std::string_view gpu_uuid);
 
 }  // namespace lockstep

@@ -360,17 +360,7 @@ void JobRollups::find_peak(Job& job) {
   }
   if (job.peak_asked_unix_ns != INT64_MIN && job.folded_end_unix_ns - job.peak_asked_unix_ns < kAskPeakEveryNs) return;
   job.peak_asked_unix_ns = job.folded_end_unix_ns;
-  const std::vector<LabelMatcher> info = {label_is(kMetricNameLabel, "lockstep_gpu_info"),
-                                          label_is("gpu_uuid", job.gpu_uuid)};
-  Result<std::unique_ptr<MetricSelection>> found = reader_.select(info, {.from_ms = 0, .to_ms = kEverMs});
-  if (!found.ok()) return;
-  const MetricSelection& series = **found;
-  for (size_t i = 0; i < series.size(); ++i) {
-    for (const LabelSymbols& label : series.labels(i)) {
-      if (series.text(label.name) != "model") continue;
-      if (const auto peak = gpu_peak(series.text(label.value)); peak) job.peak_flops = peak->flops;
-    }
-  }
+  if (const auto peak = gpu_peak(gpu_model(reader_, job.gpu_uuid)); peak) job.peak_flops = peak->flops;
 }
 
 double JobRollups::quantile(const std::deque<FoldedStep>& window, double q) {

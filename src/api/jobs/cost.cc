@@ -1,6 +1,7 @@
 // GET /api/jobs/{job}/cost: where the time that a job loses goes; shares, lost GPU-seconds and money that add up.
 #include <limits>
 
+#include "analysis/cost/gpu_peak.h"
 #include "analysis/cost/loss_account.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
@@ -37,8 +38,11 @@ HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
                                       std::max(0_step, job->last_step - steps + 1), job->last_step);
   const LossAccount& account = losses.account;
   const double unknown = std::numeric_limits<double>::quiet_NaN();
+  const std::string gpu = job->ranks.empty() ? "" : job->ranks.front().identity.gpu_uuid;
+  const double price =
+      context.gpu_prices.of(context.gpu_prices.has_models() ? gpu_model(context.metrics, gpu) : std::string());
   const auto money = [&](double gpu_seconds) {
-    return context.gpu_hour_price > 0 ? gpu_seconds / 3600 * context.gpu_hour_price : unknown;
+    return price > 0 ? gpu_seconds / 3600 * price : unknown;
   };
   std::vector<double> shares;
   for (const JobLoss& loss : losses.parts) shares.push_back(loss.part.share);
@@ -69,7 +73,7 @@ HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
   const double lost_gpu_seconds = losses.gpu_seconds(account.lost_ms);
   write_number(json, "lost_gpu_seconds", lost_gpu_seconds);
   write_number(json, "lost_money", money(lost_gpu_seconds));
-  write_number(json, "gpu_hour_price", context.gpu_hour_price > 0 ? context.gpu_hour_price : unknown);
+  write_number(json, "gpu_hour_price", price > 0 ? price : unknown);
   json.key("parts").begin_array();
   for (size_t i = 0; i < losses.parts.size(); ++i) {
     const JobLoss& loss = losses.parts[i];

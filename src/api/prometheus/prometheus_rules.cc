@@ -88,7 +88,7 @@ std::vector<AlertView> builtin_views(const ApiContext& context, const std::strin
   for (const Verdict& verdict : context.diagnosis.verdicts("")) {
     const bool confirmed = verdict.state == VerdictState::kConfirmed;
     if (verdict.state == VerdictState::kCleared || (confirmed && context.alerts != nullptr)) continue;
-    const Alert alert = alert_of_verdict(verdict, context.gpu_hour_price);
+    const Alert alert = alert_of_verdict(verdict, context.gpu_prices.of_others());
     const bool known = std::find(firing.begin(), firing.end(), alert.fingerprint) != firing.end();
     if (!known) views.push_back(view_of(alert, confirmed ? "firing" : "pending", base));
   }

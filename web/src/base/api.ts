@@ -12,6 +12,8 @@ import { decodeMatrix, type StepMatrix } from './matrix';
 import { decodeProfile, decodeProfiles, type Profile, type ProfileList } from './profile';
 import { noteUnknown } from './session';
 import { decodeService, decodeServices, type Service } from './service';
+import { decodeSleDetail, decodeSles, type SleDetail, type SleList } from './sle';
+import type { SlePlace } from './url';
 import { decodeAsked, decodeStep, decodeTraced, type Asked, type StepAnalysis, type TracedSteps } from './step';
 import { decodeSamples, type Samples } from './stacks';
 import { clean } from './format';
@@ -97,6 +99,8 @@ export const paths = {
   alerts: () => '/api/alerts?state=all',
   incidents: () => '/api/incidents?state=all',
   incident: (id: string) => `/api/incidents/${encodeURIComponent(id)}`,
+  sles: (place: SlePlace) => `/api/sle?${sleQuery(place, ['job', 'host'])}`,
+  sle: (place: SlePlace) => `/api/sle/${encodeURIComponent(place.sle)}?${sleQuery(place, ['job', 'host', 'classifier', 'sub'])}`,
   cardinality: () => '/api/cardinality',
   fabric: () => `/api/fabric?limit=${kFabricRows}`,
   graph: (focus: string, depth: number, limit: number, at: number | null) => `/api/graph?focus=${encodeURIComponent(focus)}&depth=${depth}&limit=${limit}${atPart(at)}`,
@@ -110,6 +114,12 @@ export const paths = {
   services: () => '/api/services',
   service: (name: string, last: number) => `/api/services/${encodeURIComponent(name)}?last_s=${last}`,
 };
+
+function sleQuery(place: SlePlace, keys: readonly ('job' | 'host' | 'classifier' | 'sub')[]): string {
+  const query = new URLSearchParams({ hours: String(place.hours) });
+  for (const key of keys) if (place[key]) query.set(key, place[key]);
+  return query.toString();
+}
 
 export const api = {
   jobs: async (signal: AbortSignal): Promise<JobList> => decodeJobs(await get(paths.jobs(), signal)),
@@ -155,6 +165,8 @@ export const api = {
   incidentMarkdown: async (id: string, signal: AbortSignal): Promise<string> => ask(`${paths.incident(id)}/markdown`, signal, (response) => response.text()),
   changeIncident: async (id: string, what: 'acknowledge' | 'resolve' | 'reopen', note: string, signal: AbortSignal): Promise<Incident> =>
     decodeIncident(await get(`${paths.incident(id)}/${what}`, signal, 'POST', JSON.stringify(note ? { note } : {}))),
+  sles: async (place: SlePlace, signal: AbortSignal): Promise<SleList> => decodeSles(await get(paths.sles(place), signal)),
+  sle: async (place: SlePlace, signal: AbortSignal): Promise<SleDetail> => decodeSleDetail(await get(paths.sle(place), signal)),
   cardinality: async (signal: AbortSignal): Promise<Cardinality> => decodeCardinality(await get(paths.cardinality(), signal)),
   fabric: async (signal: AbortSignal): Promise<Fabric> => decodeFabric(await get(paths.fabric(), signal)),
   graph: async (focus: string, depth: number, limit: number, at: number | null, signal: AbortSignal): Promise<Graph> =>

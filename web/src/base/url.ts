@@ -15,6 +15,8 @@
 //   /fabric/path?a=&b=&job=&at=&qp=&source_port=   the way between two ranks of a job, HOST:gpuN or GPUs
 //   /incidents                                     what is broken, and what was
 //   /incidents/ID                                  one of them
+//   /sle?hours=&job=&host=&sle=&classifier=&sub=   minutes of GPUs by SLE; sle: the one that is opened, classifier and sub: which of its
+//                                                  degraded minutes are looked at ("-": no sub-classifier is named)
 //   /cardinality                                   series of the metrics store, and who made them
 import { signal } from '@preact/signals';
 import { clean } from './format';
@@ -70,6 +72,15 @@ export interface AlertsPlace {
   page: 'alerts';
   id: string;
 }
+export interface SlePlace {
+  page: 'sle';
+  hours: number;
+  job: string;         // these are empty where all are meant
+  host: string;
+  sle: string;
+  classifier: string;
+  sub: string;
+}
 export interface IncidentPlace {
   page: 'incident';
   id: string;
@@ -93,7 +104,7 @@ export interface PathPlace {
   qp: string;
   sourcePort: string;
 }
-export type Place = { page: 'fleet' } | FabricPlace | PathPlace | { page: 'incidents' } | IncidentPlace | AlertsPlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
+export type Place = { page: 'fleet' } | FabricPlace | PathPlace | { page: 'incidents' } | IncidentPlace | AlertsPlace | SlePlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -102,6 +113,10 @@ export const kLastMax = 500;
 // Seconds that the service page looks back.
 export const kServiceLastChoices = [300, 900, 3_600, 21_600, 86_400] as const;
 const kServiceLast = 900;
+// Hours that the SLE page looks back.
+export const kSleHoursChoices = [1, 6, 24, 168, 720] as const;
+const kSleHours = 24;
+const kSleHoursMax = 24 * 3_650;
 const kProfileRanks = 'worst,median';
 const kNameMax = 256;
 export const kFabricDepthMax = 6;
@@ -121,6 +136,7 @@ export function parsePlace(path: string, search: string): Place {
     const part = (key: string): string => (query.get(key) ?? '').slice(0, kNameMax);
     return { page: 'path', a: part('a'), b: part('b'), job: part('job'), at: moment(query.get('at')), qp: part('qp'), sourcePort: part('source_port') };
   }
+  if (/^\/sle\/?$/.test(path)) return parseSle(query);
   const named = /^\/services\/([^/]+)\/?$/.exec(path);
   const service = named && decode(named[1]!);
   if (service) return { page: 'service', service, last: Math.max(1, Math.min(kServiceLastMax, whole(query.get('last')) ?? kServiceLast)) };
@@ -161,6 +177,15 @@ function parseFabric(query: URLSearchParams): FabricPlace {
     sort: kPortSorts.find((one) => one === query.get('sort')) ?? 'worst',
     at: moment(query.get('at')),
     view: query.get('view') === 'table' ? 'table' : 'chart',
+  };
+}
+
+function parseSle(query: URLSearchParams): SlePlace {
+  const hours = whole(query.get('hours')) ?? kSleHours;
+  const name = (key: string): string => clean(query.get(key) ?? '').slice(0, 256);
+  return {
+    page: 'sle', hours: Math.max(1, Math.min(kSleHoursMax, hours)), job: name('job'), host: name('host'), sle: name('sle'),
+    classifier: name('classifier'), sub: name('sub'),
   };
 }
 
@@ -228,6 +253,11 @@ export function writePlace(place: Place): string {
     const parts: [string, string][] = [['a', place.a], ['b', place.b], ['job', place.job], ['at', place.at === null ? '' : String(place.at)], ['qp', place.qp], ['source_port', place.sourcePort]];
     for (const [key, value] of parts) if (value) query.set(key, value);
     return withQuery('/fabric/path', query);
+  }
+  if (place.page === 'sle') {
+    if (place.hours !== kSleHours) query.set('hours', String(place.hours));
+    for (const key of ['job', 'host', 'sle', 'classifier', 'sub'] as const) if (place[key]) query.set(key, place[key]);
+    return withQuery('/sle', query);
   }
   if (place.page === 'service') {
     if (place.last !== kServiceLast) query.set('last', String(place.last));
@@ -311,6 +341,10 @@ export function incidentPlace(id: string): IncidentPlace {
 
 export function servicePlace(service: string): ServicePlace {
   return { page: 'service', service, last: kServiceLast };
+}
+
+export function slePlace(job = ''): SlePlace {
+  return { page: 'sle', hours: kSleHours, job, host: '', sle: '', classifier: '', sub: '' };
 }
 
 export const place = signal<Place>({ page: 'fleet' });

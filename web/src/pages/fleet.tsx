@@ -7,7 +7,7 @@ import { healthMark, stateMark } from '../base/health';
 import { usePoll } from '../base/poll';
 import { copy, curl } from '../base/share';
 import type { Trend } from '../base/trend';
-import { fabricPlace, jobPlace, servicePlace } from '../base/url';
+import { fabricPlace, jobPlace, servicePlace, slePlace } from '../base/url';
 import { Frame, PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
@@ -42,7 +42,7 @@ export function Fleet() {
   }, () => {}, () => kSlowlyMs);
   document.title = title(list.value);
   return (
-    <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }]} state={<>{list.value && <Totals list={list.value} />}<PlaceLink to={fabricPlace()}>fabric</PlaceLink> <PlaceLink to={{ page: 'incidents' }}>incidents</PlaceLink> <PlaceLink to={{ page: 'alerts', id: '' }}>alerts</PlaceLink> <PlaceLink to={{ page: 'cardinality' }}>series</PlaceLink></>}>
+    <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }]} state={<>{list.value && <Totals list={list.value} />}<PlaceLink to={fabricPlace()}>fabric</PlaceLink> <PlaceLink to={slePlace()}>SLEs</PlaceLink> <PlaceLink to={{ page: 'incidents' }}>incidents</PlaceLink> <PlaceLink to={{ page: 'alerts', id: '' }}>alerts</PlaceLink> <PlaceLink to={{ page: 'cardinality' }}>series</PlaceLink></>}>
       {refused.value && <p class="card" role="alert">{refused.value}</p>}
       {!list.value ? <Loading what="the jobs" /> : list.value.jobs.length > 0 ? <Jobs list={list.value} trends={trends.value} /> : services.value.length === 0 ? <Empty /> : null}
       <Warnings warnings={ahead.value.warnings} total={ahead.value.total} />

@@ -1,0 +1,36 @@
+#include "server/sle_faults.h"
+
+#include <optional>
+
+#include "alert/builtin_alerts.h"
+
+namespace lockstep {
+namespace {
+
+std::optional<sle::Sle> sle_of_alert(std::string_view name) {
+  using namespace alert_names;
+  if (name == kGpuFault || name == kEcc || name == kThrottle) return sle::Sle::kGpu;
+  if (name == kNvlink) return sle::Sle::kNvlink;
+  if (name == kLink) return sle::Sle::kNic;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<sle::HardwareFault> hardware_faults(const AlertRegistry& alerts, int64_t over_since_unix_ns) {
+  std::vector<sle::HardwareFault> faults;
+  for (const Alert& alert : alerts.alerts()) {
+    const std::optional<sle::Sle> sle = alert.from_rule ? std::nullopt : sle_of_alert(alert.name);
+    const std::string_view host = alert.label("host");
+    if (!sle || host.empty() || (!alert.firing && alert.ends_unix_ns < over_since_unix_ns)) continue;
+    faults.push_back({.sle = *sle,
+                      .host = std::string(host),
+                      .gpu_uuid = std::string(alert.label("gpu")),
+                      .what = std::string(alert.label("cause")),
+                      .from_unix_ns = alert.starts_unix_ns,
+                      .to_unix_ns = alert.firing ? INT64_MAX : alert.ends_unix_ns});
+  }
+  return faults;
+}
+
+}  // namespace lockstep

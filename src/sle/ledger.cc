@@ -1,0 +1,264 @@
+#include "sle/ledger.h"
+
+#include <algorithm>
+
+#include "sle/ledger_records.h"
+
+namespace lockstep::sle {
+
+const char* to_text(CulpritKind kind) {
+  constexpr const char* kNames[] = {"nobody", "job", "rank", "gpu", "host", "nic", "link", "switch"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+Ledger::Ledger(LedgerOptions options, Counters& counters) : options_(std::move(options)), counters_(counters) {
+  owners_.push_back({.key = "unexplained", .classifier = "unexplained"});
+  owner_rows_.emplace(owners_[0].key, kUnexplained);
+  cells_.emplace_back();
+  placements_.push_back(nullptr);
+}
+
+Result<std::unique_ptr<Ledger>> Ledger::open(LedgerOptions options, Counters& counters) {
+  std::unique_ptr<Ledger> ledger(new Ledger(std::move(options), counters));
+  if (!ledger->options_.folder.empty()) LOCKSTEP_TRY(ledger->read_back());
+  return ledger;
+}
+
+const Ledger::Job* Ledger::find(std::string_view job_id) const {
+  const auto found = job_rows_.find(job_id);
+  return found == job_rows_.end() ? nullptr : jobs_[found->second].get();
+}
+
+Ledger::Job* Ledger::job_of(const std::string& job_id) {
+  const auto found = job_rows_.find(job_id);
+  if (found != job_rows_.end()) return jobs_[found->second].get();
+  if (jobs_.size() >= kJobsMax) return nullptr;
+  const auto row = static_cast<uint32_t>(jobs_.size());
+  jobs_.push_back(std::make_unique<Job>());
+  jobs_.back()->job_id = job_id;
+  jobs_.back()->row = row;
+  job_rows_.emplace(job_id, row);
+  log(records::job(row, job_id));
+  return jobs_.back().get();
+}
+
+uint32_t Ledger::owner(const Owner& owner) {
+  MutexLock lock(mutex_);
+  const auto found = owner_rows_.find(owner.key);
+  if (found != owner_rows_.end()) {
+    if (owners_[found->second] != owner && found->second != kUnexplained) {
+      owners_[found->second] = owner;
+      log(records::owner(found->second, owner));
+    }
+    return found->second;
+  }
+  if (owners_.size() >= kOwnersMax) {
+    counters_.add("lockstep_sle_minutes_total", "result=\"owners_full\"");
+    return kUnexplained;
+  }
+  const auto row = static_cast<uint32_t>(owners_.size());
+  owners_.push_back(owner);
+  owner_rows_.emplace(owner.key, row);
+  log(records::owner(row, owner));
+  return row;
+}
+
+uint32_t Ledger::cells_row(const RankCells& cells) {
+  if (cells.empty()) return 0;
+  const uint64_t hash = hash_of(cells);
+  const auto [first, last] = cells_rows_.equal_range(hash);
+  for (auto at = first; at != last; ++at)
+    if (cells_[at->second] == cells) return at->second;
+  const auto row = static_cast<uint32_t>(cells_.size());
+  cells_.push_back(cells);
+  cells_rows_.emplace(hash, row);
+  log(records::cells(row, cells));
+  return row;
+}
+
+// Few per job: its newest is looked at, and any other is a new row.
+uint32_t Ledger::placement_row(const Job& job, const std::shared_ptr<const Placement>& placement) {
+  if (!placement) return 0;
+  const uint32_t newest = job.placements.empty() ? 0 : job.placements.runs().back().value;
+  if (newest != 0 && (placements_[newest] == placement || *placements_[newest] == *placement)) return newest;
+  const auto row = static_cast<uint32_t>(placements_.size());
+  placements_.push_back(placement);
+  log(records::placement(row, *placement));
+  return row;
+}
+
+void Ledger::set(MinuteRuns& runs, int32_t minute, uint32_t value) {
+  const size_t before = runs.size();
+  runs.set(minute, value);
+  runs_ += runs.size() - before;
+}
+
+Ledger::Recent* Ledger::recent_of(Job& job, int32_t minute) {
+  for (Recent& recent : job.recent)
+    if (recent.minute == minute) return &recent;
+  return nullptr;
+}
+
+void Ledger::note_recent(Job& job, int32_t minute, uint64_t evidence) {
+  if (Recent* known = recent_of(job, minute)) {
+    known->evidence = evidence;
+    return;
+  }
+  const auto place =
+      std::find_if(job.recent.begin(), job.recent.end(), [&](const Recent& recent) { return recent.minute > minute; });
+  job.recent.insert(place, {minute, evidence});
+  while (job.recent.front().minute <= job.recent.back().minute - kOpenMinutes) job.recent.pop_front();
+}
+
+bool Ledger::is_closed(const Job& job, int32_t minute) const {
+  return minute < dropped_before_ || (!job.recent.empty() && minute <= job.recent.back().minute - kOpenMinutes);
+}
+
+Ledger::Put Ledger::put(const std::string& job_id, JudgedMinute judged) {
+  MutexLock lock(mutex_);
+  Job* job = job_of(job_id);
+  if (job == nullptr) {
+    counters_.add("lockstep_sle_minutes_total", "result=\"jobs_full\"");
+    return Put::kFull;
+  }
+  if (is_closed(*job, judged.minute)) {
+    counters_.add("lockstep_sle_minutes_total", "result=\"closed\"");
+    return Put::kClosed;
+  }
+  const Recent* known = recent_of(*job, judged.minute);
+  const bool is_less = known != nullptr && (known->evidence > judged.evidence ||
+                                            (judged.only_if_more && known->evidence == judged.evidence));
+  if (is_less) {
+    counters_.add("lockstep_sle_minutes_total", "result=\"fewer_rows\"");
+    return Put::kFewerRows;
+  }
+  std::vector<std::pair<uint8_t, uint32_t>> changed;
+  for (size_t i = 0; i < kSles; ++i) {
+    MinuteRuns& track = job->tracks[i];
+    const uint32_t before = track.at(judged.minute);
+    const uint32_t row = cells_row(keeping_charges(judged.cells[i], cells_[before]));
+    if (row == before) continue;
+    set(track, judged.minute, row);
+    changed.emplace_back(static_cast<uint8_t>(i), row);
+  }
+  const uint32_t placement = placement_row(*job, judged.placement);
+  const bool moved = placement != job->placements.at(judged.minute);
+  if (moved) set(job->placements, judged.minute, placement);
+  const bool same = changed.empty() && !moved && known != nullptr && known->evidence == judged.evidence;
+  if (same) {
+    counters_.add("lockstep_sle_minutes_total", "result=\"same\"");
+    return Put::kSame;
+  }
+  note_recent(*job, judged.minute, judged.evidence);
+  job->baselines = judged.baselines;
+  log(records::minute({job->row, judged.minute, judged.evidence, placement, changed}, judged.baselines));
+  counters_.add("lockstep_sle_minutes_total", known == nullptr ? "result=\"new\"" : "result=\"replaced\"");
+  while (runs_ > options_.runs_max && dropped_before_ < judged.minute) drop_oldest_day();
+  return Put::kStored;
+}
+
+int32_t Ledger::charge(const std::string& job_id, int32_t from, int32_t end, std::span<const Sle> sles,
+                       uint32_t owner) {
+  MutexLock lock(mutex_);
+  const auto found = job_rows_.find(job_id);
+  if (found == job_rows_.end() || owner >= owners_.size()) return 0;
+  Job& job = *jobs_[found->second];
+  int32_t minutes = 0;
+  for (const Recent& recent : job.recent) {
+    if (recent.minute < from || recent.minute >= end) continue;
+    std::vector<std::pair<uint8_t, uint32_t>> changed;
+    for (const Sle sle : sles) {
+      MinuteRuns& track = job.tracks[static_cast<size_t>(sle)];
+      const uint32_t before = track.at(recent.minute);
+      const auto lighter = [&](uint32_t now) {
+        mutex_.assert_held();
+        return now != owner && (now == kUnexplained || owners_[now].weight < owners_[owner].weight);
+      };
+      const uint32_t row = cells_row(charged(cells_[before], owner, lighter));
+      if (row == before) continue;
+      set(track, recent.minute, row);
+      changed.emplace_back(static_cast<uint8_t>(sle), row);
+    }
+    if (changed.empty()) continue;
+    ++minutes;
+    log(records::minute({job.row, recent.minute, recent.evidence, job.placements.at(recent.minute), changed},
+                        job.baselines));
+  }
+  return minutes;
+}
+
+Baselines Ledger::baselines(std::string_view job_id) const {
+  MutexLock lock(mutex_);
+  const Job* job = find(job_id);
+  return job == nullptr ? Baselines{} : job->baselines;
+}
+
+int32_t Ledger::newest_minute(std::string_view job_id) const {
+  MutexLock lock(mutex_);
+  const Job* job = find(job_id);
+  return job == nullptr || job->recent.empty() ? 0 : job->recent.back().minute;
+}
+
+RankCells Ledger::cells(std::string_view job_id, Sle sle, int32_t minute) const {
+  MutexLock lock(mutex_);
+  const Job* job = find(job_id);
+  return job == nullptr ? RankCells() : cells_[job->tracks[static_cast<size_t>(sle)].at(minute)];
+}
+
+Owner Ledger::owner_at(uint32_t row) const {
+  MutexLock lock(mutex_);
+  return owners_[row < owners_.size() ? row : kUnexplained];
+}
+
+size_t Ledger::run_count() const {
+  MutexLock lock(mutex_);
+  return runs_;
+}
+
+void Ledger::drop_before(int32_t minute) {
+  dropped_before_ = std::max(dropped_before_, minute);
+  runs_ = 0;
+  for (const std::unique_ptr<Job>& job : jobs_) {
+    for (MinuteRuns& track : job->tracks) {
+      track.drop_before(minute);
+      runs_ += track.size();
+    }
+    job->placements.drop_before(minute);
+    runs_ += job->placements.size();
+    while (!job->recent.empty() && job->recent.front().minute < minute) job->recent.pop_front();
+  }
+}
+
+void Ledger::drop_oldest_day() {
+  int32_t oldest = INT32_MAX;
+  for (const std::unique_ptr<Job>& job : jobs_) {
+    if (!job->placements.empty()) oldest = std::min(oldest, job->placements.runs().front().first);
+    for (const MinuteRuns& track : job->tracks)
+      if (!track.empty()) oldest = std::min(oldest, track.runs().front().first);
+  }
+  counters_.add("lockstep_sle_days_dropped_total");
+  drop_before(std::max(dropped_before_, oldest) + 1440);
+}
+
+void Ledger::expire(int32_t now_minute) {
+  MutexLock lock(mutex_);
+  drop_before(now_minute - options_.keep_minutes);
+}
+
+void Ledger::log(const std::string& record) {
+  if (!wal_ || !logging_) return;
+  wal_->begin_record();
+  wal_->append(record);
+  logged_ += record.size();
+}
+
+Result<void> Ledger::flush() {
+  if (!wal_) return {};
+  {
+    MutexLock lock(mutex_);
+    if (logged_ > options_.log_bytes_max) return begin_snapshot();
+  }
+  return wal_->flush(true);
+}
+
+}  // namespace lockstep::sle

@@ -1,0 +1,216 @@
+// The ledger: every minute of every GPU of every job, judged by each SLE as good, degraded or unknown; a degraded one is
+// charged to exactly one owner (decision 0021).
+//
+// A minute is kept by (job, minute, SLE) as runs of ranks and set, never added to: what is judged again replaces what was
+// judged before. So restarts, late data and replays count nothing twice. Which judgement stays is decided in one place:
+//   - put() replaces what was judged from fewer rows, or as many, and never what was judged from more;
+//   - a minute older than kOpenMinutes before the newest of its job is closed and stays as it is;
+//   - measuring and charging are apart: a minute that is measured again keeps its charge, unless it has a new one.
+//
+// On disk: a snapshot and a log of records behind it, each with a checksum (docs/formats/sle-ledger.md); a start reads
+//   both and begins a new snapshot. What flush() confirmed survives a crash; a torn or damaged end costs what is in it.
+// Limits: kKeepMinutes of minutes, kRunsMax runs (beyond it, the oldest day of all goes, and again), kJobsMax jobs.
+// Thread rule: Thread-safe (one lock, which a new snapshot holds while it is written).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/counters.h"
+#include "base/held_file.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "sle/minute_runs.h"
+#include "sle/rank_cells.h"
+#include "sle/sle_terms.h"
+#include "store/columns/byte_codec.h"
+#include "store/metrics/wal.h"
+
+namespace lockstep::sle {
+
+inline constexpr int64_t kMinuteNs = 60'000'000'000;
+constexpr int32_t minute_of(int64_t unix_ns) {
+  return static_cast<int32_t>(unix_ns / kMinuteNs);
+}
+
+enum class CulpritKind : uint8_t { kNobody, kJob, kRank, kGpu, kHost, kNic, kLink, kSwitch };
+const char* to_text(CulpritKind kind);  // "nobody", "job", "rank", "gpu", "host", "nic", "link", "switch"
+
+// Who a degraded minute is charged to. Row 0 of the ledger is always "unexplained".
+struct Owner {
+  std::string key;         // what it is known by: a verdict's id, or what it is made of
+  std::string classifier;  // "gpu", "host", ... (layers of verdicts), "telemetry", "reported", "restart", "unexplained"
+  std::string sub;         // a verdict's cause; else what happened
+  CulpritKind kind = CulpritKind::kNobody;
+  std::string culprit;  // "GPU of rank 5", "link rank 1 -> rank 2"
+  std::string host;
+  std::string gpu_uuid;
+  std::string verdict_id;
+  std::string job_id;
+  float weight = 0;  // share of the job's time that it costs: of two the heavier one is charged
+  bool operator==(const Owner&) const = default;
+};
+
+// Where the ranks of a job run.
+struct Placement {
+  struct HostRun {
+    int32_t first = 0, ranks = 0;
+    std::string host;
+    bool operator==(const HostRun&) const = default;
+    int32_t end() const { return first + ranks; }
+  };
+  std::string gpu_model;          // "": not known
+  std::vector<HostRun> hosts;     // by rank
+  std::vector<std::string> gpus;  // uuid by rank; "": not known
+  bool operator==(const Placement&) const = default;
+  int32_t ranks() const { return static_cast<int32_t>(gpus.size()); }
+};
+
+// What a job's minutes are held against; kept with them, so that a restart does not learn a slow job as normal.
+struct Baseline {
+  float value = 0;
+  uint16_t learned = 0;  // minutes that it was learned from
+  uint16_t bad = 0;      // degraded minutes in a row that nobody explains
+  bool operator==(const Baseline&) const = default;
+};
+using Baselines = std::array<Baseline, kSles>;
+
+struct JudgedMinute {
+  int32_t minute = 0;
+  uint64_t evidence = 0;      // rows it was judged from
+  bool only_if_more = false;  // of a log that is read back: as many rows say nothing new
+  std::shared_ptr<const Placement> placement;
+  std::array<RankCells, kSles> cells;  // empty: not measured
+  Baselines baselines{};
+};
+
+struct LedgerOptions {
+  std::string folder;  // empty: kept in memory alone
+  int32_t keep_minutes = 30 * 1440;
+  size_t runs_max = 8'000'000;  // 12 bytes each
+  uint64_t log_bytes_max = 64u << 20;
+};
+
+struct SleQuery;
+struct SleTotals;
+struct Affected;
+
+class Ledger {
+ public:
+  static constexpr int32_t kOpenMinutes = 60;
+  static constexpr size_t kJobsMax = 100'000;
+  static constexpr size_t kOwnersMax = 1'000'000;
+
+  enum class Put : uint8_t { kStored, kSame, kFewerRows, kClosed, kFull };
+
+  // Damage is one log line and a counter, never an error; an error: the folder cannot be used.
+  static Result<std::unique_ptr<Ledger>> open(LedgerOptions options, Counters& counters);
+
+  // The row of an owner by its key; a known key with other words is brought up to date.
+  uint32_t owner(const Owner& owner);
+  Put put(const std::string& job_id, JudgedMinute judged);
+  // Charges degraded minutes of these SLEs in [from, end) to the owner, where nobody or somebody lighter is charged.
+  // Minutes that are closed stay as they are. The number of minutes changed.
+  int32_t charge(const std::string& job_id, int32_t from, int32_t end, std::span<const Sle> sles, uint32_t owner);
+
+  Baselines baselines(std::string_view job_id) const;
+  int32_t newest_minute(std::string_view job_id) const;  // 0: none
+  RankCells cells(std::string_view job_id, Sle sle, int32_t minute) const;
+  Owner owner_at(uint32_t index) const;
+
+  // Lets go of what is too old; now and then.
+  void expire(int32_t now_minute);
+  // What was put is durable when it returns ok. Begins a new snapshot where the log has grown long.
+  Result<void> flush();
+  // Everything as one file that stays as it is, also in `folder`, for a backup. None where there is no folder.
+  Result<std::vector<HeldFile>> hold(const std::string& folder);
+  size_t run_count() const;
+
+  std::array<SleTotals, kSles> totals(const SleQuery& query) const;
+  Affected affected(const SleQuery& query, Sle sle, size_t most) const;
+
+  // One record of a file, as it was read; false: it cannot be. For open() and the fuzzer.
+  bool restore_record(std::string_view record);
+
+ private:
+  struct Recent {
+    int32_t minute = 0;
+    uint64_t evidence = 0;
+  };
+  struct Job {
+    uint32_t row = 0;
+    std::string job_id;
+    std::array<MinuteRuns, kSles> tracks;  // values: rows of cells_
+    MinuteRuns placements;                 // likewise, of placements_
+    std::deque<Recent> recent;             // minutes that are not closed, in order
+    Baselines baselines{};
+  };
+  struct Hurt;  // the ranks of one placement
+  // What rows that are still used are called in the next snapshot; kGone: not used.
+  struct Numbering {
+    static constexpr uint32_t kGone = UINT32_MAX;
+    std::vector<uint32_t> jobs, owners, cells, placements;
+  };
+
+  Ledger(LedgerOptions options, Counters& counters);
+  Result<void> read_back();
+  Job* job_of(const std::string& job_id) LOCKSTEP_REQUIRES(mutex_);
+  const Job* find(std::string_view job_id) const LOCKSTEP_REQUIRES(mutex_);
+  uint32_t cells_row(const RankCells& cells) LOCKSTEP_REQUIRES(mutex_);
+  uint32_t placement_row(const Job& job, const std::shared_ptr<const Placement>& placement) LOCKSTEP_REQUIRES(mutex_);
+  static Recent* recent_of(Job& job, int32_t minute);
+  static void note_recent(Job& job, int32_t minute, uint64_t evidence);
+  bool is_closed(const Job& job, int32_t minute) const LOCKSTEP_REQUIRES(mutex_);
+  void set(MinuteRuns& runs, int32_t minute, uint32_t value) LOCKSTEP_REQUIRES(mutex_);
+  void drop_oldest_day() LOCKSTEP_REQUIRES(mutex_);
+  void log(const std::string& record) LOCKSTEP_REQUIRES(mutex_);
+  void drop_before(int32_t minute) LOCKSTEP_REQUIRES(mutex_);
+  Numbering used_rows() const LOCKSTEP_REQUIRES(mutex_);
+  std::vector<std::string> snapshot(const Numbering& rows) const LOCKSTEP_REQUIRES(mutex_);
+  static RankCells renumbered(const RankCells& cells, const std::vector<uint32_t>& owners);
+  void adopt(const Numbering& rows) LOCKSTEP_REQUIRES(mutex_);
+  Result<void> begin_snapshot() LOCKSTEP_REQUIRES(mutex_);
+
+  bool restore_owner(columns::ByteReader& in) LOCKSTEP_REQUIRES(mutex_);
+  bool restore_placement(columns::ByteReader& in) LOCKSTEP_REQUIRES(mutex_);
+  bool restore_cells(columns::ByteReader& in) LOCKSTEP_REQUIRES(mutex_);
+  bool restore_job(columns::ByteReader& in) LOCKSTEP_REQUIRES(mutex_);
+  bool restore_minute(columns::ByteReader& in) LOCKSTEP_REQUIRES(mutex_);
+  bool restore_runs(columns::ByteReader& in) LOCKSTEP_REQUIRES(mutex_);
+  bool restore_recent(columns::ByteReader& in) LOCKSTEP_REQUIRES(mutex_);
+  template <typename Visit>
+  void visit_pieces(const SleQuery& query, Sle sle, const Visit& visit) const LOCKSTEP_REQUIRES(mutex_);
+  std::map<std::pair<uint32_t, uint32_t>, Hurt> hurt_ranks(const SleQuery& query, Sle sle,
+                                                           std::unordered_map<uint32_t, int64_t>& by_owner) const
+      LOCKSTEP_REQUIRES(mutex_);  // by job and placement
+
+  const LedgerOptions options_;
+  Counters& counters_;
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<Job>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<std::string, uint32_t, std::less<>> job_rows_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<Owner> owners_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, uint32_t> owner_rows_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<RankCells> cells_ LOCKSTEP_GUARDED_BY(mutex_);                              // row 0 is nothing
+  std::unordered_multimap<uint64_t, uint32_t> cells_rows_ LOCKSTEP_GUARDED_BY(mutex_);    // by hash
+  std::vector<std::shared_ptr<const Placement>> placements_ LOCKSTEP_GUARDED_BY(mutex_);  // row 0 is nothing
+  size_t runs_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  int32_t dropped_before_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  bool logging_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<metrics::Wal> wal_;  // nullptr: in memory alone
+  uint64_t generation_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  uint64_t logged_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // bytes since the snapshot
+  uint32_t foreign_version_ = 0;                     // of a file that another program wrote; while it is opened
+};
+
+}  // namespace lockstep::sle

@@ -1,0 +1,425 @@
+#include "sle/sle_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "model/telemetry.h"
+
+namespace lockstep::sle {
+namespace {
+
+constexpr int64_t kStepNsMax = 86'400'000'000'000;
+constexpr int64_t kTimeNsMax = 4'000'000'000'000'000'000;  // the year 2096
+constexpr int64_t kStandingNs = 20'000'000'000;            // without a callback: it does not move
+constexpr int64_t kLookEveryNs = 5'000'000'000;
+constexpr int64_t kEventLastsNs = 5 * kMinuteNs;
+
+}  // namespace
+
+SleWatch::SleWatch(Ledger& ledger, Reads reads, Thresholds thresholds, Counters& counters)
+    : ledger_(ledger),
+      reads_(std::move(reads)),
+      thresholds_(thresholds),
+      received_(counters.at("lockstep_sle_rows_total", "result=\"received\"")),
+      taken_(counters.at("lockstep_sle_rows_total", "result=\"taken\"")),
+      repeated_(counters.at("lockstep_sle_rows_total", "result=\"repeated\"")),
+      late_(counters.at("lockstep_sle_rows_total", "result=\"late\"")),
+      future_(counters.at("lockstep_sle_rows_total", "result=\"future\"")),
+      left_out_(counters.at("lockstep_sle_rows_total", "result=\"left_out\"")),
+      counters_(counters) {}
+
+SleWatch::Job& SleWatch::job_of(const std::string& job_id) {
+  if (newest_ == nullptr || newest_->first != job_id) {
+    auto found = jobs_.find(job_id);
+    if (found == jobs_.end()) {
+      if (jobs_.size() >= kJobsMax) {
+        forget(std::min_element(jobs_.begin(), jobs_.end(),
+                                [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; }));
+      }
+      found = jobs_.try_emplace(job_id).first;
+      found->second.baselines = ledger_.baselines(job_id);
+      found->second.learned_through = found->second.restored_through = ledger_.newest_minute(job_id);
+    }
+    newest_ = &*found;
+  }
+  newest_->second.heard = ++records_;
+  return newest_->second;
+}
+
+void SleWatch::forget(std::map<std::string, Job, std::less<>>::iterator job) {
+  for (const MeasuredMinute& minute : job->second.minutes) rows_ -= minute.ranks.room();
+  newest_ = nullptr;
+  jobs_.erase(job);
+}
+
+void SleWatch::on_attempt_back(const std::string& job_id, int64_t attempt) {
+  MutexLock lock(mutex_);
+  const auto found = jobs_.find(job_id);
+  if (found != jobs_.end()) found->second.attempt = std::min(found->second.attempt, attempt);
+}
+
+SleWatch::Job* SleWatch::job_for(const Identity& identity, int64_t received_unix_ns) {
+  if (identity.rank < 0_rank || identity.rank >= Rank{kRanksMax} || identity.world_size > kRanksMax) return nullptr;
+  Job& job = job_of(identity.job_id);
+  if (identity.attempt < job.attempt) return nullptr;
+  const int32_t world_size = std::max(identity.world_size, identity.rank.value() + 1);
+  if (identity.attempt > job.attempt || job.first_unix_ns == 0) {
+    // Other ranks on other hosts; fewer or more of them take another time for a step.
+    if (job.world_size != 0 && job.world_size != world_size) job.baselines = {};
+    job.attempt = identity.attempt;
+    job.world_size = world_size;
+    job.first_unix_ns = received_unix_ns;
+    job.seats = {};
+    job.ended = 0;
+    job.placement.reset();
+  }
+  job.world_size = std::max(job.world_size, world_size);
+  job.heard_minute = std::max(job.heard_minute, minute_of(received_unix_ns));
+  take_seat(job, identity);
+  return &job;
+}
+
+void SleWatch::take_seat(Job& job, const Identity& identity) {
+  Seat& seat = job.seats.at(index_of(identity.rank));
+  if (seat.known && seat.host == identity.host && seat.gpu_uuid == identity.gpu_uuid) return;
+  seat.host = identity.host;
+  seat.gpu_uuid = identity.gpu_uuid;
+  seat.known = true;
+  job.placement.reset();
+}
+
+MeasuredMinute* SleWatch::measured_minute(Job& job, int32_t minute) {
+  if (!job.minutes.empty() && minute <= job.minutes.back().minute - Ledger::kOpenMinutes) return nullptr;
+  auto place = job.minutes.end();
+  while (place != job.minutes.begin() && std::prev(place)->minute >= minute) --place;
+  if (place == job.minutes.end() || place->minute != minute) {
+    MeasuredMinute fresh;
+    fresh.minute = minute;
+    fresh.attempt = job.attempt;
+    place = job.minutes.insert(place, std::move(fresh));
+  }
+  return &*place;
+}
+
+RankMinute* SleWatch::row_of(Job& job, Rank rank, int32_t minute) {
+  MeasuredMinute* measured = measured_minute(job, minute);
+  if (measured == nullptr) return nullptr;
+  const size_t needed = measured->ranks.room_needed(index_of(rank));
+  if (rows_ + needed > kRowsMax) return nullptr;
+  rows_ += needed;
+  measured->dirty = true;
+  return &measured->ranks.at(index_of(rank));
+}
+
+// A rank's steps do not overlap. One that is known and begins before the newest ended was delivered again; one that is
+// known and begins after it is work that is done again, from a checkpoint.
+SleWatch::Seen SleWatch::see(RankSeen& seen, const StepSummary& summary) {
+  const int64_t back = seen.newest == kNoStep ? -1 : seen.newest - summary.step;
+  const bool is_after = summary.start_unix_ns >= seen.newest_end_unix_ns;
+  const bool is_known = back >= 64 || (back >= 0 && (seen.mask >> back & 1u) != 0);
+  if (is_known && !is_after) return Seen::kAgain;
+  if (back < 0) {
+    const int64_t ahead = seen.newest == kNoStep ? 64 : -back;
+    seen.mask = ahead >= 64 ? 1 : seen.mask << ahead | 1;
+    seen.newest = summary.step;
+  } else if (is_after) {
+    seen.mask = 1;
+    seen.newest = summary.step;
+  } else {
+    seen.mask |= uint64_t{1} << back;
+  }
+  seen.newest_end_unix_ns = std::max(seen.newest_end_unix_ns, summary.start_unix_ns + summary.duration_ns);
+  const bool is_repeated = is_after && seen.highest != kNoStep && summary.step <= seen.highest;
+  seen.highest = std::max(seen.highest, summary.step);
+  return is_repeated ? Seen::kRepeatedWork : Seen::kNew;
+}
+
+void SleWatch::note_steps(Job& job, int32_t minute, StepNumber step) {
+  auto place = job.steps.end();
+  while (place != job.steps.begin() && std::prev(place)->minute >= minute) --place;
+  if (place == job.steps.end() || place->minute != minute) {
+    job.steps.insert(place, {minute, job.attempt, step, step});
+    while (job.steps.front().minute <= job.steps.back().minute - Ledger::kOpenMinutes) job.steps.pop_front();
+    return;
+  }
+  if (place->attempt != job.attempt) *place = {minute, job.attempt, step, step};
+  place->first = std::min(place->first, step);
+  place->last = std::max(place->last, step);
+}
+
+void SleWatch::on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
+  ++received_;
+  const bool is_absurd = summary.duration_ns <= 0 || summary.duration_ns > kStepNsMax || summary.start_unix_ns < 0 ||
+                         summary.start_unix_ns > kTimeNsMax;
+  MutexLock lock(mutex_);
+  Job* job = is_absurd ? nullptr : job_for(identity, received_unix_ns);
+  if (job == nullptr) {
+    ++left_out_;
+    return;
+  }
+  const int64_t end_unix_ns = summary.start_unix_ns + summary.duration_ns;
+  if (end_unix_ns > received_unix_ns + kAheadNs) {
+    ++future_;
+    return;
+  }
+  job->first_unix_ns = std::min(job->first_unix_ns, summary.start_unix_ns);
+  const Seen seen = see(job->seen.at(index_of(identity.rank)), summary);
+  if (seen == Seen::kAgain) {
+    ++repeated_;
+    return;
+  }
+  const int32_t last = minute_of(end_unix_ns - 1);
+  const int32_t first = std::max(minute_of(summary.start_unix_ns), last - kMeasuredMinutes);
+  bool taken = false;
+  for (int32_t minute = first; minute <= last; ++minute) {
+    RankMinute* row = row_of(*job, identity.rank, minute);
+    if (row == nullptr) continue;
+    const int64_t from_ns = minute * kMinuteNs;
+    add_step(*row, summary, from_ns, from_ns + kMinuteNs, seen == Seen::kRepeatedWork);
+    ++measured_minute(*job, minute)->rows;
+    note_steps(*job, minute, summary.step);
+    taken = true;
+  }
+  ++(taken ? taken_ : late_);
+}
+
+void SleWatch::on_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) {
+  MutexLock lock(mutex_);
+  Job* job = job_for(identity, received_unix_ns);
+  if (job == nullptr) return;
+  RankMinute* row = row_of(*job, identity.rank, minute_of(received_unix_ns));
+  if (row == nullptr) return;
+  row->flags |= RankMinute::kStatus;
+  if (status.quiet_ns >= kStandingNs && !status.finished) row->flags |= RankMinute::kStanding;
+}
+
+void SleWatch::on_rank_started(const Identity& identity, int64_t received_unix_ns) {
+  MutexLock lock(mutex_);
+  Job* job = job_for(identity, received_unix_ns);
+  if (job == nullptr) return;
+  Seat& seat = job->seats.at(index_of(identity.rank));
+  if (seat.ended) --job->ended;
+  seat.ended = false;
+}
+
+void SleWatch::on_rank_ended(const Identity& identity, const RankEnd&, int64_t received_unix_ns) {
+  MutexLock lock(mutex_);
+  Job* job = job_for(identity, received_unix_ns);
+  if (job == nullptr) return;
+  Seat& seat = job->seats.at(index_of(identity.rank));
+  if (!seat.ended) ++job->ended;
+  seat.ended = true;
+  job->ended_unix_ns = received_unix_ns;
+}
+
+void SleWatch::on_records_lost(const Identity& identity, int64_t /*records*/, int64_t received_unix_ns) {
+  MutexLock lock(mutex_);
+  Job* job = job_for(identity, received_unix_ns);
+  if (job == nullptr) return;
+  if (RankMinute* row = row_of(*job, identity.rank, minute_of(received_unix_ns))) row->flags |= RankMinute::kLost;
+}
+
+void SleWatch::hear_host(std::string_view host, int64_t received_unix_ns) {
+  if (host.empty() || host.size() > kIdentityTextMax) return;
+  auto found = hosts_.find(host);
+  if (found == hosts_.end()) {
+    if (hosts_.size() >= kHostsMax) return;
+    found = hosts_.emplace(std::string(host), HostHeard{}).first;
+  }
+  HostHeard& heard = found->second;
+  const int32_t minute = minute_of(received_unix_ns);
+  if (minute > heard.newest) {
+    heard.mask = minute - heard.newest >= 64 ? 1 : heard.mask << (minute - heard.newest) | 1;
+    heard.newest = minute;
+  } else if (heard.newest - minute < 64) {
+    heard.mask |= uint64_t{1} << (heard.newest - minute);
+  }
+}
+
+void SleWatch::on_metrics(const Attributes& resource, std::span<const MetricPoint>, int64_t received_unix_ns) {
+  const std::string_view host = find_string(resource, "host.name");
+  MutexLock lock(mutex_);
+  hear_host(host, received_unix_ns);
+}
+
+void SleWatch::on_node_event(std::string_view host, const NodeEvent& event, int64_t received_unix_ns) {
+  MutexLock lock(mutex_);
+  hear_host(host, received_unix_ns);
+  const bool is_bad = event.severity >= EventSeverity::kWarn && !event.secondary;
+  if (!is_bad || host.empty() || host.size() > kIdentityTextMax) return;
+  if (!event.name.starts_with("host.") && !event.name.starts_with("storage.")) return;
+  events_.push_back({.sle = Sle::kHost,
+                     .host = std::string(host),
+                     .what = event.name,
+                     .from_unix_ns = received_unix_ns,
+                     .to_unix_ns = received_unix_ns + kEventLastsNs});
+  if (events_.size() > kEventsMax) events_.pop_front();
+}
+
+void SleWatch::make_placement(Job& job) {
+  if (job.placement && job.placement->ranks() == job.world_size &&
+      (!job.placement->gpu_model.empty() || job.gpu_model.empty()))
+    return;
+  auto placement = std::make_shared<Placement>();
+  placement->gpu_model = job.gpu_model;
+  placement->gpus.resize(static_cast<size_t>(job.world_size));
+  for (int32_t rank = 0; rank < job.world_size; ++rank) {
+    const Seat* seat = job.seats.find(static_cast<size_t>(rank));
+    if (seat == nullptr || !seat->known) continue;
+    placement->gpus[static_cast<size_t>(rank)] = seat->gpu_uuid;
+    std::vector<Placement::HostRun>& hosts = placement->hosts;
+    if (!hosts.empty() && hosts.back().end() == rank && hosts.back().host == seat->host) {
+      ++hosts.back().ranks;
+    } else {
+      hosts.push_back({rank, 1, seat->host});
+    }
+  }
+  job.placement = std::move(placement);
+}
+
+bool SleWatch::acts_in(const Verdict& verdict, const Job& job, int32_t minute) const {
+  if (verdict.state == VerdictState::kSuspected) return false;
+  const bool open = verdict.state == VerdictState::kConfirmed;
+  if (is_standstill(verdict.kind)) {
+    const auto cleared = cleared_unix_ns_.find(verdict.id);
+    if (!open && cleared == cleared_unix_ns_.end()) return false;
+    return minute_of(verdict.since_unix_ns) <= minute && (open || minute <= minute_of(cleared->second));
+  }
+  const auto steps =
+      std::find_if(job.steps.begin(), job.steps.end(), [&](const Steps& one) { return one.minute == minute; });
+  if (steps == job.steps.end() || steps->attempt != verdict.attempt) return false;
+  return verdict.since_step <= steps->last && (open || verdict.through_step >= steps->first);
+}
+
+void SleWatch::charge(const Verdict& verdict) {
+  const auto job = jobs_.find(verdict.job_id);
+  if (job == jobs_.end() || verdict.state == VerdictState::kSuspected) return;
+  const uint32_t owner = ledger_.owner(owner_of(verdict));
+  std::vector<Sle> sles;
+  for (const SleRow& row : sle_rows())
+    if (relevance(row.sle, verdict) > 0) sles.push_back(row.sle);
+  const int32_t newest = ledger_.newest_minute(verdict.job_id);
+  for (int32_t minute = newest - Ledger::kOpenMinutes + 1; minute <= newest; ++minute)
+    if (acts_in(verdict, job->second, minute)) ledger_.charge(verdict.job_id, minute, minute + 1, sles, owner);
+  // What is still measured is judged again: the verdict may say that a minute is bad that looked good.
+  for (MeasuredMinute& minute : job->second.minutes)
+    minute.dirty = minute.dirty || acts_in(verdict, job->second, minute.minute);
+}
+
+void SleWatch::note(std::span<const Verdict> changed, int64_t now_unix_ns) {
+  MutexLock lock(mutex_);
+  for (const Verdict& verdict : changed) {
+    if (verdict.state == VerdictState::kCleared) cleared_unix_ns_.try_emplace(verdict.id, now_unix_ns);
+    if (verdict.state == VerdictState::kConfirmed) cleared_unix_ns_.erase(verdict.id);
+    charge(verdict);
+  }
+  std::erase_if(cleared_unix_ns_,
+                [&](const auto& one) { return now_unix_ns - one.second > 2 * Ledger::kOpenMinutes * kMinuteNs; });
+}
+
+void SleWatch::judge_minute(const std::string& job_id, Job& job, MeasuredMinute& measured,
+                            std::span<const Verdict> verdicts) {
+  std::vector<Verdict> acting;
+  for (const Verdict& verdict : verdicts)
+    if (acts_in(verdict, job, measured.minute)) acting.push_back(verdict);
+  std::vector<HardwareFault> faults;
+  const int64_t from_ns = measured.minute * kMinuteNs, to_ns = from_ns + kMinuteNs;
+  for (const HardwareFault& fault : faults_)
+    if (fault.from_unix_ns < to_ns && fault.to_unix_ns > from_ns) faults.push_back(fault);
+  const int64_t gone_ns = is_over(job) ? std::min(to_ns, job.ended_unix_ns) : to_ns;
+  const int64_t present_ns =
+      std::clamp<int64_t>(gone_ns - std::max(from_ns, job.first_unix_ns), 1'000'000'000, kMinuteNs);
+  const MinuteContext context{.measured = measured,
+                              .world_size = job.world_size,
+                              .placement = job.placement,
+                              .present_s = static_cast<int32_t>(present_ns / 1'000'000'000),
+                              .is_starting = measured.minute < minute_of(job.first_unix_ns) + kStartMinutes,
+                              .verdicts = acting,
+                              .faults = faults,
+                              .node_reported =
+                                  [&](const std::string& host) {
+                                    mutex_.assert_held();
+                                    const auto heard = hosts_.find(host);
+                                    const int64_t back =
+                                        heard == hosts_.end() ? -1 : heard->second.newest - measured.minute;
+                                    return back >= 0 && back < 64 && (heard->second.mask >> back & 1u) != 0;
+                                  },
+                              .node_ever_reported =
+                                  [&](const std::string& host) {
+                                    mutex_.assert_held();
+                                    return hosts_.contains(host);
+                                  },
+                              .owner_row = [&](const Owner& owner) { return ledger_.owner(owner); },
+                              .thresholds = thresholds_};
+  const bool learning = measured.minute > job.learned_through && measured.rows > 0;
+  JudgedMinute judged = judge(context, job.baselines, learning);
+  if (learning && judged.baselines != job.baselines) job.learned_through = measured.minute;
+  job.baselines = judged.baselines;
+  judged.only_if_more = measured.minute <= job.restored_through;
+  measured.dirty = false;
+  ledger_.put(job_id, std::move(judged));
+}
+
+// Every minute up to `through` that was not judged yet or has changed.
+void SleWatch::look_at(const std::string& job_id, Job& job, int32_t through) {
+  const int32_t last = std::min(through, job.heard_minute + (is_over(job) ? 0 : kSilentMinutes));
+  if (job.judged_through == 0) job.judged_through = job.minutes.empty() ? last : job.minutes.front().minute - 1;
+  // What is silent has minutes too.
+  for (int32_t minute = std::max(job.judged_through + 1, last - kSilentMinutes); minute <= last; ++minute)
+    (void)measured_minute(job, minute);
+  const bool due = std::any_of(job.minutes.begin(), job.minutes.end(), [&](const MeasuredMinute& minute) {
+    return minute.minute <= last && (minute.dirty || minute.minute > job.judged_through);
+  });
+  if (due) {
+    if (job.gpu_model.empty() && reads_.gpu_model) {
+      const Seat* seat = job.seats.find(0);
+      if (seat != nullptr && !seat->gpu_uuid.empty()) job.gpu_model = reads_.gpu_model(seat->gpu_uuid);
+    }
+    make_placement(job);
+    const std::vector<Verdict> verdicts = reads_.diagnosis.verdicts(job_id);
+    for (MeasuredMinute& minute : job.minutes)
+      if (minute.minute <= last && (minute.dirty || minute.minute > job.judged_through))
+        judge_minute(job_id, job, minute, verdicts);
+    job.judged_through = std::max(job.judged_through, last);
+  }
+  while (!job.minutes.empty() && job.minutes.front().minute <= last - kMeasuredMinutes) {
+    rows_ -= job.minutes.front().ranks.room();
+    job.minutes.pop_front();  // what comes of it later begins anew, and counts where it is more
+  }
+}
+
+void SleWatch::tick(int64_t now_unix_ns) {
+  MutexLock lock(mutex_);
+  const int32_t through = minute_of(now_unix_ns - kGraceNs) - 1;
+  const int64_t since_ns = now_unix_ns - looked_unix_ns_;
+  if (through == looked_minute_ && since_ns >= 0 && since_ns < kLookEveryNs) return;
+  looked_minute_ = through;
+  looked_unix_ns_ = now_unix_ns;
+  std::erase_if(events_, [&](const HardwareFault& event) {
+    return event.to_unix_ns < now_unix_ns - kMeasuredMinutes * kMinuteNs;
+  });
+  faults_.assign(events_.begin(), events_.end());
+  if (reads_.faults)
+    for (HardwareFault& fault : reads_.faults()) faults_.push_back(std::move(fault));
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    const auto one = job++;
+    look_at(one->first, one->second, through);
+    // Its seats and what was done of its steps are needed where it comes back.
+    if (one->second.heard_minute < through - 24 * 60) forget(one);
+  }
+  if (through >= expired_minute_ + 10) {
+    ledger_.expire(through);
+    expired_minute_ = through;
+  }
+  counters_.set("lockstep_sle_runs", "", static_cast<int64_t>(ledger_.run_count()));
+}
+
+void SleWatch::flush() {
+  const Result<void> flushed = ledger_.flush();
+  if (!flushed.ok() && !std::exchange(failing_, true))
+    LOCKSTEP_LOG_WARN("sle", "%s; the ledger is kept in memory and written later", flushed.error().c_str());
+  if (flushed.ok()) failing_ = false;
+}
+
+}  // namespace lockstep::sle
