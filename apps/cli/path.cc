@@ -7,36 +7,21 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
-#include "base/duration.h"
 #include "base/flags.h"
 #include "base/text.h"
 #include "base/utc_time.h"
+#include "query/export/export_text.h"
 
 namespace lockstep::cli {
 namespace {
 
-int64_t now_unix_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-// "-5m" (ago), seconds since 1970, or 2026-11-15T22:00:00Z.
 Result<std::string> at_parameter(const std::string& text) {
   if (text.empty()) return std::string();
-  int64_t unix_ns = 0;
-  int64_t ago_ms = 0;
-  tm broken{};
-  if (text.starts_with('-') && parse_duration_ms(std::string_view(text).substr(1), &ago_ms).empty()) {
-    unix_ns = now_unix_ns() - ago_ms * 1'000'000;
-  } else if (const std::optional<double> seconds = parse_double(text); seconds && *seconds > 0 && *seconds < 9e9) {
-    unix_ns = static_cast<int64_t>(*seconds * 1e9);
-  } else if (const char* rest = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &broken);
-             rest != nullptr && (*rest == '\0' || std::string_view(rest) == "Z")) {
-    unix_ns = static_cast<int64_t>(timegm(&broken)) * 1'000'000'000;
-  } else {
-    return Error{"--at: 2026-11-15T22:00:00Z, seconds since 1970, or -5m (ago) was expected"};
-  }
-  return "&at=" + std::to_string(unix_ns);
+  const double now_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const Result<double> moment = parse_moment(text, now_s);
+  if (!moment.ok()) return Error{"--at: " + moment.error()};
+  if (!(*moment >= 0 && *moment < 9e9)) return Error{"--at: a time from 1970 to 2255 was expected"};
+  return "&at=" + std::to_string(static_cast<int64_t>(*moment * 1e9));
 }
 
 std::string end_text(const Json& end) {

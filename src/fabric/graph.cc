@@ -18,13 +18,17 @@ struct RankAt {
 // Where every rank runs, as numbers of the topology.
 struct RanksAt {
   std::vector<std::string> jobs;
-  std::vector<RankAt> ranks;  // of a job together
+  std::vector<RankAt> ranks;    // of a job together
+  std::vector<uint32_t> begin;  // of each job among them
 
   RanksAt(const Topology& topology, const JobPlaces& places, std::string_view job, int64_t at_unix_ns) {
     std::string host_name;
     NodeIndex host = kNone;
     places.visit(job, at_unix_ns, [&](const JobPlaces::View& view) {
-      if (jobs.empty() || jobs.back() != view.job) jobs.emplace_back(view.job);
+      if (jobs.empty() || jobs.back() != view.job) {
+        jobs.emplace_back(view.job);
+        begin.push_back(static_cast<uint32_t>(ranks.size()));
+      }
       // Ranks of a host mostly come one after the other.
       if (host_name != view.host || host == kNone) {
         host_name = view.host;
@@ -43,6 +47,25 @@ struct RanksAt {
       }
       ranks.push_back({static_cast<uint32_t>(jobs.size() - 1), view.rank, gpu});
     });
+  }
+
+  uint32_t end(uint32_t job) const {
+    return job + 1 < begin.size() ? begin[job + 1] : static_cast<uint32_t>(ranks.size());
+  }
+  uint32_t find_job(std::string_view name) const {
+    const auto found = std::find(jobs.begin(), jobs.end(), name);
+    return found == jobs.end() ? kNone : static_cast<uint32_t>(found - jobs.begin());
+  }
+  // "llama/5"
+  uint32_t find_rank(std::string_view name) const {
+    const size_t slash = name.rfind('/');
+    const std::optional<int64_t> number =
+        slash == std::string_view::npos ? std::nullopt : parse_int(name.substr(slash + 1));
+    const uint32_t job = number ? find_job(name.substr(0, slash)) : kNone;
+    if (job == kNone) return kNone;
+    for (uint32_t i = begin[job]; i < end(job); ++i)
+      if (ranks[i].rank == *number) return i;
+    return kNone;
   }
 };
 
@@ -157,19 +180,18 @@ class GraphWalk {
   Result<void> begin() {
     const std::string& focus = question_.focus;
     const std::string_view name = focus.starts_with("job:") ? std::string_view(focus).substr(4) : focus;
-    const auto job = std::find(ranks_.jobs.begin(), ranks_.jobs.end(), name);
     if (focus.starts_with("rank:")) {
       const std::string wanted = focus.substr(5);
-      for (uint32_t i = 0; i < ranks_.ranks.size(); ++i)
-        if (name_of({What::kRank, i}) == wanted) {
-          put({What::kRank, i}, 0);
-          return {};
-        }
-      return Error{format("no rank \"%s\": rank:JOB/NUMBER", as_one_line(wanted.substr(0, 100)).c_str()),
-                   ErrorCode::kNotFound};
+      const uint32_t rank = ranks_.find_rank(wanted);
+      if (rank == kNone)
+        return Error{format("no rank \"%s\": rank:JOB/NUMBER", as_one_line(wanted.substr(0, 100)).c_str()),
+                     ErrorCode::kNotFound};
+      put({What::kRank, rank}, 0);
+      return {};
     }
-    if (job != ranks_.jobs.end() && (focus.starts_with("job:") || !topology_.find(focus))) {
-      put({What::kJob, static_cast<uint32_t>(job - ranks_.jobs.begin())}, 0);
+    const uint32_t job = ranks_.find_job(name);
+    if (job != kNone && (focus.starts_with("job:") || !topology_.find(focus))) {
+      put({What::kJob, job}, 0);
       return {};
     }
     if (focus.starts_with("job:"))
@@ -247,18 +269,24 @@ class GraphWalk {
     return {};
   }
 
+  // Once, and only where a job is among the nodes.
+  void count_by_leaf() {
+    if (!ranks_by_leaf_.empty()) return;
+    for (const RankAt& rank : ranks_.ranks)
+      if (const NodeIndex leaf = leaf_of_gpu(topology_, rank.gpu); leaf != kNone) ++ranks_by_leaf_[leaf][rank.job];
+  }
+
   std::vector<Neighbour> neighbours_of_job(uint32_t job) {
     std::vector<Neighbour> found;
-    std::map<NodeIndex, std::map<uint32_t, double>> ranks_by_leaf;
-    for (uint32_t i = 0; i < ranks_.ranks.size(); ++i) {
-      const RankAt& rank = ranks_.ranks[i];
-      if (rank.job == job) found.push_back({.key = {What::kRank, i}, .kind = "member-of", .outwards = false});
-      if (const NodeIndex leaf = leaf_of_gpu(topology_, rank.gpu); leaf != kNone) ++ranks_by_leaf[leaf][rank.job];
+    std::set<NodeIndex> leaves;
+    for (uint32_t i = ranks_.begin[job]; i < ranks_.end(job); ++i) {
+      found.push_back({.key = {What::kRank, i}, .kind = "member-of", .outwards = false});
+      if (const NodeIndex leaf = leaf_of_gpu(topology_, ranks_.ranks[i].gpu); leaf != kNone) leaves.insert(leaf);
     }
+    count_by_leaf();
     std::map<uint32_t, std::pair<double, std::string>> shared;  // by the other job
-    for (const auto& [leaf, jobs] : ranks_by_leaf) {
-      if (!jobs.contains(job)) continue;
-      for (const auto& [other, ranks] : jobs) {
+    for (const NodeIndex leaf : leaves) {
+      for (const auto& [other, ranks] : ranks_by_leaf_[leaf]) {
         if (other == job) continue;
         auto& [weight, label] = shared[other];
         weight += ranks;
@@ -309,6 +337,7 @@ class GraphWalk {
   const GraphQuestion& question_;
   const RanksAt ranks_;
   std::unordered_multimap<NodeIndex, uint32_t> ranks_of_gpu_;
+  std::unordered_map<NodeIndex, std::map<uint32_t, double>> ranks_by_leaf_;  // by job; empty: not counted yet
   std::map<Key, uint32_t> numbers_;
   std::vector<Key> keys_;
   std::set<std::tuple<uint32_t, uint32_t, std::string>> edges_;

@@ -5,10 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
 
-#include "fabric/text_pool.h"
+#include "fabric/symbol.h"
 
 namespace lockstep::fabric {
 
@@ -38,7 +37,7 @@ struct ReportedDistance {
 };
 
 struct ReportedHost {
-  Symbol name = kNoText;
+  Symbol name = kNoText;  // kNoText: nobody's place
   int64_t first_seen_unix_ns = 0;
   int64_t last_seen_unix_ns = 0;
   std::vector<ReportedGpu> gpus;
@@ -47,9 +46,8 @@ struct ReportedHost {
 };
 
 struct ReportedHosts {
-  TextPool texts;
+  TextTable texts;
   std::vector<ReportedHost> hosts;
-  std::unordered_map<Symbol, uint32_t> by_name;
 };
 
 }  // namespace lockstep::fabric

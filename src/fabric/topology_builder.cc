@@ -2,6 +2,7 @@
 // agents see, then what files say of adapters and links. So a link that was seen is there before the file's, and the
 // file's either agrees with it or is a difference.
 #include <algorithm>
+#include <array>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -15,10 +16,6 @@ namespace {
 
 constexpr size_t kNearestMax = 4;  // adapters that a GPU without one of its own may use
 
-std::string_view short_name(std::string_view name) {
-  return name.substr(0, name.find('.'));
-}
-
 }  // namespace
 
 class TopologyBuilder {
@@ -28,7 +25,8 @@ class TopologyBuilder {
 
   std::shared_ptr<const Topology> build() {
     declare_names();
-    for (const ReportedHost& host : reported_.hosts) add_reported(host);
+    for (const ReportedHost& host : reported_.hosts)
+      if (host.name != kNoText) add_reported(host);
     declare_hosts();
     declare_links();
     find_undeclared();
@@ -40,11 +38,11 @@ class TopologyBuilder {
   }
 
  private:
-  Symbol symbol(std::string_view text) { return built_->texts_.add(text); }
+  Symbol symbol(std::string_view text) { return built_->texts_.intern(text); }
   // A text of the reports; most are asked for again and again.
   Symbol translated(Symbol theirs) {
     if (theirs >= translated_.size()) translated_.resize(theirs + 1, kNone);
-    if (translated_[theirs] == kNone) translated_[theirs] = symbol(reported_.texts.text(theirs));
+    if (translated_[theirs] == kNone) translated_[theirs] = symbol(reported_.texts[theirs]);
     return translated_[theirs];
   }
 
@@ -66,7 +64,7 @@ class TopologyBuilder {
   // A host or switch by the name that somebody uses for it: files and LLDP often differ in the domain.
   NodeIndex find_named(std::string_view name) {
     if (const NodeIndex exact = find(kNone, symbol(name)); exact != kNone) return exact;
-    const auto found = by_short_name_.find(std::string(short_name(name)));
+    const auto found = by_short_name_.find(std::string(short_name_of(name)));
     return found == by_short_name_.end() ? kNone : found->second;
   }
 
@@ -74,7 +72,7 @@ class TopologyBuilder {
     for (const DeclaredNode& node : declared_.nodes) {
       const NodeIndex added = add(node.kind, kNone, symbol(node.name), kByFile);
       // Not by a short name that two have.
-      const auto [entry, is_new] = by_short_name_.emplace(std::string(short_name(node.name)), added);
+      const auto [entry, is_new] = by_short_name_.emplace(std::string(short_name_of(node.name)), added);
       if (!is_new && entry->second != added) entry->second = kNone;
     }
   }
@@ -86,7 +84,7 @@ class TopologyBuilder {
   }
 
   void add_reported(const ReportedHost& reported) {
-    const std::string_view name = reported_.texts.text(reported.name);
+    const std::string_view name = reported_.texts[reported.name];
     NodeIndex host = find_named(name);
     if (host == kNone)
       host = add(NodeKind::kHost, kNone, symbol(name), kByAgent);
@@ -120,7 +118,7 @@ class TopologyBuilder {
     auto place = [&](const ReportedNic& nic) {
       const auto gpu = std::find_if(reported.gpus.begin(), reported.gpus.end(),
                                     [&](const ReportedGpu& one) { return one.uuid == nic.gpu; });
-      return std::pair(gpu == reported.gpus.end() ? INT16_MAX : gpu->index, reported_.texts.text(nic.pci));
+      return std::pair(gpu == reported.gpus.end() ? INT16_MAX : gpu->index, reported_.texts[nic.pci]);
     };
     std::stable_sort(nics.begin(), nics.end(),
                      [&](const ReportedNic* a, const ReportedNic* b) { return place(*a) < place(*b); });
@@ -136,7 +134,7 @@ class TopologyBuilder {
           add_link({.a = gpu, .b = node, .kind = LinkKind::kPcie, .known = kByAgent, .distance = nic->distance});
       }
       if (nic->leaf == kNoText) continue;
-      const std::string_view leaf_name = reported_.texts.text(nic->leaf);
+      const std::string_view leaf_name = reported_.texts[nic->leaf];
       NodeIndex leaf = find_named(leaf_name);
       if (leaf == kNone) leaf = add(NodeKind::kLeaf, kNone, symbol(leaf_name), kByLldp);
       built_->nodes_[leaf].known |= kByLldp;
@@ -237,6 +235,14 @@ class TopologyBuilder {
     NodeIndex node = kNone;
     Symbol port = kNoText;
   };
+  using Cable = std::array<uint32_t, 4>;  // both nodes, both ports
+  struct CableHash {
+    size_t operator()(const Cable& cable) const {
+      uint64_t hash = 0;
+      for (const uint32_t part : cable) hash = (hash ^ part) * 0x9E3779B97F4A7C15ull;
+      return hash ^ hash >> 32;
+    }
+  };
   End end_of(const Endpoint& endpoint) {
     const NodeIndex node = find_named(endpoint.node);
     if (node == kNone) return {};
@@ -257,8 +263,7 @@ class TopologyBuilder {
         if (compare(a.node, b)) continue;
       }
       if (b.node < a.node && !a_is_nic && !b_is_nic) std::swap(a, b);  // both files of a cable say the same
-      const uint64_t ends = (static_cast<uint64_t>(a.node) << 32) | b.node, ports = (uint64_t{a.port} << 32) | b.port;
-      if (!declared_links_.insert(ends * 0x9E3779B97F4A7C15ull ^ ports).second) continue;
+      if (!declared_links_.insert({a.node, b.node, a.port, b.port}).second) continue;
       add_link({.a = a.node,
                 .b = b.node,
                 .port_a = a.port,
@@ -401,7 +406,7 @@ class TopologyBuilder {
   std::unordered_map<uint64_t, NodeIndex> nics_by_netdev_;
   std::unordered_map<NodeIndex, LinkIndex> seen_uplink_;
   std::unordered_set<NodeIndex> declared_uplinks_;
-  std::unordered_set<uint64_t> declared_links_;
+  std::unordered_set<Cable, CableHash> declared_links_;
   std::unordered_map<uint64_t, NodeIndex> gpus_by_index_;  // of hosts, by key_of(host, index)
   bool any_reported_ = false, any_nic_declared_ = false;
 };

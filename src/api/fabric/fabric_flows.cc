@@ -21,10 +21,10 @@ void write_flow(JsonWriter& json, const FlowSighting& flow) {
       .field("protocol", static_cast<int64_t>(flow.key.protocol));
   json.key("queue_pair");
   flow.key.queue_pair == kNoQueuePair ? json.null() : json.number(static_cast<int64_t>(flow.key.queue_pair));
-  json.field("bytes", static_cast<int64_t>(flow.bytes))
-      .field("packets", static_cast<int64_t>(flow.packets))
-      .field("ecn_marked_packets", static_cast<int64_t>(flow.marked_packets))
-      .field("samples", static_cast<int64_t>(flow.samples))
+  json.field("bytes", flow.bytes)
+      .field("packets", flow.packets)
+      .field("ecn_marked_packets", flow.marked_packets)
+      .field("samples", flow.samples)
       .field("vlan", static_cast<int64_t>(flow.vlan))
       .field("dscp", static_cast<int64_t>(flow.traffic_class >> 2))
       .field("first_unix_ns", flow.first_unix_ns)
