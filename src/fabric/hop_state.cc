@@ -137,6 +137,7 @@ std::optional<HopValue> HopStates::describe(std::string_view name, std::string_v
   return value;
 }
 
+// By two labels alone: a matcher of names would collect the series of all adapters of the fleet first.
 void HopStates::read(const std::vector<LabelMatcher>& matchers, bool of_switch, const Owner& owner) const {
   const auto selected =
       metrics_.select(matchers, {.from_ms = at_ms_ - kLookBackMs, .to_ms = at_ms_, .series_max = kSeriesMax});
@@ -167,7 +168,7 @@ void HopStates::read(const std::vector<LabelMatcher>& matchers, bool of_switch, 
 }
 
 std::vector<HopStates::Values> HopStates::read_nics(std::span<const NodeIndex> nics) const {
-  std::set<std::string> names, hosts, devices;
+  std::set<std::string> hosts, devices;
   std::map<std::pair<std::string, std::string>, Values> read_values;  // by host and device or interface
   auto places_of = [&](NodeIndex nic) {
     const Node& node = topology_.nodes()[nic];
@@ -176,7 +177,6 @@ std::vector<HopStates::Values> HopStates::read_nics(std::span<const NodeIndex> n
     return std::pair(std::pair(host, std::string(name.substr(0, name.find('/')))),
                      std::pair(host, std::string(topology_.text(node.more))));
   };
-  for (const auto& [name, meaning] : nic_metrics_) names.insert(literal(name));
   for (const NodeIndex nic : nics) {
     const auto [device, interface] = places_of(nic);
     hosts.insert(literal(device.first));
@@ -187,7 +187,7 @@ std::vector<HopStates::Values> HopStates::read_nics(std::span<const NodeIndex> n
     }
   }
   if (nics.empty()) return {};
-  read({label_is_any("host", hosts), label_is_any("device", devices), label_is_any("__name__", names)}, false,
+  read({label_is_any("host", hosts), label_is_any("device", devices)}, false,
        [&](std::string_view host, std::string_view device) -> Values* {
          const auto found = read_values.find({std::string(host), std::string(device)});
          return found == read_values.end() ? nullptr : &found->second;
@@ -272,10 +272,8 @@ std::vector<HopStates::Values> HopStates::of_ports(std::span<const PortEnd> ends
   }
   std::map<std::string, NodeIndex, std::less<>> nodes;  // by what a series calls them
   for (const auto& [ports, switches] : switches_of)
-    read({label_is_any("switch", switches),
-          label_is_any("port", ports),
-          {"__name__", LabelMatcher::Op::kRegex, std::string(kPortPrefix) + ".+"}},
-         true, [&](std::string_view name, std::string_view port) -> Values* {
+    read({label_is_any("switch", switches), label_is_any("port", ports)}, true,
+         [&](std::string_view name, std::string_view port) -> Values* {
            auto node = nodes.find(name);
            if (node == nodes.end()) node = nodes.emplace(name, topology_.find_switch(name).value_or(kNone)).first;
            const auto found = read_values.find({node->second, std::string(port)});

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "fabric/flows/flow_ends.h"
 #include "fabric/graph.h"
 #include "fabric/hop_state.h"
 #include "fabric/job_places.h"
@@ -347,6 +348,65 @@ TEST_F(PathTest, SaysWhoElseSuffers) {
   ASSERT_TRUE(host.ok());
   EXPECT_EQ(host->gpus, 8u);
   EXPECT_EQ(host->jobs.size(), 2u);
+}
+
+TEST_F(PathTest, JoinsAddressesOfFlowsWithRanks) {
+  Declared declared = fleet_switches(shape_);
+  declared.nodes.push_back({.name = fleet_host(0), .kind = NodeKind::kHost, .gpus = 8});
+  declared.nodes.push_back({.name = fleet_host(1), .kind = NodeKind::kHost, .gpus = 8});
+  declared.nodes.push_back({.name = "nfs-1", .kind = NodeKind::kStorage, .address = "10.0.9.1"});
+  declared.nics = {{.nic = {fleet_host(0), "mlx5_3"}, .address = "10.0.3.0"},
+                   {.nic = {fleet_host(0), "eth0"}, .address = "10.1.0.0"},
+                   {.nic = {fleet_host(1), "mlx5_3"}, .address = "10.0.3.1"},
+                   {.nic = {fleet_host(0), "mlx5_4"}, .address = "10.0.4.0"},
+                   {.nic = {fleet_host(1), "mlx5_4"}, .address = "10.0.4.0"}};
+  build(std::move(declared));
+  place("llama", 8);
+  place("other", 2, 1);
+  const FlowEnds ends(*topology_, places_, clock_.unix_ns());
+  auto whose = [&](const char* address) {
+    const NodeIndex node = ends.find(*parse_ip(address));
+    if (node == kNone) return std::string("nobody");
+    std::string text = topology_->name(node);
+    for (const FlowEnds::JobRanks& job : ends.ranks_behind(node)) {
+      text += " " + std::string(job.job);
+      for (const int32_t rank : job.ranks) text += format(" %d", rank);
+    }
+    return text;
+  };
+  EXPECT_EQ(whose("10.0.3.0"), "node-0000:mlx5_3 llama 3");
+  EXPECT_EQ(whose("10.1.0.0"), "node-0000:eth0 llama 0 1 2 3 4 5 6 7") << "no GPU's own: any rank of the host";
+  EXPECT_EQ(whose("10.0.3.1"), "node-0001:mlx5_3 other 0 1") << "of other, whose GPUs have others, any";
+  EXPECT_EQ(whose("10.0.9.1"), "nfs-1");
+  EXPECT_EQ(whose("10.0.4.0"), "nobody") << "two have it";
+  EXPECT_EQ(whose("10.0.0.77"), "nobody");
+  std::vector<std::string> addresses;
+  for (const IpAddress& address : ends.addresses_of("llama")) addresses.push_back(to_text(address));
+  EXPECT_EQ(addresses, (std::vector<std::string>{"10.0.3.0", "10.1.0.0"}));
+  EXPECT_TRUE(ends.addresses_of("nobody").empty());
+}
+
+TEST_F(PathTest, JobsDependOnTheStorageTheirHostsMount) {
+  MetricPoint mount;
+  mount.name = "lockstep_storage_operations_total";
+  mount.attributes = {{"mount", "nfs-1.dc1.example:/data"}, {"op", "read"}};
+  Declared declared = fleet_switches(shape_);
+  declared.nodes.push_back({.name = "nfs-1", .kind = NodeKind::kStorage});
+  build(std::move(declared));
+  store_->on_metrics({{"host.name", fleet_host(1)}}, std::vector{mount}, clock_.unix_ns());
+  topology_ = store_->topology();
+  place("llama", 16);
+  const Result<Affected> affected = find_affected(*topology_, places_, "storage:nfs-1", clock_.unix_ns());
+  ASSERT_TRUE(affected.ok()) << affected.error();
+  ASSERT_EQ(affected->jobs.size(), 1u);
+  EXPECT_EQ(affected->jobs[0].ranks_hit, 8);
+  EXPECT_EQ(affected->jobs[0].first_ranks.front(), 8);
+  EXPECT_EQ(affected->hosts, 1u);
+  const Result<Graph> graph = find_graph(*topology_, places_, {}, {.focus = "nfs-1", .depth = 1});
+  ASSERT_TRUE(graph.ok() && graph->edges.size() == 1);
+  EXPECT_EQ(graph->nodes[graph->edges[0].from].id, "host:node-0001");
+  EXPECT_STREQ(graph->edges[0].kind, "mounts");
+  EXPECT_EQ(graph->edges[0].label, "/data");
 }
 
 TEST(RoceSourcePort, IsTheSameFromBothEnds) {

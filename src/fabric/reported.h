@@ -1,5 +1,5 @@
 // What agents report of their nodes, as far as the topology needs it: GPUs, adapters, which adapter hangs on which
-// switch port (LLDP), how far GPUs and adapters are from each other.
+// switch port (LLDP), how far GPUs and adapters are from each other, at which storage servers they read and write.
 //
 // Thread rule: Confined.
 #pragma once
@@ -36,6 +36,13 @@ struct ReportedDistance {
   uint8_t path = 0;
 };
 
+// "nfs-1:/data" is the export /data of nfs-1; a file system of Lustre is its name alone.
+struct ReportedMount {
+  Symbol server = kNoText;
+  Symbol exported = kNoText;
+  bool operator==(const ReportedMount&) const = default;
+};
+
 struct ReportedHost {
   Symbol name = kNoText;  // kNoText: nobody's place
   int64_t first_seen_unix_ns = 0;
@@ -43,6 +50,7 @@ struct ReportedHost {
   std::vector<ReportedGpu> gpus;
   std::vector<ReportedNic> nics;
   std::vector<ReportedDistance> distances;
+  std::vector<ReportedMount> mounts;
 };
 
 struct ReportedHosts {

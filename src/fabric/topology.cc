@@ -50,6 +50,8 @@ const char* to_text(LinkKind kind) {
       return "pcie";
     case LinkKind::kNetwork:
       return "network";
+    case LinkKind::kMount:
+      return "mount";
   }
   return "";
 }

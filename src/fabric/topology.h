@@ -44,11 +44,16 @@ struct Node {
   NodeKind kind = NodeKind::kHost;
   uint8_t known = 0;
   Symbol more = kNoText;     // of a GPU its model; of an adapter its interface
-  Symbol address = kNoText;  // of an adapter
+  Symbol address = kNoText;  // of an adapter, a storage server
 };
 
-enum class LinkKind : uint8_t { kNvlink, kPcie, kNetwork };
-const char* to_text(LinkKind kind);  // "nvlink", "pcie", "network"
+enum class LinkKind : uint8_t {
+  kNvlink,
+  kPcie,
+  kNetwork,
+  kMount
+};                                   // kMount: a host reads and writes at a storage server
+const char* to_text(LinkKind kind);  // "nvlink", "pcie", "network", "mount"
 
 struct Link {
   NodeIndex a = kNone, b = kNone;

@@ -10,6 +10,7 @@
 #include "fabric/reported.h"
 #include "fabric/topology.h"
 #include "fabric/topology_file.h"
+#include "model/ip_address.h"
 
 namespace lockstep::fabric {
 namespace {
@@ -31,6 +32,7 @@ class TopologyBuilder {
     declare_links();
     find_undeclared();
     declare_nvlink();
+    add_mounts();
     infer_tiers();
     declare_forwarding();
     index();
@@ -71,6 +73,10 @@ class TopologyBuilder {
   void declare_names() {
     for (const DeclaredNode& node : declared_.nodes) {
       const NodeIndex added = add(node.kind, kNone, symbol(node.name), kByFile);
+      if (!node.address.empty()) {
+        built_->nodes_[added].address = symbol(node.address);
+        by_address_.emplace(built_->nodes_[added].address, added);
+      }
       // Not by a short name that two have.
       const auto [entry, is_new] = by_short_name_.emplace(std::string(short_name_of(node.name)), added);
       if (!is_new && entry->second != added) entry->second = kNone;
@@ -332,6 +338,32 @@ class TopologyBuilder {
     }
   }
 
+  // A server by its name, or by the address that a file has for it.
+  NodeIndex storage_of(std::string_view server) {
+    if (const NodeIndex found = find_named(server); found != kNone) return found;
+    if (const auto found = by_address_.find(symbol(server)); found != by_address_.end()) return found->second;
+    const NodeIndex added = add(NodeKind::kStorage, kNone, symbol(server), kByAgent);
+    if (parse_ip(server)) built_->nodes_[added].address = symbol(server);
+    return added;
+  }
+
+  void add_mounts() {
+    for (const ReportedHost& reported : reported_.hosts) {
+      if (reported.mounts.empty()) continue;
+      const NodeIndex host = find_named(reported_.texts[reported.name]);
+      if (host == kNone || built_->nodes_[host].kind != NodeKind::kHost) continue;
+      for (const ReportedMount& mount : reported.mounts) {
+        const NodeIndex server = storage_of(reported_.texts[mount.server]);
+        built_->nodes_[server].known |= kByAgent;
+        add_link({.a = host,
+                  .b = server,
+                  .port_b = translated(mount.exported),
+                  .kind = LinkKind::kMount,
+                  .known = kByAgent});
+      }
+    }
+  }
+
   // A switch of which nobody said what it is: a leaf where adapters hang on it, a spine next to leaves.
   void infer_tiers() {
     std::vector<Node>& nodes = built_->nodes_;
@@ -404,6 +436,7 @@ class TopologyBuilder {
   std::unordered_map<uint64_t, NodeIndex> by_key_;
   std::unordered_map<std::string, NodeIndex> by_short_name_;
   std::unordered_map<uint64_t, NodeIndex> nics_by_netdev_;
+  std::unordered_map<Symbol, NodeIndex> by_address_;  // of storage
   std::unordered_map<NodeIndex, LinkIndex> seen_uplink_;
   std::unordered_set<NodeIndex> declared_uplinks_;
   std::unordered_set<Cable, CableHash> declared_links_;

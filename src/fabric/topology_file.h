@@ -39,6 +39,7 @@ struct DeclaredNode {
   NodeKind kind = NodeKind::kSwitch;  // kHost, kLeaf, kSpine, kSwitch (of which the links say what it is), kStorage
   int32_t gpus = 0;                   // of a host
   bool nvlink = false;                // they are joined
+  std::string address = {};           // of storage
 };
 
 struct DeclaredNic {

@@ -14,8 +14,9 @@ constexpr uint32_t kNoRecordedValue = 1;
 constexpr int64_t kQuickBuildNs = 20'000'000;
 constexpr int64_t kBuildShare = 20;
 constexpr size_t kPastKept = 2;
-constexpr std::array<std::string_view, 4> kHeard = {"lockstep_nic_info", "lockstep_gpu_info", "lockstep_gpu_links_up",
-                                                    "lockstep_gpu_nic_distance"};
+constexpr std::string_view kMountMetric = "lockstep_storage_operations_total";
+constexpr std::array<std::string_view, 5> kHeard = {"lockstep_nic_info", "lockstep_gpu_info", "lockstep_gpu_links_up",
+                                                    "lockstep_gpu_nic_distance", kMountMetric};
 
 template <typename Item, typename Same>
 Item* find_in(std::vector<Item>& items, const Same& is_same) {
@@ -91,6 +92,7 @@ void TopologyStore::on_metrics(const Attributes& resource, std::span<const Metri
 void TopologyStore::take(uint32_t host, const MetricPoint& point, std::string_view resource_gpu, int64_t now_unix_ns) {
   if (point.name == "lockstep_nic_info") return take_nic(host, point, resource_gpu, now_unix_ns);
   if (point.name == "lockstep_gpu_info") return take_gpu(host, point, resource_gpu, now_unix_ns);
+  if (point.name == kMountMetric) return take_mount(reported_.hosts[host], point);
   if ((point.flags & kNoRecordedValue) != 0) return;
   if (point.name == "lockstep_gpu_nic_distance") return take_distance(reported_.hosts[host], point, resource_gpu);
   if (point.name != "lockstep_gpu_links_up") return;
@@ -201,6 +203,32 @@ void TopologyStore::take_distance(ReportedHost& host, const MetricPoint& point, 
   }
 }
 
+void TopologyStore::take_mount(ReportedHost& host, const MetricPoint& point) {
+  const std::string_view mount = find_string(point.attributes, "mount");
+  if (mount.empty()) return;
+  if (mount.size() > kIdentityTextMax || has_control_characters(mount)) {
+    ++refused_;
+    return;
+  }
+  const size_t colon = mount.find(":/");
+  std::string_view server = mount.substr(0, colon);
+  if (server.starts_with('[') && server.ends_with(']')) server = server.substr(1, server.size() - 2);  // IPv6
+  const ReportedMount one{reported_.texts.intern(server),
+                          reported_.texts.intern(colon == std::string_view::npos ? "" : mount.substr(colon + 1))};
+  const auto found = std::find(host.mounts.begin(), host.mounts.end(), one);
+  const bool is_there = found != host.mounts.end(), is_over = (point.flags & kNoRecordedValue) != 0;
+  if (is_there != is_over || one.server == kNoText) return;
+  if (is_over) {
+    host.mounts.erase(found);
+  } else if (host.mounts.size() >= kPartsMax) {
+    ++refused_;
+    return;
+  } else {
+    host.mounts.push_back(one);
+  }
+  ++version_;
+}
+
 void TopologyStore::note(uint32_t host, Change change, int64_t now_unix_ns) {
   change.time_unix_ns = now_unix_ns;
   change.host = host;
@@ -281,6 +309,10 @@ void TopologyStore::forget_texts() {
     for (ReportedDistance& distance : host.distances) {
       keep(distance.gpu);
       keep(distance.device);
+    }
+    for (ReportedMount& mount : host.mounts) {
+      keep(mount.server);
+      keep(mount.exported);
     }
   }
   for (Change& change : changes_) {

@@ -1,9 +1,9 @@
 // The topology as it is now and as it was: hears what agents report, keeps the last changes with their times, and
 // builds a Topology when something has changed.
 //
-// Hears lockstep_gpu_info, lockstep_nic_info, lockstep_gpu_links_up and lockstep_gpu_nic_distance; reading the durable
-// log back makes it again. What a host reports within kSettlingNs of its first word is how it was found, not a change.
-// Limits: kHostsMax hosts, kPartsMax GPUs or adapters and kDistancesMax distances of each, kTextBytesMax of names; what
+// Hears lockstep_gpu_info, lockstep_nic_info, lockstep_gpu_links_up, lockstep_gpu_nic_distance and
+// lockstep_storage_operations_total; reading the durable log back makes it again. What a host reports within kSettlingNs of its first word is how it was found, not a change.
+// Limits: kHostsMax hosts, kPartsMax GPUs, adapters or mounts and kDistancesMax distances of each, kTextBytesMax of names; what
 //         is beyond is refused and counted. kChangesMax changes, oldest forgotten first. A host of which nothing was
 //         heard for kForgottenNs is forgotten, and its place is the next new one's.
 // A build of 100,000 GPUs takes a good part of a second; so it is done by tick(), from a copy while reports go on, and not
@@ -92,6 +92,7 @@ class TopologyStore final : public StoreSubscriber {
       LOCKSTEP_REQUIRES(mutex_);
   void take_distance(ReportedHost& host, const MetricPoint& point, std::string_view resource_gpu)
       LOCKSTEP_REQUIRES(mutex_);
+  void take_mount(ReportedHost& host, const MetricPoint& point) LOCKSTEP_REQUIRES(mutex_);
   void note(uint32_t host, Change change, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void forget_silent(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void forget_texts() LOCKSTEP_REQUIRES(mutex_);

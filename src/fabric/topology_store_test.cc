@@ -177,6 +177,33 @@ TEST_F(TopologyStoreTest, TellsWhereFileAndFabricDiffer) {
   EXPECT_EQ(uplink(*topology, "node-0000.cluster.local:mlx5_1"), "leaf-1:Ethernet1/1") << "what was seen counts";
 }
 
+TEST_F(TopologyStoreTest, KnowsWhichStorageAHostMounts) {
+  Declared declared;
+  declared.nodes.push_back({.name = "filer", .kind = NodeKind::kStorage, .address = "10.0.9.1"});
+  TopologyStore store(std::move(declared), clock_);
+  auto mounts = [&](const char* mount, bool is_over) {
+    MetricPoint point;
+    point.name = "lockstep_storage_operations_total";
+    point.attributes = {{"mount", mount}, {"op", "read"}};
+    point.flags = is_over ? 1 : 0;
+    report(store, 0, {point, point});
+    std::string text;
+    const std::shared_ptr<const Topology> topology = store.topology();
+    for (const Link& link : topology->links())
+      if (link.kind == LinkKind::kMount)
+        text += topology->name(link.a) + " " +
+                topology->port_name(static_cast<LinkIndex>(&link - topology->links().data()), link.b) + "; ";
+    return text;
+  };
+  EXPECT_EQ(mounts("10.0.9.1:/data", false), "node-0000 filer:/data; ") << "by the address that the file has";
+  EXPECT_EQ(mounts("scratch", false), "node-0000 filer:/data; node-0000 scratch; ") << "Lustre";
+  EXPECT_EQ(mounts("[fd00::1]:/home", false), "node-0000 filer:/data; node-0000 scratch; node-0000 fd00::1:/home; ");
+  EXPECT_EQ(mounts("10.0.9.1:/data", true), "node-0000 scratch; node-0000 fd00::1:/home; ");
+  EXPECT_EQ(store.topology()->count(NodeKind::kStorage), 3u);
+  for (size_t i = 0; i < TopologyStore::kPartsMax + 1; ++i) mounts(format("nfs:/%zu", i).c_str(), false);
+  EXPECT_EQ(store.refused_count(), 6u) << "two points each";
+}
+
 TEST_F(TopologyStoreTest, RefusesWhatIsTooMuch) {
   TopologyStore store({}, clock_);
   std::vector<MetricPoint> points;

@@ -164,7 +164,13 @@ class YamlTopology {
     for (const YAML::Node& each : list) {
       DeclaredNode node;
       node.kind = NodeKind::kStorage;
-      node.name = name_in(each.IsMap() ? each["name"] : each, "storage");
+      if (each.IsScalar()) {
+        node.name = name_in(each, "storage");
+      } else {
+        each_key(each, {{"name", [&](const YAML::Node& one) { node.name = name_in(one, "name"); }},
+                        {"address", [&](const YAML::Node& one) { node.address = name_in(one, "address"); }}});
+      }
+      if (node.name.empty()) throw Wrong{line_of(each), "storage without a name"};
       add_node(std::move(node), line_of(each));
     }
   }

@@ -185,6 +185,8 @@ void FlowTable::Places::add(const Row& row) {
 }
 
 void FlowTable::Places::add_found(std::span<const Row> found, const FlowQuery& query, SwitchNumber number) {
+  const std::vector<IpAddress>& ends = query.either_end;
+  auto is_end = [&](const IpAddress& address) { return std::binary_search(ends.begin(), ends.end(), address); };
   for (const Row& row : found) {
     if (number != kNoSwitch && number != row.number) continue;
     if (row.last_unix_ns < query.from_unix_ns || row.first_unix_ns > query.to_unix_ns) continue;
@@ -193,6 +195,8 @@ void FlowTable::Places::add_found(std::span<const Row> found, const FlowQuery& q
     if (query.protocol != 0 && query.protocol != row.key.protocol) continue;
     if (query.source_port != 0 && query.source_port != row.key.source_port) continue;
     if (query.destination_port != 0 && query.destination_port != row.key.destination_port) continue;
+    if (query.queue_pair != kNoQueuePair && query.queue_pair != row.key.queue_pair) continue;
+    if (!ends.empty() && !is_end(row.key.source) && !is_end(row.key.destination)) continue;
     add(row);
   }
 }

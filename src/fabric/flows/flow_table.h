@@ -45,7 +45,9 @@ struct FlowQuery {
   std::optional<IpPrefix> source, destination;
   uint8_t protocol = 0;  // 0: any, as of the ports of TCP and UDP
   uint16_t source_port = 0, destination_port = 0;
-  std::string switch_name, port;  // empty: any. port: in or out, by name or number
+  uint32_t queue_pair = kNoQueuePair;      // kNoQueuePair: any
+  std::vector<IpAddress> either_end = {};  // sorted; one of them sends or is sent to; empty: any
+  std::string switch_name, port;           // empty: any. port: in or out, by name or number
   int64_t from_unix_ns = 0, to_unix_ns = INT64_MAX;
 };
 

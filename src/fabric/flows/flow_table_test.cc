@@ -169,6 +169,9 @@ TEST(FlowTable, FindsByAddressSwitchPortAndTime) {
   EXPECT_EQ(count({.switch_name = "spine1", .port = "Ethernet9"}), 0u);
   EXPECT_EQ(count({.from_unix_ns = kNow + kSecond}), 2u);
   EXPECT_EQ(count({.to_unix_ns = kNow}), 1u);
+  EXPECT_EQ(count({.queue_pair = 2}), 1u);
+  EXPECT_EQ(count({.either_end = {*parse_ip("10.0.3.4")}}), 1u);
+  EXPECT_EQ(count({.either_end = {*parse_ip("10.0.0.2")}}), 3u) << "whoever it is sent to";
 }
 
 TEST(FlowTable, AClockThatIsSetBackLeavesNoFuture) {
