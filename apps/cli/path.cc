@@ -7,36 +7,21 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
-#include "base/duration.h"
 #include "base/flags.h"
 #include "base/text.h"
 #include "base/utc_time.h"
+#include "query/export/export_text.h"
 
 namespace lockstep::cli {
 namespace {
 
-int64_t now_unix_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-// "-5m" (ago), seconds since 1970, or 2026-11-15T22:00:00Z.
 Result<std::string> at_parameter(const std::string& text) {
   if (text.empty()) return std::string();
-  int64_t unix_ns = 0;
-  int64_t ago_ms = 0;
-  tm broken{};
-  if (text.starts_with('-') && parse_duration_ms(std::string_view(text).substr(1), &ago_ms).empty()) {
-    unix_ns = now_unix_ns() - ago_ms * 1'000'000;
-  } else if (const std::optional<double> seconds = parse_double(text); seconds && *seconds > 0 && *seconds < 9e9) {
-    unix_ns = static_cast<int64_t>(*seconds * 1e9);
-  } else if (const char* rest = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &broken);
-             rest != nullptr && (*rest == '\0' || std::string_view(rest) == "Z")) {
-    unix_ns = static_cast<int64_t>(timegm(&broken)) * 1'000'000'000;
-  } else {
-    return Error{"--at: 2026-11-15T22:00:00Z, seconds since 1970, or -5m (ago) was expected"};
-  }
-  return "&at=" + std::to_string(unix_ns);
+  const double now_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const Result<double> moment = parse_moment(text, now_s);
+  if (!moment.ok()) return Error{"--at: " + moment.error()};
+  if (!(*moment >= 0 && *moment < 9e9)) return Error{"--at: a time from 1970 to 2255 was expected"};
+  return "&at=" + std::to_string(static_cast<int64_t>(*moment * 1e9));
 }
 
 std::string end_text(const Json& end) {
@@ -201,6 +186,51 @@ void print_affected(const Json& document) {
   if (const std::string note = text_of(document, "note"); !note.empty()) std::printf("%s\n", note.c_str());
 }
 
+// "rank 5 (node-01:mlx5_0)", "nfs-1", "10.0.0.9" of whom nothing is known.
+std::string flow_end_text(const Json& flow, const char* end_key, const char* address_key, const std::string& job) {
+  Json end;
+  if (flow[end_key].get(end)) return text_of(flow, address_key);
+  std::string ranks;
+  for (Json one : items_of(end, "jobs")) {
+    const std::string name = text_of(one, "job_id");
+    std::string numbers;
+    const std::vector<Json> shown = items_of(one, "ranks");
+    for (Json rank : shown) {
+      double number = 0;
+      if (!rank.get_double().get(number)) numbers += (numbers.empty() ? "" : ",") + format("%.0f", number);
+    }
+    if (number_of(one, "ranks_total") > static_cast<double>(shown.size())) numbers += ",...";
+    const char* const word = shown.size() == 1 ? "rank " : "ranks ";
+    ranks += (ranks.empty() ? "" : "; ") + (name == job ? word + numbers : name + " " + word + numbers);
+  }
+  const std::string name = text_of(end, "name");
+  return ranks.empty() ? name : ranks + " (" + name + ")";
+}
+
+void print_flows(const Json& document, const std::string& job) {
+  bool is_received = false;
+  if (!document["received"].get_bool().get(is_received) && !is_received) {
+    std::printf("No switch reports flows to this server (lockstepd --sflow-listen, --ipfix-listen).\n");
+    return;
+  }
+  if (const std::string note = text_of(document, "note"); !note.empty()) std::printf("%s\n", note.c_str());
+  const std::vector<Json> flows = items_of(document, "flows");
+  std::printf("%.0f flows of %s at switches in the last half hour, the largest first; bytes are estimates\n",
+              number_of(document, "total"), job.c_str());
+  for (const Json& flow : flows) {
+    const double queue_pair = number_of(flow, "queue_pair", -1), packets = number_of(flow, "packets"),
+                 marked = number_of(flow, "ecn_marked_packets");
+    std::string more = queue_pair >= 0
+                           ? format("queue pair %.0f", queue_pair)
+                           : format("port %.0f to %.0f", number_of(flow, "src_port"), number_of(flow, "dst_port"));
+    if (marked > 0 && packets > 0) more += format(", ▲ %.1f %% marked (ECN)", 100 * marked / packets);
+    std::printf("  %10s  %s -> %s\n              %s %s > %s, %s\n", human_bytes(number_of(flow, "bytes")).c_str(),
+                flow_end_text(flow, "src_end", "src", job).c_str(), flow_end_text(flow, "dst_end", "dst", job).c_str(),
+                text_of(flow, "switch").c_str(), text_of(flow, "in_port").c_str(), text_of(flow, "out_port").c_str(),
+                more.c_str());
+  }
+}
+
 }  // namespace
 
 int run_path(const Arguments& arguments) {
@@ -239,13 +269,18 @@ int run_path(const Arguments& arguments) {
 }
 
 int run_fabric(const Arguments& arguments) {
-  std::string server = default_server(), affected, at;
+  std::string server = default_server(), affected, flows, at;
+  int64_t limit = 20;
   bool json = false;
   Flags flags("lockstep fabric",
               "the topology: what it has, where file and fabric differ, what changed, who depends on what");
   add_server_flags(flags, &server)
-      .text(&affected, "--affected", "COMPONENT",
-            "who depends on it: host:node-01, nic:node-01:mlx5_0, leaf:leaf-1, link:leaf-1:Ethernet49, a GPU's UUID")
+      .text(
+          &affected, "--affected", "COMPONENT",
+          "who depends on it: host:node-01, nic:node-01:mlx5_0, leaf:leaf-1, link:leaf-1:Ethernet49, storage:nfs-1, a "
+          "GPU's UUID")
+      .text(&flows, "--flows", "JOB", "what switches saw of this job's flows, and between whom")
+      .number(&limit, "--limit", "N", "with --flows: so many of them (default 20)", 1, 10'000)
       .text(&at, "--at", "TIME", "with --affected: as it was then (as of lockstep path)")
       .toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code =
@@ -257,10 +292,18 @@ int run_fabric(const Arguments& arguments) {
     std::fprintf(stderr, "lockstep fabric: %s\n", at_text.error().c_str());
     return kExitUsage;
   }
-  const std::string path =
-      affected.empty() ? "/api/fabric" : "/api/fabric/affected?component=" + url_part(affected) + *at_text;
+  if (!flows.empty() && !affected.empty()) {
+    std::fprintf(stderr, "lockstep fabric: --flows or --affected, not both\n");
+    return kExitUsage;
+  }
+  std::string path = "/api/fabric";
+  if (!affected.empty()) path += "/affected?component=" + url_part(affected) + *at_text;
+  if (!flows.empty()) path += "/flows?job=" + url_part(flows) + "&limit=" + std::to_string(limit);
   return show_answer({server, path, "lockstep fabric", json}, [&](const Json& document) {
-    affected.empty() ? print_fabric(document) : print_affected(document);
+    if (!flows.empty())
+      print_flows(document, flows);
+    else
+      affected.empty() ? print_fabric(document) : print_affected(document);
     return true;
   });
 }

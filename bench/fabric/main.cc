@@ -134,15 +134,20 @@ void run(int32_t hosts, const std::string& folder) {
     });
     if (i % 5 != 0) continue;
     state_times.measure([&] {
-      HopStates states(**metrics, *topology, now);
+      const HopStates states(**metrics, *topology, now);
+      std::vector<NodeIndex> nics;
+      std::vector<HopStates::PortEnd> ends;
       for (const Hop& hop : path->hops) {
         if (hop.link != kNone) {
-          (void)states.of_port(hop.link, hop.node);
-          (void)states.of_port(hop.link, topology->other_end(hop.link, hop.node));
+          ends.push_back({hop.link, hop.node});
+          ends.push_back({hop.link, topology->other_end(hop.link, hop.node)});
         } else if (topology->nodes()[hop.node].kind == NodeKind::kNic) {
-          require(!states.of_nic(hop.node).empty(), "an adapter without values");
+          nics.push_back(hop.node);
         }
       }
+      require(states.of_ports(ends).size() == ends.size(), "a port without an answer");
+      for (const HopStates::Values& values : states.of_nics(nics))
+        require(!values.empty(), "an adapter without values");
     });
   }
   path_times.print("path of two ranks");

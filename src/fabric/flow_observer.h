@@ -7,15 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::fabric {
+#include "model/flow.h"
 
-struct FiveTuple {
-  std::string source;  // addresses as text: "10.0.0.1"
-  std::string destination;
-  uint8_t protocol = 0;      // 6 TCP, 17 UDP; 0: any
-  uint16_t source_port = 0;  // 0: any
-  uint16_t destination_port = 0;
-};
+namespace lockstep::fabric {
 
 struct ObservedPort {
   std::string switch_name;
@@ -27,7 +21,8 @@ struct ObservedPort {
 class FlowObserver {
  public:
   virtual ~FlowObserver() = default;
-  virtual std::vector<ObservedPort> observed_ports(const FiveTuple& flow, int64_t from_unix_ns,
+  // Protocol and ports 0: any.
+  virtual std::vector<ObservedPort> observed_ports(const FlowKey& flow, int64_t from_unix_ns,
                                                    int64_t to_unix_ns) const = 0;
 };
 

@@ -5,46 +5,10 @@
 #include <set>
 
 #include "base/text.h"
+#include "fabric/ranks_at.h"
 
 namespace lockstep::fabric {
 namespace {
-
-struct RankAt {
-  uint32_t job = 0;
-  int32_t rank = 0;
-  NodeIndex gpu = kNone;
-};
-
-// Where every rank runs, as numbers of the topology.
-struct RanksAt {
-  std::vector<std::string> jobs;
-  std::vector<RankAt> ranks;  // of a job together
-
-  RanksAt(const Topology& topology, const JobPlaces& places, std::string_view job, int64_t at_unix_ns) {
-    std::string host_name;
-    NodeIndex host = kNone;
-    places.visit(job, at_unix_ns, [&](const JobPlaces::View& view) {
-      if (jobs.empty() || jobs.back() != view.job) jobs.emplace_back(view.job);
-      // Ranks of a host mostly come one after the other.
-      if (host_name != view.host || host == kNone) {
-        host_name = view.host;
-        host = topology.find(view.host).value_or(kNone);
-        if (host != kNone && topology.nodes()[host].kind != NodeKind::kHost) host = kNone;
-      }
-      NodeIndex gpu = kNone;
-      if (host != kNone) {
-        for (const NodeIndex child : topology.children(host)) {
-          const Node& node = topology.nodes()[child];
-          if (node.kind != NodeKind::kGpu) continue;
-          const bool is_same = !view.gpu_uuid.empty() && topology.text(node.name) == view.gpu_uuid;
-          if (is_same || (gpu == kNone && node.index == view.local_rank)) gpu = child;
-          if (is_same) break;
-        }
-      }
-      ranks.push_back({static_cast<uint32_t>(jobs.size() - 1), view.rank, gpu});
-    });
-  }
-};
 
 // "leaf-1:Ethernet49": the link on that port.
 LinkIndex link_at_port(const Topology& topology, std::string_view name) {
@@ -86,10 +50,7 @@ std::string link_name(const Topology& topology, LinkIndex link) {
 class GraphWalk {
  public:
   GraphWalk(const Topology& topology, const JobPlaces& places, const Troubles& troubles, const GraphQuestion& question)
-      : topology_(topology),
-        troubles_(troubles),
-        question_(question),
-        ranks_(topology, places, "", question.at_unix_ns) {
+      : topology_(topology), troubles_(troubles), question_(question), ranks_(topology, places, question.at_unix_ns) {
     for (uint32_t i = 0; i < ranks_.ranks.size(); ++i)
       if (ranks_.ranks[i].gpu != kNone) ranks_of_gpu_.emplace(ranks_.ranks[i].gpu, i);
   }
@@ -150,19 +111,18 @@ class GraphWalk {
   Result<void> begin() {
     const std::string& focus = question_.focus;
     const std::string_view name = focus.starts_with("job:") ? std::string_view(focus).substr(4) : focus;
-    const auto job = std::find(ranks_.jobs.begin(), ranks_.jobs.end(), name);
     if (focus.starts_with("rank:")) {
       const std::string wanted = focus.substr(5);
-      for (uint32_t i = 0; i < ranks_.ranks.size(); ++i)
-        if (name_of({What::kRank, i}) == wanted) {
-          put({What::kRank, i}, 0);
-          return {};
-        }
-      return Error{format("no rank \"%s\": rank:JOB/NUMBER", as_one_line(wanted.substr(0, 100)).c_str()),
-                   ErrorCode::kNotFound};
+      const uint32_t rank = ranks_.find_rank(wanted);
+      if (rank == kNone)
+        return Error{format("no rank \"%s\": rank:JOB/NUMBER", as_one_line(wanted.substr(0, 100)).c_str()),
+                     ErrorCode::kNotFound};
+      put({What::kRank, rank}, 0);
+      return {};
     }
-    if (job != ranks_.jobs.end() && (focus.starts_with("job:") || !topology_.find(focus))) {
-      put({What::kJob, static_cast<uint32_t>(job - ranks_.jobs.begin())}, 0);
+    const uint32_t job = ranks_.find_job(name);
+    if (job != kNone && (focus.starts_with("job:") || !topology_.find(focus))) {
+      put({What::kJob, job}, 0);
       return {};
     }
     if (focus.starts_with("job:"))
@@ -240,18 +200,24 @@ class GraphWalk {
     return {};
   }
 
+  // Once, and only where a job is among the nodes.
+  void count_by_leaf() {
+    if (!ranks_by_leaf_.empty()) return;
+    for (const RankAt& rank : ranks_.ranks)
+      if (const NodeIndex leaf = leaf_of_gpu(topology_, rank.gpu); leaf != kNone) ++ranks_by_leaf_[leaf][rank.job];
+  }
+
   std::vector<Neighbour> neighbours_of_job(uint32_t job) {
     std::vector<Neighbour> found;
-    std::map<NodeIndex, std::map<uint32_t, double>> ranks_by_leaf;
-    for (uint32_t i = 0; i < ranks_.ranks.size(); ++i) {
-      const RankAt& rank = ranks_.ranks[i];
-      if (rank.job == job) found.push_back({.key = {What::kRank, i}, .kind = "member-of", .outwards = false});
-      if (const NodeIndex leaf = leaf_of_gpu(topology_, rank.gpu); leaf != kNone) ++ranks_by_leaf[leaf][rank.job];
+    std::set<NodeIndex> leaves;
+    for (uint32_t i = ranks_.begin[job]; i < ranks_.end(job); ++i) {
+      found.push_back({.key = {What::kRank, i}, .kind = "member-of", .outwards = false});
+      if (const NodeIndex leaf = leaf_of_gpu(topology_, ranks_.ranks[i].gpu); leaf != kNone) leaves.insert(leaf);
     }
+    count_by_leaf();
     std::map<uint32_t, std::pair<double, std::string>> shared;  // by the other job
-    for (const auto& [leaf, jobs] : ranks_by_leaf) {
-      if (!jobs.contains(job)) continue;
-      for (const auto& [other, ranks] : jobs) {
+    for (const NodeIndex leaf : leaves) {
+      for (const auto& [other, ranks] : ranks_by_leaf_[leaf]) {
         if (other == job) continue;
         auto& [weight, label] = shared[other];
         weight += ranks;
@@ -288,11 +254,15 @@ class GraphWalk {
       const bool is_nvlink = one.kind == LinkKind::kNvlink;
       std::string label = one.kind == LinkKind::kPcie ? pcie_distance_text(one.distance) : "";
       if (one.kind == LinkKind::kNetwork) label = link_name(topology_, link);
-      found.push_back({.key = {What::kNode, other},
-                       .kind = is_nvlink ? "member-of" : "carries",
-                       .outwards = !is_nvlink || node.kind == NodeKind::kGpu,
-                       .label = std::move(label),
-                       .known = known_by_text(one.known)});
+      if (one.kind == LinkKind::kMount) label = topology_.text(one.port_b);
+      found.push_back(
+          {.key = {What::kNode, other},
+           .kind = is_nvlink                      ? "member-of"
+                   : one.kind == LinkKind::kMount ? "mounts"
+                                                  : "carries",
+           .outwards = is_nvlink ? node.kind == NodeKind::kGpu : one.kind != LinkKind::kMount || one.a == index,
+           .label = std::move(label),
+           .known = known_by_text(one.known)});
     }
     return found;
   }
@@ -302,6 +272,7 @@ class GraphWalk {
   const GraphQuestion& question_;
   const RanksAt ranks_;
   std::unordered_multimap<NodeIndex, uint32_t> ranks_of_gpu_;
+  std::unordered_map<NodeIndex, std::map<uint32_t, double>> ranks_by_leaf_;  // by job; empty: not counted yet
   std::map<Key, uint32_t> numbers_;
   std::vector<Key> keys_;
   std::set<std::tuple<uint32_t, uint32_t, std::string>> edges_;
@@ -368,8 +339,14 @@ Result<Affected> find_affected(const Topology& topology, const JobPlaces& places
   }
   const bool is_shared_in_part =
       own == kNone || topology.nodes()[own].kind == NodeKind::kSpine || topology.nodes()[own].kind == NodeKind::kSwitch;
+  std::set<NodeIndex> clients;  // hosts that mount it
+  for (const LinkIndex link : own == kNone ? std::span<const LinkIndex>() : topology.links_of(own))
+    if (topology.links()[link].kind == LinkKind::kMount && topology.links()[link].b == own)
+      clients.insert(topology.links()[link].a);
   std::unordered_map<NodeIndex, double> share_of_leaf;
-  auto share_of = [&](NodeIndex gpu, NodeIndex leaf) -> double {
+  auto share_of = [&](const RankAt& rank, NodeIndex leaf) -> double {
+    const NodeIndex gpu = rank.gpu;
+    if (rank.host != kNone && (rank.host == own || clients.contains(rank.host))) return 1;
     if (gpu == kNone) return 0;
     if (is_shared_in_part) {
       if (leaf == kNone) return 0;
@@ -377,13 +354,13 @@ Result<Affected> find_affected(const Topology& topology, const JobPlaces& places
       if (is_new) entry->second = share_over(topology, leaf, component);
       return entry->second;
     }
-    if (gpu == own || topology.nodes()[gpu].parent == own || leaf == own) return 1;
+    if (gpu == own || leaf == own) return 1;
     if (const auto domain = topology.nvlink_of(gpu); domain == own) return 1;
     const std::optional<Topology::Adapter> adapter = topology.adapter_of(gpu);
     return adapter && adapter->nic == own ? 1 : 0;
   };
 
-  const RanksAt ranks(topology, places, "", at_unix_ns);
+  const RanksAt ranks(topology, places, at_unix_ns);
   std::set<NodeIndex> gpus, hosts;
   for (size_t begin = 0; begin < ranks.ranks.size();) {
     const uint32_t job = ranks.ranks[begin].job;
@@ -396,13 +373,13 @@ Result<Affected> find_affected(const Topology& topology, const JobPlaces& places
     for (; begin < end; ++begin) {
       const RankAt& rank = ranks.ranks[begin];
       if (is_shared_in_part && leaves.size() < 2) continue;  // it stays under its leaf
-      const double share = share_of(rank.gpu, leaf_of_gpu(topology, rank.gpu));
+      const double share = share_of(rank, leaf_of_gpu(topology, rank.gpu));
       if (share <= 0) continue;
       ++one.ranks_hit;
       one.share += share;
       if (one.first_ranks.size() < kRanksShown) one.first_ranks.push_back(rank.rank);
-      gpus.insert(rank.gpu);
-      hosts.insert(topology.nodes()[rank.gpu].parent);
+      if (rank.gpu != kNone) gpus.insert(rank.gpu);
+      hosts.insert(rank.host);
     }
     if (one.ranks_hit == 0) continue;
     one.share /= one.ranks_hit;

@@ -4,7 +4,7 @@
 // Names: "job:llama", "rank:llama/5", "host:node-01", "gpu:GPU-...", "nic:node-01:mlx5_0", "leaf:leaf-1",
 // "link:leaf-1:Ethernet49". A name without its kind is looked for in the topology, then among jobs.
 // Edges: runs-on (rank, GPU), member-of (rank of a job, part of a host, GPU of an NVLink domain), carries (what goes
-// between a GPU, its adapter and switches), shares (two jobs on one leaf).
+// between a GPU, its adapter and switches), mounts (a host, a storage server), shares (two jobs on one leaf).
 // Limits: kDepthMax, kNodesMax; of each node the kFanOutMax worst neighbours; what is left out is counted at the node.
 // Thread rule: Thread-safe (no state).
 #pragma once
@@ -35,7 +35,7 @@ struct GraphNode {
 
 struct GraphEdge {
   uint32_t from = 0, to = 0;  // numbers of nodes
-  const char* kind = "";      // "runs-on", "member-of", "carries", "shares"
+  const char* kind = "";      // "runs-on", "member-of", "carries", "mounts", "shares"
   double weight = 1;          // links side by side; ranks of a job under a leaf
   std::string label;          // ports, the distance on PCIe, the component that is shared
   std::string known;          // how: "agent", "LLDP and file"
@@ -77,8 +77,9 @@ struct Affected {
 };
 inline constexpr size_t kRanksShown = 16;
 
-// Who depends on a component: ranks on a GPU or host, behind an adapter or leaf; of what several ranks share only in
-// part (a spine, a link between switches) those of jobs that cross it, with the share of their traffic that does.
+// Who depends on a component: ranks on a GPU or host, behind an adapter or leaf, on hosts that mount storage; of what
+// several ranks share only in part (a spine, a link between switches) those of jobs that cross it, with the share of
+// their traffic that does.
 Result<Affected> find_affected(const Topology& topology, const JobPlaces& places, std::string_view component,
                                int64_t at_unix_ns);
 

@@ -5,12 +5,14 @@
 // most five minutes before, since agents send what does not change only every two.
 // Siblings of an adapter are others on the same leaf (kSiblingsMax of them); of a link between switches those beside it
 // on the path. A value is odd where it stands out: above three times theirs, or a load below 0.7 of theirs; see is_odd().
-// Cost: one or two selections by host and device, or by switch and port, for each of them.
+// Cost: a selection for all adapters, and one for all switches that are asked for the same ports.
 // Thread rule: Confined.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -23,8 +25,8 @@ namespace lockstep::fabric {
 
 struct HopValue {
   std::string metric;     // as it is stored
-  std::string direction;  // "transmit", "receive"; empty: it has none
-  std::string meaning;    // "load", "errors", "ecn", "pause", "queue", "drops", "other"
+  std::string direction;  // "transmit": it leaves the adapter or switch; "receive"; empty: it has none
+  std::string meaning;    // "load", "errors", "ecn", "pause", "queue", "drops", "up", "speed", "optics", "other"
   double value = 0;
   bool is_rate = false;            // per second
   std::optional<double> siblings;  // their median
@@ -38,16 +40,27 @@ class HopStates {
 
   HopStates(const MetricReader& metrics, const Topology& topology, int64_t at_unix_ns);
 
-  std::vector<HopValue> of_nic(NodeIndex nic);
-  // The port at this end of a link; a switch reports it as {switch, port}.
-  std::vector<HopValue> of_port(LinkIndex link, NodeIndex end);
-  // Sets the median of others, each of which was read as `value` was.
-  static void compare(std::vector<HopValue>& values, const std::vector<std::vector<HopValue>>& others);
+  using Values = std::vector<HopValue>;
+  // Beside their siblings; as many as there are adapters.
+  std::vector<Values> of_nics(std::span<const NodeIndex> nics) const;
+  // The port at this end of a link; a switch, by its name or one that differs in the domain, reports it as {switch, port}.
+  struct PortEnd {
+    LinkIndex link = kNone;
+    NodeIndex end = kNone;
+  };
+  // None of an end that is no port of a switch; as many as there are ends.
+  std::vector<Values> of_ports(std::span<const PortEnd> ends) const;
+  // Sets the median of others, each of which was read as `values` were.
+  static void compare(Values& values, std::span<const Values* const> others);
 
  private:
-  std::vector<HopValue> read_nic(NodeIndex nic);
-  void read(const std::vector<LabelMatcher>& matchers, bool of_switch, std::vector<HopValue>& into);
+  // Whose a series is, by the values of two of its labels; nullptr: nobody's.
+  using Owner = std::function<Values*(std::string_view, std::string_view)>;
+  std::vector<Values> read_nics(std::span<const NodeIndex> nics) const;
+  void read(const std::vector<LabelMatcher>& matchers, bool of_switch, const Owner& owner) const;
+  std::optional<HopValue> describe(std::string_view name, std::string_view direction, bool of_switch) const;
   std::optional<double> value_of(const MetricSelection& selection, size_t series, bool is_rate) const;
+  std::vector<NodeIndex> siblings_of(NodeIndex nic) const;
 
   const MetricReader& metrics_;
   const Topology& topology_;

@@ -5,11 +5,6 @@
 #include "base/text.h"
 
 namespace lockstep::fabric {
-namespace {
-
-constexpr size_t kTextBytesMax = 512u << 20;
-
-}  // namespace
 
 const JobPlaces::Attempt* JobPlaces::attempt_at(const Job& job, int64_t at_unix_ns) {
   const Attempt* found = nullptr;
@@ -30,6 +25,21 @@ void JobPlaces::forget_one() {
   if (oldest == jobs_.end()) return;
   for (const Attempt& attempt : oldest->second->attempts) ranks_ -= attempt.ranks.size();
   jobs_.erase(oldest);
+}
+
+bool JobPlaces::has_room_for_texts() {
+  if (texts_.memory_bytes() <= text_bytes_max_) return true;
+  // Not again before it is worth a walk over all ranks.
+  if (texts_.memory_bytes() < compact_bytes_ + text_bytes_max_ / 8) return false;
+  TextTable needed;
+  for (auto& [name, job] : jobs_)
+    for (Attempt& attempt : job->attempts)
+      for (Place& place : attempt.ranks)
+        place = {needed.intern(texts_[place.host]), needed.intern(texts_[place.gpu]), place.local_rank};
+  texts_ = std::move(needed);
+  compact_bytes_ = texts_.memory_bytes();
+  shared_texts_.reset();
+  return compact_bytes_ <= text_bytes_max_;
 }
 
 void JobPlaces::note(const Identity& identity, int64_t received_unix_ns) {
@@ -62,11 +72,12 @@ void JobPlaces::note(const Identity& identity, int64_t received_unix_ns) {
     attempt.ranks.resize(index + 1);
   }
   Place& place = attempt.ranks[index];
-  if (place.host != kNoText && texts_.text(place.host) == identity.host &&
-      texts_.text(place.gpu) == identity.gpu_uuid && place.local_rank == identity.local_rank)
+  if (place.host != kNoText && texts_[place.host] == identity.host && texts_[place.gpu] == identity.gpu_uuid &&
+      place.local_rank == identity.local_rank)
     return;
-  if (texts_.bytes() > kTextBytesMax) return;
-  place = {texts_.add(identity.host), texts_.add(identity.gpu_uuid), identity.local_rank};
+  if (!has_room_for_texts()) return;
+  shared_texts_.reset();
+  place = {texts_.intern(identity.host), texts_.intern(identity.gpu_uuid), identity.local_rank};
 }
 
 void JobPlaces::on_attempt_back(const std::string& job_id, int64_t attempt) {
@@ -107,20 +118,27 @@ std::optional<RankPlace> JobPlaces::find(std::string_view job, int32_t rank, int
   if (attempt == nullptr || rank < 0 || static_cast<size_t>(rank) >= attempt->ranks.size()) return std::nullopt;
   const Place& place = attempt->ranks[static_cast<size_t>(rank)];
   if (place.host == kNoText) return std::nullopt;
-  return RankPlace{rank, attempt->number, place.local_rank, std::string(texts_.text(place.host)),
-                   std::string(texts_.text(place.gpu))};
+  return RankPlace{rank, attempt->number, place.local_rank, std::string(texts_[place.host]),
+                   std::string(texts_[place.gpu])};
 }
 
 void JobPlaces::visit(std::string_view job, int64_t at_unix_ns, const std::function<void(const View&)>& visit) const {
-  MutexLock lock(mutex_);
-  for (const auto& [name, one] : jobs_) {
-    if (!job.empty() && job != name) continue;
-    const Attempt* const attempt = attempt_at(*one, at_unix_ns);
-    if (attempt == nullptr) continue;
-    for (size_t i = 0; i < attempt->ranks.size(); ++i) {
-      const Place& place = attempt->ranks[i];
+  std::vector<std::pair<std::string, std::vector<Place>>> places;
+  std::shared_ptr<const TextTable> texts;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [name, one] : jobs_) {
+      if (!job.empty() && job != name) continue;
+      if (const Attempt* const attempt = attempt_at(*one, at_unix_ns)) places.emplace_back(name, attempt->ranks);
+    }
+    if (!shared_texts_) shared_texts_ = std::make_shared<const TextTable>(texts_);
+    texts = shared_texts_;
+  }
+  for (const auto& [name, ranks] : places) {
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const Place& place = ranks[i];
       if (place.host == kNoText) continue;
-      visit({name, static_cast<int32_t>(i), place.local_rank, texts_.text(place.host), texts_.text(place.gpu)});
+      visit({name, static_cast<int32_t>(i), place.local_rank, (*texts)[place.host], (*texts)[place.gpu]});
     }
   }
 }

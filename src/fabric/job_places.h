@@ -1,7 +1,8 @@
 // Where the ranks of every job run, now and in their last attempts: what joins a job with the topology.
 //
 // Limits: kJobsMax jobs and kRanksMax ranks over all of them (a further job takes the place of the one that was silent
-//         longest; a further rank is left out), kAttemptsMax attempts of each job.
+//         longest; a further rank is left out), kAttemptsMax attempts of each job, text_bytes_max of names of hosts and
+//         GPUs, of which those that no rank needs any more make room.
 // Hot: called for every step of every rank; a rank that is where it was costs a look into a table.
 // Thread rule: Thread-safe.
 #pragma once
@@ -18,7 +19,7 @@
 
 #include "apply/subscriber.h"
 #include "base/mutex.h"
-#include "fabric/text_pool.h"
+#include "fabric/symbol.h"
 
 namespace lockstep::fabric {
 
@@ -35,6 +36,9 @@ class JobPlaces final : public StoreSubscriber {
   static constexpr size_t kJobsMax = 10'000;
   static constexpr size_t kRanksMax = 1'000'000;
   static constexpr size_t kAttemptsMax = 4;
+  static constexpr size_t kTextBytesMax = 512u << 20;
+
+  explicit JobPlaces(size_t text_bytes_max = kTextBytesMax) : text_bytes_max_(text_bytes_max) {}
 
   void on_step(const Identity& identity, const StepSummary&, int64_t received_unix_ns) override {
     note(identity, received_unix_ns);
@@ -53,7 +57,8 @@ class JobPlaces final : public StoreSubscriber {
   int32_t rank_count(std::string_view job, int64_t at_unix_ns) const;
   std::optional<RankPlace> find(std::string_view job, int32_t rank, int64_t at_unix_ns) const;
 
-  // Of all jobs, or of one where it is not empty. Called under the lock: be quick. Places of one job come together.
+  // Of all jobs, or of one where it is not empty, as they are now: called without the lock. Places of one job come
+  // together.
   struct View {
     std::string_view job;
     int32_t rank;
@@ -81,11 +86,16 @@ class JobPlaces final : public StoreSubscriber {
 
   void note(const Identity& identity, int64_t received_unix_ns);
   void forget_one() LOCKSTEP_REQUIRES(mutex_);
+  bool has_room_for_texts() LOCKSTEP_REQUIRES(mutex_);
   static const Attempt* attempt_at(const Job& job, int64_t at_unix_ns);
   const Job* find_job(std::string_view job) const LOCKSTEP_REQUIRES(mutex_);
 
+  const size_t text_bytes_max_;
   mutable Mutex mutex_;
-  TextPool texts_ LOCKSTEP_GUARDED_BY(mutex_);
+  TextTable texts_ LOCKSTEP_GUARDED_BY(mutex_);
+  size_t compact_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // of texts_ when all in it was needed
+  // texts_ as visit() hands it on; nullptr: it has changed since.
+  mutable std::shared_ptr<const TextTable> shared_texts_ LOCKSTEP_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::unique_ptr<Job>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
   size_t ranks_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };

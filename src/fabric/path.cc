@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 #include <unordered_map>
 
 #include "base/text.h"
@@ -40,14 +42,18 @@ class EqualPaths {
 
   // Only steps that packets were seen on, on levels where any were; then what no longer leads through goes too.
   bool restrict_to(const std::vector<ObservedPort>& ports) {
-    std::unordered_map<std::string, uint64_t> packets;
-    for (const ObservedPort& port : ports) packets[port.switch_name + ":" + port.port] += port.packets;
+    std::map<std::tuple<NodeIndex, std::string_view, bool>, uint64_t> packets;  // by switch, port and whether they left
+    for (const ObservedPort& port : ports)
+      if (const std::optional<NodeIndex> node = topology_.find_switch(port.switch_name))
+        packets[{*node, port.port, port.out}] += port.packets;
     bool any = false;
     for (std::vector<Step>& level : levels_) {
       bool seen = false;
       for (Step& step : level) {
+        const Link& link = topology_.links()[step.link];
         for (const NodeIndex end : {step.from, step.to}) {
-          const auto found = packets.find(topology_.port_name(step.link, end));
+          const std::string_view port = topology_.text(link.a == end ? link.port_a : link.port_b);
+          const auto found = packets.find({end, port, end == step.from});
           if (found != packets.end()) step.packets += found->second;
         }
         seen |= step.packets > 0;
@@ -318,7 +324,7 @@ class PathFinder {
       return;
     }
     bool is_observed = false;
-    if (const std::optional<FiveTuple> flow = flow_between(nic_a, nic_b); flow && observer_ != nullptr) {
+    if (const std::optional<FlowKey> flow = flow_between(nic_a, nic_b); flow && observer_ != nullptr) {
       is_observed = paths.restrict_to(observer_->observed_ports(*flow, question_.from_unix_ns, question_.to_unix_ns));
       path_.flow = flow;
     }
@@ -354,11 +360,12 @@ class PathFinder {
     ++position_;
   }
 
-  std::optional<FiveTuple> flow_between(NodeIndex a, NodeIndex b) {
-    FiveTuple flow = question_.flow.value_or(FiveTuple{});
-    if (flow.source.empty()) flow.source = topology_.text(node(a).address);
-    if (flow.destination.empty()) flow.destination = topology_.text(node(b).address);
-    if (!flow.source.empty() && !flow.destination.empty()) return flow;
+  std::optional<FlowKey> flow_between(NodeIndex a, NodeIndex b) {
+    FlowKey flow = question_.flow.value_or(FlowKey{});
+    constexpr IpAddress kNoAddress{};
+    for (const auto& [address, nic] : {std::pair(&flow.source, a), {&flow.destination, b}})
+      if (*address == kNoAddress) *address = parse_ip(topology_.text(node(nic).address)).value_or(kNoAddress);
+    if (flow.source != kNoAddress && flow.destination != kNoAddress) return flow;
     if (observer_ != nullptr)
       path_.notes.push_back(
           "the adapters' addresses are not known, so sampled packets cannot be joined: no agent reports them, and no "
@@ -369,16 +376,19 @@ class PathFinder {
   // The smallest shares go first; a position keeps at least its largest.
   void bound() {
     std::vector<Hop>& hops = path_.hops;
-    while (hops.size() > kHopsMax) {
-      size_t smallest = hops.size();
-      for (size_t i = 0; i < hops.size(); ++i) {
-        const bool is_first = i == 0 || hops[i - 1].position != hops[i].position;
-        if (!is_first && (smallest == hops.size() || hops[i].share <= hops[smallest].share)) smallest = i;
-      }
-      if (smallest == hops.size()) return;
-      hops.erase(hops.begin() + static_cast<std::ptrdiff_t>(smallest));
-      ++path_.hops_left_out;
-    }
+    if (hops.size() <= kHopsMax) return;
+    std::vector<size_t> beside;  // those that are not the first of their position
+    for (size_t i = 1; i < hops.size(); ++i)
+      if (hops[i - 1].position == hops[i].position) beside.push_back(i);
+    std::stable_sort(beside.begin(), beside.end(), [&](size_t a, size_t b) { return hops[a].share > hops[b].share; });
+    const size_t left_out = std::min(beside.size(), hops.size() - kHopsMax);
+    std::vector<bool> is_left_out(hops.size());
+    for (size_t i = beside.size() - left_out; i < beside.size(); ++i) is_left_out[beside[i]] = true;
+    size_t kept = 0;
+    for (size_t i = 0; i < hops.size(); ++i)
+      if (!is_left_out[i]) hops[kept++] = hops[i];
+    hops.resize(kept);
+    path_.hops_left_out = left_out;
   }
 
   const Topology& topology_;

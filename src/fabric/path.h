@@ -42,7 +42,7 @@ struct Hop {
 
 struct PathQuestion {
   NodeIndex a = kNone, b = kNone;            // GPUs
-  std::optional<FiveTuple> flow;             // addresses may be empty: those of the adapters count
+  std::optional<FlowKey> flow;               // addresses of zeros: those of the adapters count
   int64_t from_unix_ns = 0, to_unix_ns = 0;  // in which packets may have been seen
 };
 
@@ -52,7 +52,7 @@ struct FabricPath {
   size_t hops_left_out = 0;
   size_t equal_paths = 1;  // between the leaves; 0: none is known
   NodeIndex nic_a = kNone, nic_b = kNone;
-  std::optional<FiveTuple> flow;   // as it was looked for
+  std::optional<FlowKey> flow;     // as it was looked for
   std::vector<std::string> notes;  // what is not known, and what would tell
 };
 inline constexpr size_t kHopsMax = 256;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "fabric/flows/flow_ends.h"
 #include "fabric/graph.h"
 #include "fabric/hop_state.h"
 #include "fabric/job_places.h"
@@ -19,8 +20,8 @@ namespace {
 
 struct SeenPorts final : FlowObserver {
   std::vector<ObservedPort> ports;
-  mutable FiveTuple asked;
-  std::vector<ObservedPort> observed_ports(const FiveTuple& flow, int64_t, int64_t) const override {
+  mutable FlowKey asked;
+  std::vector<ObservedPort> observed_ports(const FlowKey& flow, int64_t, int64_t) const override {
     asked = flow;
     return ports;
   }
@@ -120,8 +121,8 @@ TEST_F(PathTest, TakesTheWayThatPacketsWereSeenOn) {
   SeenPorts seen;
   seen.ports = {{"leaf-3", "up2", true, 17}};
   const FabricPath found = path(gpu(0, 3), gpu(2, 3), &seen);
-  EXPECT_EQ(seen.asked.source, "10.0.3.0");
-  EXPECT_EQ(seen.asked.destination, "10.0.3.2");
+  EXPECT_EQ(to_text(seen.asked.source), "10.0.3.0");
+  EXPECT_EQ(to_text(seen.asked.destination), "10.0.3.2");
   EXPECT_EQ(found.equal_paths, 1u);
   for (const Hop& hop : found.hops) {
     EXPECT_DOUBLE_EQ(hop.share, 1);
@@ -133,6 +134,46 @@ TEST_F(PathTest, TakesTheWayThatPacketsWereSeenOn) {
   const std::vector<std::string> all = names(found);
   EXPECT_EQ(std::count(all.begin(), all.end(), "spine-2"), 1) << "seen on the way to it, so it is the one";
   EXPECT_EQ(std::count(all.begin(), all.end(), "spine-2:down11 - leaf-11:up2"), 1);
+}
+
+TEST_F(PathTest, JoinsSwitchesThatAreCalledOtherwiseAndCountsPacketsThatWentThisWay) {
+  Declared declared = fleet_switches(shape_);
+  for (const int32_t host : {0, 2}) {
+    declared.nodes.push_back({.name = fleet_host(host), .kind = NodeKind::kHost, .gpus = 8});
+    declared.nics.push_back({.nic = {fleet_host(host), "mlx5_3"}, .address = format("10.0.3.%d", host)});
+  }
+  build(std::move(declared));
+  EXPECT_EQ(topology_->find_switch("leaf-3.dc1.example"), topology_->find("leaf-3"));
+  EXPECT_FALSE(topology_->find_switch("node-0000"));
+  EXPECT_FALSE(topology_->find_switch("leaf"));
+  SeenPorts seen;
+  // Of spine-0 they are seen as they come in from above: another way than ours.
+  seen.ports = {{"leaf-3.dc1.example", "up2", true, 17}, {"leaf-3", "up0", false, 40}};
+  const std::vector<std::string> all = names(path(gpu(0, 3), gpu(2, 3), &seen));
+  EXPECT_EQ(std::count(all.begin(), all.end(), "spine-2"), 1);
+}
+
+TEST_F(PathTest, AddressesAsNamesAreNotCutToADomain) {
+  EXPECT_EQ(short_name_of("leaf-1.dc1.example"), "leaf-1");
+  EXPECT_EQ(short_name_of("10.0.0.1"), "10.0.0.1");
+  Declared declared;
+  declared.nodes.push_back({.name = "10.0.0.1", .kind = NodeKind::kHost});
+  store_.emplace(std::move(declared), clock_);
+  store_->on_metrics({{"host.name", "10.0.0.2"}}, fleet_points(shape_, 0), clock_.unix_ns());
+  EXPECT_EQ(store_->topology()->count(NodeKind::kHost), 2u);
+}
+
+TEST_F(PathTest, ShowsTheLargestSharesOfManyHops) {
+  shape_.spines = 300;
+  build(fleet_switches(shape_));
+  const FabricPath found = path(gpu(0, 3), gpu(2, 3));
+  EXPECT_EQ(found.hops.size(), kHopsMax);
+  EXPECT_EQ(found.hops.size() + found.hops_left_out, 10u + 3 * 300u);
+  uint32_t position = 0;
+  for (const Hop& hop : found.hops) {
+    EXPECT_LE(hop.position - position, 1u) << "no position is left without a hop";
+    position = hop.position;
+  }
 }
 
 TEST_F(PathTest, FollowsTheForwardingTablesOfInfiniband) {
@@ -211,15 +252,47 @@ TEST_F(PathTest, ComparesAnAdapterWithItsSiblings) {
                    {"port", "1"}},
                   now_ms - ago, rate * static_cast<double>(120'000 - ago) / 1000);
   }
-  HopStates states(metrics, *topology_, clock_.unix_ns());
-  std::vector<HopValue> values = states.of_nic(*topology_->find("node-0000:mlx5_3"));
+  const HopStates states(metrics, *topology_, clock_.unix_ns());
+  std::vector<HopStates::Values> nics =
+      states.of_nics(std::vector{*topology_->find("node-0000:mlx5_3"), *topology_->find("node-0001:mlx5_3")});
+  HopStates::Values& values = nics[0];
   ASSERT_EQ(values.size(), 1u);
   EXPECT_NEAR(values[0].value, 5000, 1);
   EXPECT_NEAR(*values[0].siblings, 10, 1);
   EXPECT_FALSE(values[0].is_odd) << "one sibling is no comparison";
-  std::vector<HopValue> other = states.of_nic(*topology_->find("node-0001:mlx5_3"));
-  HopStates::compare(values, {other, other});
+  HopStates::compare(values, std::vector<const HopStates::Values*>{&nics[1], &nics[1]});
   EXPECT_TRUE(values[0].is_odd);
+}
+
+TEST_F(PathTest, ReadsWhatASwitchReportsOfItsPorts) {
+  MemoryMetricReader metrics;
+  const int64_t now_ms = clock_.unix_ms();
+  auto add = [&](const char* name, const char* switch_name, const char* direction, double per_second, double value) {
+    for (int64_t ago = 120'000; ago >= 0; ago -= 10'000)
+      metrics.add({{"__name__", name}, {"switch", switch_name}, {"port", "up2"}, {"direction", direction}},
+                  now_ms - ago, value + per_second * static_cast<double>(120'000 - ago) / 1000);
+  };
+  add("lockstep_port_bytes_total", "leaf-3.dc1.example", "out", 5e9, 0);
+  add("lockstep_port_flow_bytes_total", "leaf-3.dc1.example", "out", 4e9, 0);
+  add("lockstep_port_up", "leaf-3", "", 0, 1);
+  add("lockstep_port_discards_total", "leaf-3", "in", 3, 0);
+  add("lockstep_port_discards_total", "leaf-30", "in", 3, 0);
+  const NodeIndex leaf = *topology_->find("leaf-3");
+  LinkIndex up = kNone;
+  for (const LinkIndex link : topology_->links_of(leaf))
+    if (topology_->port_name(link, leaf) == "leaf-3:up2") up = link;
+  ASSERT_NE(up, kNone);
+  const HopStates states(metrics, *topology_, clock_.unix_ns());
+  const std::vector<HopStates::Values> ends =
+      states.of_ports(std::vector<HopStates::PortEnd>{{up, leaf}, {up, topology_->other_end(up, leaf)}});
+  std::vector<std::string> lines;
+  for (const HopValue& one : ends[0])
+    lines.push_back(format("%s %s %s %.3g", one.metric.c_str(), one.meaning.c_str(), one.direction.c_str(), one.value));
+  std::sort(lines.begin(), lines.end());
+  EXPECT_EQ(lines,
+            (std::vector<std::string>{"lockstep_port_bytes_total load transmit 5e+09",
+                                      "lockstep_port_discards_total drops receive 3", "lockstep_port_up up  1"}));
+  EXPECT_TRUE(ends[1].empty());
 }
 
 TEST_F(PathTest, GraphGrowsFromAFocusAndPutsTheIllFirst) {
@@ -275,6 +348,65 @@ TEST_F(PathTest, SaysWhoElseSuffers) {
   ASSERT_TRUE(host.ok());
   EXPECT_EQ(host->gpus, 8u);
   EXPECT_EQ(host->jobs.size(), 2u);
+}
+
+TEST_F(PathTest, JoinsAddressesOfFlowsWithRanks) {
+  Declared declared = fleet_switches(shape_);
+  declared.nodes.push_back({.name = fleet_host(0), .kind = NodeKind::kHost, .gpus = 8});
+  declared.nodes.push_back({.name = fleet_host(1), .kind = NodeKind::kHost, .gpus = 8});
+  declared.nodes.push_back({.name = "nfs-1", .kind = NodeKind::kStorage, .address = "10.0.9.1"});
+  declared.nics = {{.nic = {fleet_host(0), "mlx5_3"}, .address = "10.0.3.0"},
+                   {.nic = {fleet_host(0), "eth0"}, .address = "10.1.0.0"},
+                   {.nic = {fleet_host(1), "mlx5_3"}, .address = "10.0.3.1"},
+                   {.nic = {fleet_host(0), "mlx5_4"}, .address = "10.0.4.0"},
+                   {.nic = {fleet_host(1), "mlx5_4"}, .address = "10.0.4.0"}};
+  build(std::move(declared));
+  place("llama", 8);
+  place("other", 2, 1);
+  const FlowEnds ends(*topology_, places_, clock_.unix_ns());
+  auto whose = [&](const char* address) {
+    const NodeIndex node = ends.find(*parse_ip(address));
+    if (node == kNone) return std::string("nobody");
+    std::string text = topology_->name(node);
+    for (const FlowEnds::JobRanks& job : ends.ranks_behind(node)) {
+      text += " " + std::string(job.job);
+      for (const int32_t rank : job.ranks) text += format(" %d", rank);
+    }
+    return text;
+  };
+  EXPECT_EQ(whose("10.0.3.0"), "node-0000:mlx5_3 llama 3");
+  EXPECT_EQ(whose("10.1.0.0"), "node-0000:eth0 llama 0 1 2 3 4 5 6 7") << "no GPU's own: any rank of the host";
+  EXPECT_EQ(whose("10.0.3.1"), "node-0001:mlx5_3 other 0 1") << "of other, whose GPUs have others, any";
+  EXPECT_EQ(whose("10.0.9.1"), "nfs-1");
+  EXPECT_EQ(whose("10.0.4.0"), "nobody") << "two have it";
+  EXPECT_EQ(whose("10.0.0.77"), "nobody");
+  std::vector<std::string> addresses;
+  for (const IpAddress& address : ends.addresses_of("llama")) addresses.push_back(to_text(address));
+  EXPECT_EQ(addresses, (std::vector<std::string>{"10.0.3.0", "10.1.0.0"}));
+  EXPECT_TRUE(ends.addresses_of("nobody").empty());
+}
+
+TEST_F(PathTest, JobsDependOnTheStorageTheirHostsMount) {
+  MetricPoint mount;
+  mount.name = "lockstep_storage_operations_total";
+  mount.attributes = {{"mount", "nfs-1.dc1.example:/data"}, {"op", "read"}};
+  Declared declared = fleet_switches(shape_);
+  declared.nodes.push_back({.name = "nfs-1", .kind = NodeKind::kStorage});
+  build(std::move(declared));
+  store_->on_metrics({{"host.name", fleet_host(1)}}, std::vector{mount}, clock_.unix_ns());
+  topology_ = store_->topology();
+  place("llama", 16);
+  const Result<Affected> affected = find_affected(*topology_, places_, "storage:nfs-1", clock_.unix_ns());
+  ASSERT_TRUE(affected.ok()) << affected.error();
+  ASSERT_EQ(affected->jobs.size(), 1u);
+  EXPECT_EQ(affected->jobs[0].ranks_hit, 8);
+  EXPECT_EQ(affected->jobs[0].first_ranks.front(), 8);
+  EXPECT_EQ(affected->hosts, 1u);
+  const Result<Graph> graph = find_graph(*topology_, places_, {}, {.focus = "nfs-1", .depth = 1});
+  ASSERT_TRUE(graph.ok() && graph->edges.size() == 1);
+  EXPECT_EQ(graph->nodes[graph->edges[0].from].id, "host:node-0001");
+  EXPECT_STREQ(graph->edges[0].kind, "mounts");
+  EXPECT_EQ(graph->edges[0].label, "/data");
 }
 
 TEST(RoceSourcePort, IsTheSameFromBothEnds) {

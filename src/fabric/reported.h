@@ -1,14 +1,13 @@
 // What agents report of their nodes, as far as the topology needs it: GPUs, adapters, which adapter hangs on which
-// switch port (LLDP), how far GPUs and adapters are from each other.
+// switch port (LLDP), how far GPUs and adapters are from each other, at which storage servers they read and write.
 //
 // Thread rule: Confined.
 #pragma once
 
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
 
-#include "fabric/text_pool.h"
+#include "fabric/symbol.h"
 
 namespace lockstep::fabric {
 
@@ -37,19 +36,26 @@ struct ReportedDistance {
   uint8_t path = 0;
 };
 
+// "nfs-1:/data" is the export /data of nfs-1; a file system of Lustre is its name alone.
+struct ReportedMount {
+  Symbol server = kNoText;
+  Symbol exported = kNoText;
+  bool operator==(const ReportedMount&) const = default;
+};
+
 struct ReportedHost {
-  Symbol name = kNoText;
+  Symbol name = kNoText;  // kNoText: nobody's place
   int64_t first_seen_unix_ns = 0;
   int64_t last_seen_unix_ns = 0;
   std::vector<ReportedGpu> gpus;
   std::vector<ReportedNic> nics;
   std::vector<ReportedDistance> distances;
+  std::vector<ReportedMount> mounts;
 };
 
 struct ReportedHosts {
-  TextPool texts;
+  TextTable texts;
   std::vector<ReportedHost> hosts;
-  std::unordered_map<Symbol, uint32_t> by_name;
 };
 
 }  // namespace lockstep::fabric

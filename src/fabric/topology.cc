@@ -3,12 +3,17 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "model/ip_address.h"
 
 namespace lockstep::fabric {
 namespace {
 
 constexpr const char* kKindTexts[kNodeKindCount] = {"host", "gpu",   "nvlink", "pcie",   "nic",
                                                     "leaf", "spine", "switch", "storage"};
+
+// The first text of a number is what is written for it.
+constexpr std::pair<uint8_t, const char*> kPcieDistances[] = {
+    {4, "PIX"}, {5, "PXB"}, {8, "PHB"}, {8, "NODE"}, {9, "SYS"}};
 
 template <typename Item>
 size_t bytes_of(const std::vector<Item>& items) {
@@ -45,23 +50,26 @@ const char* to_text(LinkKind kind) {
       return "pcie";
     case LinkKind::kNetwork:
       return "network";
+    case LinkKind::kMount:
+      return "mount";
   }
   return "";
 }
 
 const char* pcie_distance_text(uint8_t distance) {
-  switch (distance) {
-    case 4:
-      return "PIX";
-    case 5:
-      return "PXB";
-    case 8:
-      return "PHB";
-    case 9:
-      return "SYS";
-    default:
-      return "";
-  }
+  for (const auto& [number, text] : kPcieDistances)
+    if (number == distance) return text;
+  return "";
+}
+
+uint8_t pcie_distance_of(std::string_view text) {
+  for (const auto& [number, name] : kPcieDistances)
+    if (text == name) return number;
+  return 0;
+}
+
+std::string_view short_name_of(std::string_view name) {
+  return parse_ip(name) ? name : name.substr(0, name.find('.'));
 }
 
 const char* to_text(Difference::Kind kind) {
@@ -107,6 +115,22 @@ std::optional<NodeIndex> Topology::find(std::string_view wanted) const {
       return child;
   }
   return std::nullopt;
+}
+
+std::optional<NodeIndex> Topology::find_switch(std::string_view name) const {
+  if (const std::optional<NodeIndex> exact = find(name); exact && is_switch(nodes_[*exact].kind)) return exact;
+  const std::string_view wanted = short_name_of(name);
+  if (wanted.empty()) return std::nullopt;
+  std::optional<NodeIndex> found;
+  for (auto at = std::lower_bound(
+           by_name_.begin(), by_name_.end(), wanted,
+           [this](NodeIndex node, std::string_view text_wanted) { return text(nodes_[node].name) < text_wanted; });
+       at != by_name_.end() && text(nodes_[*at].name).starts_with(wanted); ++at) {
+    if (!is_switch(nodes_[*at].kind) || short_name_of(text(nodes_[*at].name)) != wanted) continue;
+    if (found) return std::nullopt;
+    found = *at;
+  }
+  return found;
 }
 
 std::optional<NodeIndex> Topology::find_gpu(std::string_view host, int32_t index) const {
@@ -173,7 +197,7 @@ uint16_t Topology::lid_of(NodeIndex nic) const {
 }
 
 size_t Topology::memory_bytes() const {
-  size_t bytes = texts_.bytes() + bytes_of(nodes_) + bytes_of(links_) + bytes_of(links_begin_) +
+  size_t bytes = texts_.memory_bytes() + bytes_of(nodes_) + bytes_of(links_) + bytes_of(links_begin_) +
                  bytes_of(links_by_node_) + bytes_of(children_begin_) + bytes_of(children_by_node_) +
                  bytes_of(by_name_) + bytes_of(lids_) + bytes_of(differences_);
   for (const ForwardingTable& table : forwarding_) bytes += sizeof table + table.port_of_lid.capacity();

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/text_pool.h"
+#include "fabric/symbol.h"
 
 namespace lockstep::fabric {
 
@@ -44,11 +44,16 @@ struct Node {
   NodeKind kind = NodeKind::kHost;
   uint8_t known = 0;
   Symbol more = kNoText;     // of a GPU its model; of an adapter its interface
-  Symbol address = kNoText;  // of an adapter
+  Symbol address = kNoText;  // of an adapter, a storage server
 };
 
-enum class LinkKind : uint8_t { kNvlink, kPcie, kNetwork };
-const char* to_text(LinkKind kind);  // "nvlink", "pcie", "network"
+enum class LinkKind : uint8_t {
+  kNvlink,
+  kPcie,
+  kNetwork,
+  kMount
+};                                   // kMount: a host reads and writes at a storage server
+const char* to_text(LinkKind kind);  // "nvlink", "pcie", "network", "mount"
 
 struct Link {
   NodeIndex a = kNone, b = kNone;
@@ -58,8 +63,13 @@ struct Link {
   uint8_t distance = 0;  // PCIe: NCCL's path number; 0: not known
   float gbit_s = 0;      // 0: not known
 };
-// Of a PCIe path by NCCL's number: "PIX", "PXB", "PHB", "SYS"; "" where it is not known.
+// Of a PCIe path by NCCL's number: "PIX", "PXB", "PHB", "SYS"; "" where it is not known. And back; 0 where it is none.
 const char* pcie_distance_text(uint8_t distance);
+uint8_t pcie_distance_of(std::string_view text);
+
+// "leaf-1" of "leaf-1.cluster.local": files, LLDP and switches themselves often differ in the domain. An address is all
+// of it.
+std::string_view short_name_of(std::string_view name);
 
 // Where file and fabric disagree.
 struct Difference {
@@ -81,7 +91,7 @@ class Topology {
  public:
   std::span<const Node> nodes() const { return nodes_; }
   std::span<const Link> links() const { return links_; }
-  std::string_view text(Symbol symbol) const { return texts_.text(symbol); }
+  std::string_view text(Symbol symbol) const { return texts_[symbol]; }
   // As commands and the API write it and find() reads it.
   std::string name(NodeIndex node) const;
   // "node-01:mlx5_0" of a network link's end, "leaf-1:Ethernet1/1".
@@ -90,6 +100,8 @@ class Topology {
   // By name, as above; an adapter also by its interface. nullopt: there is none.
   std::optional<NodeIndex> find(std::string_view name) const;
   std::optional<NodeIndex> find_gpu(std::string_view host, int32_t index) const;
+  // A switch also by a name that differs from its own in the domain, where no other has that one.
+  std::optional<NodeIndex> find_switch(std::string_view name) const;
   // Names like it, for a line that says there is none.
   std::vector<std::string> names_like(std::string_view name) const;
 
@@ -124,7 +136,7 @@ class Topology {
  private:
   friend class TopologyBuilder;
 
-  TextPool texts_;
+  TextTable texts_;
   std::vector<Node> nodes_;
   std::vector<Link> links_;
   std::vector<uint32_t> links_begin_;     // by node, one more

@@ -2,6 +2,7 @@
 // agents see, then what files say of adapters and links. So a link that was seen is there before the file's, and the
 // file's either agrees with it or is a difference.
 #include <algorithm>
+#include <array>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -9,15 +10,12 @@
 #include "fabric/reported.h"
 #include "fabric/topology.h"
 #include "fabric/topology_file.h"
+#include "model/ip_address.h"
 
 namespace lockstep::fabric {
 namespace {
 
 constexpr size_t kNearestMax = 4;  // adapters that a GPU without one of its own may use
-
-std::string_view short_name(std::string_view name) {
-  return name.substr(0, name.find('.'));
-}
 
 }  // namespace
 
@@ -28,11 +26,13 @@ class TopologyBuilder {
 
   std::shared_ptr<const Topology> build() {
     declare_names();
-    for (const ReportedHost& host : reported_.hosts) add_reported(host);
+    for (const ReportedHost& host : reported_.hosts)
+      if (host.name != kNoText) add_reported(host);
     declare_hosts();
     declare_links();
     find_undeclared();
     declare_nvlink();
+    add_mounts();
     infer_tiers();
     declare_forwarding();
     index();
@@ -40,11 +40,11 @@ class TopologyBuilder {
   }
 
  private:
-  Symbol symbol(std::string_view text) { return built_->texts_.add(text); }
+  Symbol symbol(std::string_view text) { return built_->texts_.intern(text); }
   // A text of the reports; most are asked for again and again.
   Symbol translated(Symbol theirs) {
     if (theirs >= translated_.size()) translated_.resize(theirs + 1, kNone);
-    if (translated_[theirs] == kNone) translated_[theirs] = symbol(reported_.texts.text(theirs));
+    if (translated_[theirs] == kNone) translated_[theirs] = symbol(reported_.texts[theirs]);
     return translated_[theirs];
   }
 
@@ -66,15 +66,19 @@ class TopologyBuilder {
   // A host or switch by the name that somebody uses for it: files and LLDP often differ in the domain.
   NodeIndex find_named(std::string_view name) {
     if (const NodeIndex exact = find(kNone, symbol(name)); exact != kNone) return exact;
-    const auto found = by_short_name_.find(std::string(short_name(name)));
+    const auto found = by_short_name_.find(std::string(short_name_of(name)));
     return found == by_short_name_.end() ? kNone : found->second;
   }
 
   void declare_names() {
     for (const DeclaredNode& node : declared_.nodes) {
       const NodeIndex added = add(node.kind, kNone, symbol(node.name), kByFile);
+      if (!node.address.empty()) {
+        built_->nodes_[added].address = symbol(node.address);
+        by_address_.emplace(built_->nodes_[added].address, added);
+      }
       // Not by a short name that two have.
-      const auto [entry, is_new] = by_short_name_.emplace(std::string(short_name(node.name)), added);
+      const auto [entry, is_new] = by_short_name_.emplace(std::string(short_name_of(node.name)), added);
       if (!is_new && entry->second != added) entry->second = kNone;
     }
   }
@@ -86,7 +90,7 @@ class TopologyBuilder {
   }
 
   void add_reported(const ReportedHost& reported) {
-    const std::string_view name = reported_.texts.text(reported.name);
+    const std::string_view name = reported_.texts[reported.name];
     NodeIndex host = find_named(name);
     if (host == kNone)
       host = add(NodeKind::kHost, kNone, symbol(name), kByAgent);
@@ -120,7 +124,7 @@ class TopologyBuilder {
     auto place = [&](const ReportedNic& nic) {
       const auto gpu = std::find_if(reported.gpus.begin(), reported.gpus.end(),
                                     [&](const ReportedGpu& one) { return one.uuid == nic.gpu; });
-      return std::pair(gpu == reported.gpus.end() ? INT16_MAX : gpu->index, reported_.texts.text(nic.pci));
+      return std::pair(gpu == reported.gpus.end() ? INT16_MAX : gpu->index, reported_.texts[nic.pci]);
     };
     std::stable_sort(nics.begin(), nics.end(),
                      [&](const ReportedNic* a, const ReportedNic* b) { return place(*a) < place(*b); });
@@ -136,7 +140,7 @@ class TopologyBuilder {
           add_link({.a = gpu, .b = node, .kind = LinkKind::kPcie, .known = kByAgent, .distance = nic->distance});
       }
       if (nic->leaf == kNoText) continue;
-      const std::string_view leaf_name = reported_.texts.text(nic->leaf);
+      const std::string_view leaf_name = reported_.texts[nic->leaf];
       NodeIndex leaf = find_named(leaf_name);
       if (leaf == kNone) leaf = add(NodeKind::kLeaf, kNone, symbol(leaf_name), kByLldp);
       built_->nodes_[leaf].known |= kByLldp;
@@ -237,6 +241,14 @@ class TopologyBuilder {
     NodeIndex node = kNone;
     Symbol port = kNoText;
   };
+  using Cable = std::array<uint32_t, 4>;  // both nodes, both ports
+  struct CableHash {
+    size_t operator()(const Cable& cable) const {
+      uint64_t hash = 0;
+      for (const uint32_t part : cable) hash = (hash ^ part) * 0x9E3779B97F4A7C15ull;
+      return hash ^ hash >> 32;
+    }
+  };
   End end_of(const Endpoint& endpoint) {
     const NodeIndex node = find_named(endpoint.node);
     if (node == kNone) return {};
@@ -257,8 +269,7 @@ class TopologyBuilder {
         if (compare(a.node, b)) continue;
       }
       if (b.node < a.node && !a_is_nic && !b_is_nic) std::swap(a, b);  // both files of a cable say the same
-      const uint64_t ends = (static_cast<uint64_t>(a.node) << 32) | b.node, ports = (uint64_t{a.port} << 32) | b.port;
-      if (!declared_links_.insert(ends * 0x9E3779B97F4A7C15ull ^ ports).second) continue;
+      if (!declared_links_.insert({a.node, b.node, a.port, b.port}).second) continue;
       add_link({.a = a.node,
                 .b = b.node,
                 .port_a = a.port,
@@ -324,6 +335,32 @@ class TopologyBuilder {
       const auto domain = domain_of_host.find(built_->nodes_[i].parent);
       if (domain != domain_of_host.end())
         add_link({.a = i, .b = domain->second, .kind = LinkKind::kNvlink, .known = kByFile});
+    }
+  }
+
+  // A server by its name, or by the address that a file has for it.
+  NodeIndex storage_of(std::string_view server) {
+    if (const NodeIndex found = find_named(server); found != kNone) return found;
+    if (const auto found = by_address_.find(symbol(server)); found != by_address_.end()) return found->second;
+    const NodeIndex added = add(NodeKind::kStorage, kNone, symbol(server), kByAgent);
+    if (parse_ip(server)) built_->nodes_[added].address = symbol(server);
+    return added;
+  }
+
+  void add_mounts() {
+    for (const ReportedHost& reported : reported_.hosts) {
+      if (reported.mounts.empty()) continue;
+      const NodeIndex host = find_named(reported_.texts[reported.name]);
+      if (host == kNone || built_->nodes_[host].kind != NodeKind::kHost) continue;
+      for (const ReportedMount& mount : reported.mounts) {
+        const NodeIndex server = storage_of(reported_.texts[mount.server]);
+        built_->nodes_[server].known |= kByAgent;
+        add_link({.a = host,
+                  .b = server,
+                  .port_b = translated(mount.exported),
+                  .kind = LinkKind::kMount,
+                  .known = kByAgent});
+      }
     }
   }
 
@@ -399,9 +436,10 @@ class TopologyBuilder {
   std::unordered_map<uint64_t, NodeIndex> by_key_;
   std::unordered_map<std::string, NodeIndex> by_short_name_;
   std::unordered_map<uint64_t, NodeIndex> nics_by_netdev_;
+  std::unordered_map<Symbol, NodeIndex> by_address_;  // of storage
   std::unordered_map<NodeIndex, LinkIndex> seen_uplink_;
   std::unordered_set<NodeIndex> declared_uplinks_;
-  std::unordered_set<uint64_t> declared_links_;
+  std::unordered_set<Cable, CableHash> declared_links_;
   std::unordered_map<uint64_t, NodeIndex> gpus_by_index_;  // of hosts, by key_of(host, index)
   bool any_reported_ = false, any_nic_declared_ = false;
 };

@@ -1,6 +1,8 @@
 #include "fabric/topology_file.h"
 
 #include <algorithm>
+#include <iterator>
+#include <tuple>
 
 #include "base/files.h"
 #include "base/text.h"
@@ -21,6 +23,41 @@ Result<void> parse_topology(std::string_view text, std::string_view file_name, D
   if (head.find("switchguid=") != std::string_view::npos || head.find("caguid=") != std::string_view::npos)
     return parse_ibnetdiscover(text, file, into, limits);
   return parse_topology_yaml(text, file, into, limits);
+}
+
+namespace {
+
+template <typename Item>
+void move_behind(std::vector<Item>& items, std::vector<Item>& into) {
+  into.insert(into.end(), std::make_move_iterator(items.begin()), std::make_move_iterator(items.end()));
+}
+
+size_t gpus_of(const Declared& declared) {
+  size_t gpus = 0;
+  for (const DeclaredNode& node : declared.nodes) gpus += static_cast<size_t>(node.gpus);
+  return gpus;
+}
+
+}  // namespace
+
+Result<void> append(Declared&& declared, Declared& into, const TopologyFileLimits& limits) {
+  const size_t gpus = gpus_of(declared);
+  const std::tuple<size_t, size_t, const char*> counts[] = {
+      {into.nodes.size() + declared.nodes.size(), limits.nodes_max, "nodes"},
+      {into.nics.size() + declared.nics.size(), limits.nodes_max, "adapters"},
+      {into.gpus + gpus, limits.nodes_max, "GPUs"},
+      {into.links.size() + declared.links.size(), limits.links_max, "links"}};
+  for (const auto& [count, maximum, what] : counts)
+    if (count > maximum) return Error{format("with this file there are more than %zu %s", maximum, what)};
+  into.gpus += gpus;
+  move_behind(declared.nodes, into.nodes);
+  move_behind(declared.nics, into.nics);
+  move_behind(declared.links, into.links);
+  move_behind(declared.nvlink_domains, into.nvlink_domains);
+  move_behind(declared.lids, into.lids);
+  for (auto& [name, ports] : declared.forwarding) into.forwarding[name] = std::move(ports);
+  for (auto& [guid, name] : declared.switch_names_by_guid) into.switch_names_by_guid[guid] = std::move(name);
+  return {};
 }
 
 Result<Declared> read_topology_files(const std::vector<std::string>& paths) {

@@ -21,7 +21,7 @@ namespace lockstep::fabric {
 struct TopologyFileLimits {
   size_t bytes_max = 256u << 20;
   size_t yaml_bytes_max = 32u << 20;  // yaml-cpp makes some 50 bytes of each
-  size_t nodes_max = 1'000'000;
+  size_t nodes_max = 1'000'000;       // and as many adapters, GPUs, and hosts in NVLink domains
   size_t links_max = 2'000'000;
   size_t name_bytes_max = 256;
   size_t forwarding_entries_max = 64'000'000;  // a byte each
@@ -39,6 +39,7 @@ struct DeclaredNode {
   NodeKind kind = NodeKind::kSwitch;  // kHost, kLeaf, kSpine, kSwitch (of which the links say what it is), kStorage
   int32_t gpus = 0;                   // of a host
   bool nvlink = false;                // they are joined
+  std::string address = {};           // of storage
 };
 
 struct DeclaredNic {
@@ -66,6 +67,7 @@ struct Declared {
   std::map<std::string, std::vector<uint8_t>> forwarding;   // by the switch's name
   std::vector<std::pair<Endpoint, uint16_t>> lids;          // of adapters
   std::map<std::string, std::string> switch_names_by_guid;  // of InfiniBand
+  size_t gpus = 0;                                          // of all nodes that append() took
   bool empty() const { return nodes.empty() && links.empty() && nics.empty() && forwarding.empty(); }
 };
 
@@ -74,6 +76,9 @@ Result<void> parse_topology(std::string_view text, std::string_view file_name, D
                             const TopologyFileLimits& limits = {});
 // Reads all of them, in this order; the first error ends it.
 Result<Declared> read_topology_files(const std::vector<std::string>& paths);
+
+// Adds what one file declares. Else one line without the file's name: more of something than the limits allow.
+Result<void> append(Declared&& declared, Declared& into, const TopologyFileLimits& limits);
 
 // Each format on its own.
 Result<void> parse_topology_yaml(std::string_view text, std::string_view file, Declared& into,

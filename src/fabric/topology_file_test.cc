@@ -121,6 +121,19 @@ TEST(TopologyFile, KeepsItsLimits) {
             std::string::npos);
   EXPECT_NE(error_of(kYaml, {.bytes_max = 10}).find("too many"), std::string::npos);
   EXPECT_NE(error_of(kForwarding, {.forwarding_entries_max = 5}).find("more than 5 entries"), std::string::npos);
+  EXPECT_EQ(error_of("hosts:\n- {name: a, gpus: 3}\n- {name: b, gpus: 3}\n", {.nodes_max = 4}),
+            "dir/f:3: more than 4 GPUs");
+  EXPECT_EQ(error_of("hosts: &all [a, b, c]\nnvlink_domains:\n- {name: x, hosts: *all}\n- {name: y, hosts: *all}\n",
+                     {.nodes_max = 5}),
+            "dir/f:1: more than 5 hosts in domains")
+      << "aliases make many of few bytes";
+  EXPECT_EQ(error_of(R"({"a": {"lldp": {}}, "b": {"lldp": {}}})", {.nodes_max = 1}), "dir/f:1: more than 1 nodes");
+  Declared declared;
+  const TopologyFileLimits three{.nodes_max = 3};
+  EXPECT_TRUE(parse_topology("switches: [a, b]\n", "f", declared, three).ok());
+  EXPECT_EQ(parse_topology("switches: [c, d]\n", "g", declared, three).error(),
+            "g:1: with this file there are more than 3 nodes");
+  EXPECT_EQ(declared.nodes.size(), 2u) << "nothing of that file counts";
 }
 
 TEST(TopologyFile, ReadsContainerlab) {

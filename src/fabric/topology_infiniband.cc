@@ -194,10 +194,10 @@ Result<void> parse_ibnetdiscover(std::string_view text, std::string_view file, D
                                  const TopologyFileLimits& limits) {
   Discovered discovered(file, limits);
   LOCKSTEP_TRY(discovered.read(text));
-  Declared read = into;
+  Declared read;
   LOCKSTEP_TRY(discovered.put(read));
-  into = std::move(read);
-  return {};
+  const Result<void> appended = append(std::move(read), into, limits);
+  return appended.ok() ? appended : at(file, 1, appended.error());
 }
 
 Result<void> parse_forwarding(std::string_view text, std::string_view file, Declared& into,

@@ -1,4 +1,6 @@
 // `lldpctl -f json` of one host, whose name is that of the file, or of many: {"node-01": {"lldp": ...}, ...}.
+#include <unordered_set>
+
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "fabric/topology_file.h"
@@ -14,7 +16,7 @@ class LldpAnswer {
   std::string read_host(const std::string& host, const JsonValue& lldp) {
     if (!usable(host)) return "the name of a host is too long or has control characters";
     const JsonValue interfaces = lldp["interface"];
-    into_.nodes.push_back({.name = host, .kind = NodeKind::kHost});
+    if (!add_node(host, NodeKind::kHost)) return too_many_nodes();
     // A list of objects with one member each, or, of one interface, that object alone.
     if (interfaces.is_object()) return read_interfaces(host, interfaces);
     for (const JsonValue& each : interfaces)
@@ -27,6 +29,15 @@ class LldpAnswer {
     return !name.empty() && name.size() <= limits_.name_bytes_max && !has_control_characters(name) &&
            name.find(':') == std::string_view::npos;
   }
+
+  // Every host names its neighbours: each of them is there once.
+  bool add_node(const std::string& name, NodeKind kind) {
+    if (!names_.insert(name).second) return true;
+    if (into_.nodes.size() >= limits_.nodes_max) return false;
+    into_.nodes.push_back({.name = name, .kind = kind});
+    return true;
+  }
+  std::string too_many_nodes() const { return format("more than %zu nodes", limits_.nodes_max); }
 
   std::string read_interfaces(const std::string& host, const JsonValue& object) {
     for (const JsonValue& interface : object) {
@@ -47,7 +58,7 @@ class LldpAnswer {
           has_control_characters(to))
         return format("interface \"%.40s\": neither a neighbour's name nor its port can be read",
                       as_one_line(netdev).c_str());
-      into_.nodes.push_back({.name = name, .kind = NodeKind::kSwitch});
+      if (!add_node(name, NodeKind::kSwitch)) return too_many_nodes();
       into_.links.push_back({{host, netdev}, {name, to}});
     }
     return {};
@@ -57,6 +68,7 @@ class LldpAnswer {
 
   Declared& into_;
   const TopologyFileLimits& limits_;
+  std::unordered_set<std::string> names_;
 };
 
 int line_of_byte(std::string_view text, size_t byte) {
@@ -86,7 +98,7 @@ Result<void> parse_lldpctl(std::string_view text, std::string_view file, Declare
     const char* const number = found == std::string::npos ? "0" : document.error().c_str() + found + 5;
     return wrong(line_of_byte(text, static_cast<size_t>(std::strtoull(number, nullptr, 10))), document.error());
   }
-  Declared read = into;
+  Declared read;
   LldpAnswer answer(read, limits);
   const JsonValue root = document->root();
   bool any = false;
@@ -100,8 +112,8 @@ Result<void> parse_lldpctl(std::string_view text, std::string_view file, Declare
     any = true;
   }
   if (!any) return wrong(1, "no \"lldp\" in it");
-  into = std::move(read);
-  return {};
+  const Result<void> appended = append(std::move(read), into, limits);
+  return appended.ok() ? appended : wrong(1, appended.error());
 }
 
 }  // namespace lockstep::fabric

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 
 #include "base/text.h"
 #include "model/step.h"
@@ -13,15 +14,9 @@ constexpr uint32_t kNoRecordedValue = 1;
 constexpr int64_t kQuickBuildNs = 20'000'000;
 constexpr int64_t kBuildShare = 20;
 constexpr size_t kPastKept = 2;
-constexpr std::array<std::string_view, 4> kHeard = {"lockstep_nic_info", "lockstep_gpu_info", "lockstep_gpu_links_up",
-                                                    "lockstep_gpu_nic_distance"};
-
-uint8_t distance_of(std::string_view text) {
-  if (text == "PIX") return 4;
-  if (text == "PXB") return 5;
-  if (text == "PHB" || text == "NODE") return 8;
-  return text == "SYS" ? 9 : 0;
-}
+constexpr std::string_view kMountMetric = "lockstep_storage_operations_total";
+constexpr std::array<std::string_view, 5> kHeard = {"lockstep_nic_info", "lockstep_gpu_info", "lockstep_gpu_links_up",
+                                                    "lockstep_gpu_nic_distance", kMountMetric};
 
 template <typename Item, typename Same>
 Item* find_in(std::vector<Item>& items, const Same& is_same) {
@@ -44,23 +39,26 @@ void set_item(std::vector<Item>& items, const Same& is_same, const std::optional
 
 }  // namespace
 
-TopologyStore::TopologyStore(Declared declared, const Clock& clock) : clock_(clock), declared_(std::move(declared)) {}
+TopologyStore::TopologyStore(Declared declared, const Clock& clock)
+    : clock_(clock), declared_(std::make_shared<const Declared>(std::move(declared))) {}
 
 bool TopologyStore::hears_metric(std::string_view name) const {
   return std::find(kHeard.begin(), kHeard.end(), name) != kHeard.end();
 }
 
 ReportedHost* TopologyStore::host_of(std::string_view name, int64_t now_unix_ns) {
-  const Symbol known = reported_.texts.find(name);
-  if (known != kNoText) {
-    if (const auto found = reported_.by_name.find(known); found != reported_.by_name.end())
-      return &reported_.hosts[found->second];
+  if (const auto found = host_by_name_.find(symbol_of(name)); found != host_by_name_.end())
+    return &reported_.hosts[found->second];
+  if (free_hosts_.empty()) {
+    if (reported_.hosts.size() >= kHostsMax) return nullptr;
+    free_hosts_.push_back(static_cast<uint32_t>(reported_.hosts.size()));
+    reported_.hosts.emplace_back();
   }
-  if (reported_.hosts.size() >= kHostsMax) return nullptr;
-  const Symbol symbol = reported_.texts.add(name);
-  reported_.by_name[symbol] = static_cast<uint32_t>(reported_.hosts.size());
-  ReportedHost& host = reported_.hosts.emplace_back();
-  host.name = symbol;
+  const uint32_t index = free_hosts_.back();
+  free_hosts_.pop_back();
+  ReportedHost& host = reported_.hosts[index];
+  host.name = reported_.texts.intern(name);
+  host_by_name_[host.name] = index;
   host.first_seen_unix_ns = now_unix_ns;
   return &host;
 }
@@ -74,7 +72,7 @@ void TopologyStore::on_metrics(const Attributes& resource, std::span<const Metri
   // Points of a GPU share a resource that names it.
   const std::string_view resource_gpu = find_string(resource, "lockstep.gpu_uuid");
   MutexLock lock(mutex_);
-  if (reported_.texts.bytes() > kTextBytesMax) {
+  if (reported_.texts.memory_bytes() > kTextBytesMax) {
     refused_ += points.size();
     return;
   }
@@ -94,16 +92,17 @@ void TopologyStore::on_metrics(const Attributes& resource, std::span<const Metri
 void TopologyStore::take(uint32_t host, const MetricPoint& point, std::string_view resource_gpu, int64_t now_unix_ns) {
   if (point.name == "lockstep_nic_info") return take_nic(host, point, resource_gpu, now_unix_ns);
   if (point.name == "lockstep_gpu_info") return take_gpu(host, point, resource_gpu, now_unix_ns);
+  if (point.name == kMountMetric) return take_mount(reported_.hosts[host], point);
   if ((point.flags & kNoRecordedValue) != 0) return;
   if (point.name == "lockstep_gpu_nic_distance") return take_distance(reported_.hosts[host], point, resource_gpu);
   if (point.name != "lockstep_gpu_links_up") return;
-  const Symbol uuid = reported_.texts.find(find_string(point.attributes, "gpu_uuid", resource_gpu));
+  const Symbol uuid = symbol_of(find_string(point.attributes, "gpu_uuid", resource_gpu));
   ReportedGpu* const gpu =
       find_in(reported_.hosts[host].gpus, [&](const ReportedGpu& one) { return one.uuid == uuid; });
   if (uuid == kNoText || gpu == nullptr) return;
   const double value = point.is_int ? static_cast<double>(point.int_value) : point.value;
   const auto links = static_cast<int16_t>(value >= 0 && value < 1000 ? value : 0);
-  if ((links > 0) != (gpu->links_up > 0)) is_stale_ = true;
+  if ((links > 0) != (gpu->links_up > 0)) ++version_;
   gpu->links_up = links;
 }
 
@@ -120,18 +119,18 @@ void TopologyStore::take_nic(uint32_t host, const MetricPoint& point, std::strin
     }
   }
   if (labels[0].empty()) return;
-  TextPool& texts = reported_.texts;
+  TextTable& texts = reported_.texts;
   ReportedNic nic;
   const std::string_view port = labels[6];
-  nic.device =
-      port.empty() || port == "1" ? texts.add(labels[0]) : texts.add(std::string(labels[0]) + "/" + std::string(port));
-  nic.netdev = texts.add(labels[1]);
-  nic.pci = texts.add(labels[2]);
-  nic.gpu = texts.add(labels[3]);
-  nic.leaf = texts.add(labels[4]);
-  nic.leaf_port = texts.add(labels[5]);
-  nic.address = texts.add(labels[7]);
-  nic.distance = distance_of(find_string(point.attributes, "distance"));
+  nic.device = port.empty() || port == "1" ? texts.intern(labels[0])
+                                           : texts.intern(std::string(labels[0]) + "/" + std::string(port));
+  nic.netdev = texts.intern(labels[1]);
+  nic.pci = texts.intern(labels[2]);
+  nic.gpu = texts.intern(labels[3]);
+  nic.leaf = texts.intern(labels[4]);
+  nic.leaf_port = texts.intern(labels[5]);
+  nic.address = texts.intern(labels[7]);
+  nic.distance = pcie_distance_of(find_string(point.attributes, "distance"));
   std::vector<ReportedNic>& nics = reported_.hosts[host].nics;
   const ReportedNic* const there = find_in(nics, [&](const ReportedNic& one) { return one.device == nic.device; });
   Change change;
@@ -161,8 +160,8 @@ void TopologyStore::take_gpu(uint32_t host, const MetricPoint& point, std::strin
     return;
   }
   ReportedGpu gpu;
-  gpu.uuid = reported_.texts.add(uuid);
-  gpu.model = reported_.texts.add(model);
+  gpu.uuid = reported_.texts.intern(uuid);
+  gpu.model = reported_.texts.intern(model);
   const std::optional<int64_t> index = parse_int(find_string(point.attributes, "index"));
   if (index && *index >= 0 && *index < static_cast<int64_t>(kPartsMax)) gpu.index = static_cast<int16_t>(*index);
   std::vector<ReportedGpu>& gpus = reported_.hosts[host].gpus;
@@ -186,39 +185,67 @@ void TopologyStore::take_gpu(uint32_t host, const MetricPoint& point, std::strin
 }
 
 void TopologyStore::take_distance(ReportedHost& host, const MetricPoint& point, std::string_view resource_gpu) {
-  const Symbol gpu = reported_.texts.find(find_string(point.attributes, "gpu_uuid", resource_gpu));
-  const Symbol device = reported_.texts.find(find_string(point.attributes, "device"));
+  const Symbol gpu = symbol_of(find_string(point.attributes, "gpu_uuid", resource_gpu));
+  const Symbol device = symbol_of(find_string(point.attributes, "device"));
   const double value = point.is_int ? static_cast<double>(point.int_value) : point.value;
   if (gpu == kNoText || device == kNoText || !(value >= 0 && value < 255)) return;
   ReportedDistance* const there =
       find_in(host.distances, [&](const ReportedDistance& one) { return one.gpu == gpu && one.device == device; });
   const auto path = static_cast<uint8_t>(value);
   if (there != nullptr) {
-    is_stale_ |= there->path != path;
+    version_ += there->path != path ? 1 : 0;
     there->path = path;
   } else if (host.distances.size() < kDistancesMax) {
     host.distances.push_back({gpu, device, path});
-    is_stale_ = true;
+    ++version_;
   } else {
     ++refused_;
   }
 }
 
+void TopologyStore::take_mount(ReportedHost& host, const MetricPoint& point) {
+  const std::string_view mount = find_string(point.attributes, "mount");
+  if (mount.empty()) return;
+  if (mount.size() > kIdentityTextMax || has_control_characters(mount)) {
+    ++refused_;
+    return;
+  }
+  const size_t colon = mount.find(":/");
+  std::string_view server = mount.substr(0, colon);
+  if (server.starts_with('[') && server.ends_with(']')) server = server.substr(1, server.size() - 2);  // IPv6
+  const ReportedMount one{reported_.texts.intern(server),
+                          reported_.texts.intern(colon == std::string_view::npos ? "" : mount.substr(colon + 1))};
+  const auto found = std::find(host.mounts.begin(), host.mounts.end(), one);
+  const bool is_there = found != host.mounts.end(), is_over = (point.flags & kNoRecordedValue) != 0;
+  if (is_there != is_over || one.server == kNoText) return;
+  if (is_over) {
+    host.mounts.erase(found);
+  } else if (host.mounts.size() >= kPartsMax) {
+    ++refused_;
+    return;
+  } else {
+    host.mounts.push_back(one);
+  }
+  ++version_;
+}
+
 void TopologyStore::note(uint32_t host, Change change, int64_t now_unix_ns) {
   change.time_unix_ns = now_unix_ns;
   change.host = host;
-  set_state(change, false);
-  is_stale_ = true;
+  set_state(reported_, change, false);
+  ++version_;
   const bool is_first_sight =
       !change.nic_before && !change.gpu_before && now_unix_ns < reported_.hosts[host].first_seen_unix_ns + kSettlingNs;
   if (is_first_sight) return;
   changes_.push_back(std::move(change));
   ++changes_made_;
-  if (changes_.size() > kChangesMax) changes_.pop_front();
+  if (changes_.size() <= kChangesMax) return;
+  changes_lost_until_unix_ns_ = std::max(changes_lost_until_unix_ns_, changes_.front().time_unix_ns);
+  changes_.pop_front();
 }
 
-void TopologyStore::set_state(const Change& change, bool to_before) const {
-  ReportedHost& host = reported_.hosts[change.host];
+void TopologyStore::set_state(ReportedHosts& reported, const Change& change, bool to_before) {
+  ReportedHost& host = reported.hosts[change.host];
   if (change.nic_before || change.nic_after) {
     const Symbol device = change.nic_before ? change.nic_before->device : change.nic_after->device;
     set_item(
@@ -233,68 +260,153 @@ void TopologyStore::set_state(const Change& change, bool to_before) const {
 }
 
 void TopologyStore::declare(Declared declared) {
+  auto shared = std::make_shared<const Declared>(std::move(declared));
   MutexLock lock(mutex_);
-  declared_ = std::move(declared);
+  declared_.swap(shared);
   past_.clear();
-  is_stale_ = true;
+  ++era_;
+  ++version_;
 }
 
-void TopologyStore::build() const {
+// The past of a host that is forgotten goes with it.
+void TopologyStore::forget_silent(int64_t now_unix_ns) {
+  std::unordered_set<uint32_t> gone;
+  for (uint32_t i = 0; i < reported_.hosts.size(); ++i) {
+    const ReportedHost& host = reported_.hosts[i];
+    if (host.name != kNoText && host.last_seen_unix_ns <= now_unix_ns - kForgottenNs) gone.insert(i);
+  }
+  if (gone.empty()) return;
+  std::erase_if(changes_, [&](const Change& change) { return gone.contains(change.host); });
+  for (const uint32_t index : gone) {
+    host_by_name_.erase(reported_.hosts[index].name);
+    reported_.hosts[index] = {};
+    free_hosts_.push_back(index);
+  }
+  past_.clear();
+  ++era_;
+  ++version_;
+  if (reported_.texts.memory_bytes() > 2 * needed_text_bytes_) forget_texts();
+}
+
+void TopologyStore::forget_texts() {
+  TextTable needed;
+  auto keep = [&](Symbol& symbol) LOCKSTEP_REQUIRES(mutex_) { symbol = needed.intern(reported_.texts[symbol]); };
+  auto keep_gpu = [&](ReportedGpu& gpu) LOCKSTEP_REQUIRES(mutex_) {
+    keep(gpu.uuid);
+    keep(gpu.model);
+  };
+  auto keep_nic = [&](ReportedNic& nic) LOCKSTEP_REQUIRES(mutex_) {
+    for (Symbol* symbol : {&nic.device, &nic.netdev, &nic.pci, &nic.gpu, &nic.leaf, &nic.leaf_port, &nic.address})
+      keep(*symbol);
+  };
+  host_by_name_.clear();
+  for (uint32_t i = 0; i < reported_.hosts.size(); ++i) {
+    ReportedHost& host = reported_.hosts[i];
+    keep(host.name);
+    if (host.name != kNoText) host_by_name_[host.name] = i;
+    for (ReportedGpu& gpu : host.gpus) keep_gpu(gpu);
+    for (ReportedNic& nic : host.nics) keep_nic(nic);
+    for (ReportedDistance& distance : host.distances) {
+      keep(distance.gpu);
+      keep(distance.device);
+    }
+    for (ReportedMount& mount : host.mounts) {
+      keep(mount.server);
+      keep(mount.exported);
+    }
+  }
+  for (Change& change : changes_) {
+    for (std::optional<ReportedGpu>* gpu : {&change.gpu_before, &change.gpu_after})
+      if (*gpu) keep_gpu(**gpu);
+    for (std::optional<ReportedNic>* nic : {&change.nic_before, &change.nic_after})
+      if (*nic) keep_nic(**nic);
+  }
+  reported_.texts = std::move(needed);
+  needed_text_bytes_ = reported_.texts.memory_bytes();
+}
+
+std::shared_ptr<const Topology> TopologyStore::build() const {
+  MutexLock building(build_mutex_);
+  ReportedHosts reported;
+  std::shared_ptr<const Declared> declared;
+  uint64_t version = 0;
+  {
+    MutexLock lock(mutex_);
+    if (current_ && !is_stale()) return current_;  // somebody has built it meanwhile
+    reported = reported_;
+    declared = declared_;
+    version = version_;
+  }
   const int64_t began_ns = clock_.monotonic_ns();
-  current_ = build_topology(reported_, declared_);
-  built_monotonic_ns_ = clock_.monotonic_ns();
-  build_took_ns_ = built_monotonic_ns_ - began_ns;
-  is_stale_ = false;
+  std::shared_ptr<const Topology> built = build_topology(reported, *declared);
+  const int64_t ended_ns = clock_.monotonic_ns();
+  MutexLock lock(mutex_);
+  current_ = built;
+  built_version_ = version;
+  built_monotonic_ns_ = ended_ns;
+  build_took_ns_ = ended_ns - began_ns;
+  return built;
 }
 
 void TopologyStore::tick() {
-  MutexLock lock(mutex_);
-  // The past of a host that is forgotten goes with it.
-  const int64_t now_unix_ns = clock_.unix_ns();
-  for (ReportedHost& host : reported_.hosts) {
-    if (host.last_seen_unix_ns > now_unix_ns - kForgottenNs || (host.gpus.empty() && host.nics.empty())) continue;
-    const auto index = static_cast<uint32_t>(&host - reported_.hosts.data());
-    std::erase_if(changes_, [&](const Change& change) { return change.host == index; });
-    host.gpus.clear();
-    host.nics.clear();
-    host.distances.clear();
-    is_stale_ = true;
+  {
+    MutexLock lock(mutex_);
+    const int64_t now_unix_ns = clock_.unix_ns();
+    if (now_unix_ns - forgot_unix_ns_ >= kForgetEveryNs || now_unix_ns < forgot_unix_ns_) {
+      forgot_unix_ns_ = now_unix_ns;
+      forget_silent(now_unix_ns);
+    }
+    if (!is_stale()) return;
+    if (current_ && clock_.monotonic_ns() < built_monotonic_ns_ + kBuildShare * build_took_ns_) return;
   }
-  if (!is_stale_) return;
-  if (current_ && clock_.monotonic_ns() < built_monotonic_ns_ + kBuildShare * build_took_ns_) return;
   build();
 }
 
 std::shared_ptr<const Topology> TopologyStore::topology() const {
-  MutexLock lock(mutex_);
-  if (!current_ || (is_stale_ && build_took_ns_ < kQuickBuildNs)) build();
-  return current_;
+  {
+    MutexLock lock(mutex_);
+    if (current_ && (!is_stale() || build_took_ns_ >= kQuickBuildNs)) return current_;
+  }
+  return build();
 }
 
 TopologyStore::AsOf TopologyStore::topology_at(int64_t unix_ns) const {
+  AsOf as_of;
+  as_of.topology = past_at(unix_ns, &as_of.is_too_old);
+  if (!as_of.topology) as_of.topology = topology();
+  return as_of;
+}
+
+std::shared_ptr<const Topology> TopologyStore::past_at(int64_t unix_ns, bool* is_too_old) const {
+  MutexLock building(build_mutex_);
+  std::vector<Change> undone;
+  ReportedHosts reported;
+  std::shared_ptr<const Declared> declared;
+  uint64_t made = 0, era = 0;
   {
     MutexLock lock(mutex_);
-    const auto first_later = std::find_if(changes_.begin(), changes_.end(),
-                                          [&](const Change& change) { return change.time_unix_ns > unix_ns; });
-    if (first_later != changes_.end()) {
-      const auto undone = static_cast<size_t>(changes_.end() - first_later);
-      const bool is_too_old = first_later == changes_.begin() && changes_made_ > changes_.size();
-      const uint64_t version = changes_made_ - undone;
-      for (const auto& [made, topology] : past_)
-        if (made == version) return {topology, is_too_old};
-      for (auto change = changes_.end(); change != first_later;) set_state(*--change, true);
-      std::shared_ptr<const Topology> built = build_topology(reported_, declared_);
-      for (auto change = first_later; change != changes_.end(); ++change) set_state(*change, false);
-      past_.emplace_front(version, built);
-      if (past_.size() > kPastKept) past_.pop_back();
-      return {std::move(built), is_too_old};
-    }
+    *is_too_old = unix_ns < changes_lost_until_unix_ns_;
+    undone.assign(std::find_if(changes_.begin(), changes_.end(),
+                               [&](const Change& change) { return change.time_unix_ns > unix_ns; }),
+                  changes_.end());
+    if (undone.empty()) return nullptr;
+    made = changes_made_ - undone.size();
+    for (const auto& [number, topology] : past_)
+      if (number == made) return topology;
+    reported = reported_;
+    declared = declared_;
+    era = era_;
   }
-  return {topology(), false};
+  for (auto change = undone.rbegin(); change != undone.rend(); ++change) set_state(reported, *change, true);
+  std::shared_ptr<const Topology> built = build_topology(reported, *declared);
+  MutexLock lock(mutex_);
+  if (era == era_) past_.emplace_front(made, built);
+  if (past_.size() > kPastKept) past_.pop_back();
+  return built;
 }
 
 std::string TopologyStore::describe(const Change& change, bool before) const {
-  const auto text = [this](Symbol symbol) { return std::string(reported_.texts.text(symbol)); };
+  const auto text = [this](Symbol symbol) LOCKSTEP_REQUIRES(mutex_) { return std::string(reported_.texts[symbol]); };
   if (change.nic_before || change.nic_after) {
     const std::optional<ReportedNic>& nic = before ? change.nic_before : change.nic_after;
     if (!nic) return {};
@@ -315,7 +427,7 @@ std::vector<TopologyChange> TopologyStore::changes(size_t limit) const {
   for (auto change = changes_.rbegin(); change != changes_.rend() && shown.size() < limit; ++change) {
     TopologyChange one;
     one.time_unix_ns = change->time_unix_ns;
-    const auto text = [this](Symbol symbol) { return std::string(reported_.texts.text(symbol)); };
+    const auto text = [this](Symbol symbol) LOCKSTEP_REQUIRES(mutex_) { return std::string(reported_.texts[symbol]); };
     if (change->nic_before || change->nic_after)
       one.subject = text(reported_.hosts[change->host].name) + ":" +
                     text(change->nic_before ? change->nic_before->device : change->nic_after->device);

@@ -1,13 +1,13 @@
 // The topology as it is now and as it was: hears what agents report, keeps the last changes with their times, and
 // builds a Topology when something has changed.
 //
-// Hears lockstep_gpu_info, lockstep_nic_info, lockstep_gpu_links_up and lockstep_gpu_nic_distance; reading the durable
-// log back makes it again. What a host reports within kSettlingNs of its first word is how it was found, not a change.
-// Limits: kHostsMax hosts, kPartsMax GPUs or adapters and kDistancesMax distances of each, kTextBytesMax of names; what
+// Hears lockstep_gpu_info, lockstep_nic_info, lockstep_gpu_links_up, lockstep_gpu_nic_distance and
+// lockstep_storage_operations_total; reading the durable log back makes it again. What a host reports within kSettlingNs of its first word is how it was found, not a change.
+// Limits: kHostsMax hosts, kPartsMax GPUs, adapters or mounts and kDistancesMax distances of each, kTextBytesMax of names; what
 //         is beyond is refused and counted. kChangesMax changes, oldest forgotten first. A host of which nothing was
-//         heard for kForgottenNs is forgotten.
-// A build of 100,000 GPUs takes a good part of a second, in which reports wait; so it is done by tick(), and not again
-// before twenty times as long has passed. Small ones are built when somebody asks.
+//         heard for kForgottenNs is forgotten, and its place is the next new one's.
+// A build of 100,000 GPUs takes a good part of a second; so it is done by tick(), from a copy while reports go on, and not
+// again before twenty times as long has passed. Small ones are built when somebody asks.
 // Thread rule: Thread-safe.
 #pragma once
 
@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,7 @@ class TopologyStore final : public StoreSubscriber {
   static constexpr size_t kChangesMax = 10'000;
   static constexpr int64_t kSettlingNs = 300'000'000'000;
   static constexpr int64_t kForgottenNs = 86'400'000'000'000;
+  static constexpr int64_t kForgetEveryNs = 60'000'000'000;
 
   TopologyStore(Declared declared, const Clock& clock);
 
@@ -78,6 +80,9 @@ class TopologyStore final : public StoreSubscriber {
     std::optional<ReportedGpu> gpu_before, gpu_after;
   };
 
+  Symbol symbol_of(std::string_view text) const LOCKSTEP_REQUIRES(mutex_) {
+    return reported_.texts.find(text).value_or(kNoText);
+  }
   ReportedHost* host_of(std::string_view name, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void take(uint32_t host, const MetricPoint& point, std::string_view resource_gpu, int64_t now_unix_ns)
       LOCKSTEP_REQUIRES(mutex_);
@@ -87,25 +92,38 @@ class TopologyStore final : public StoreSubscriber {
       LOCKSTEP_REQUIRES(mutex_);
   void take_distance(ReportedHost& host, const MetricPoint& point, std::string_view resource_gpu)
       LOCKSTEP_REQUIRES(mutex_);
+  void take_mount(ReportedHost& host, const MetricPoint& point) LOCKSTEP_REQUIRES(mutex_);
   void note(uint32_t host, Change change, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
-  void set_state(const Change& change, bool to_before) const LOCKSTEP_REQUIRES(mutex_);
-  void build() const LOCKSTEP_REQUIRES(mutex_);
+  void forget_silent(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void forget_texts() LOCKSTEP_REQUIRES(mutex_);
+  static void set_state(ReportedHosts& reported, const Change& change, bool to_before);
+  bool is_stale() const LOCKSTEP_REQUIRES(mutex_) { return version_ != built_version_; }
+  std::shared_ptr<const Topology> build() const LOCKSTEP_EXCLUDES(mutex_);
+  // nullptr: nothing has changed since.
+  std::shared_ptr<const Topology> past_at(int64_t unix_ns, bool* is_too_old) const LOCKSTEP_EXCLUDES(mutex_);
   std::string describe(const Change& change, bool before) const LOCKSTEP_REQUIRES(mutex_);
 
   const Clock& clock_;
+  mutable Mutex build_mutex_;  // one build at a time; taken before mutex_
   mutable Mutex mutex_;
-  Declared declared_ LOCKSTEP_GUARDED_BY(mutex_);
-  // Mutable: a moment of the past is built by undoing changes, and doing them again.
-  mutable ReportedHosts reported_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::shared_ptr<const Declared> declared_ LOCKSTEP_GUARDED_BY(mutex_);
+  ReportedHosts reported_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::unordered_map<Symbol, uint32_t> host_by_name_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<uint32_t> free_hosts_ LOCKSTEP_GUARDED_BY(mutex_);  // places of those that are forgotten
+  size_t needed_text_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;      // of names when none was anybody's who is forgotten
+  int64_t forgot_unix_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::deque<Change> changes_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t changes_made_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  int64_t changes_lost_until_unix_ns_ LOCKSTEP_GUARDED_BY(mutex_) = INT64_MIN;  // those before are not all there
   uint64_t refused_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  mutable bool is_stale_ LOCKSTEP_GUARDED_BY(mutex_) = true;
+  uint64_t version_ LOCKSTEP_GUARDED_BY(mutex_) = 1;  // of what is reported and declared
+  mutable uint64_t built_version_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   mutable int64_t built_monotonic_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   mutable int64_t build_took_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   mutable std::shared_ptr<const Topology> current_ LOCKSTEP_GUARDED_BY(mutex_);
-  // Of the past, by how many changes had been made then.
+  // Of the past, by how many changes had been made then; an era ends where changes are forgotten or files read again.
   mutable std::deque<std::pair<uint64_t, std::shared_ptr<const Topology>>> past_ LOCKSTEP_GUARDED_BY(mutex_);
+  uint64_t era_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep::fabric

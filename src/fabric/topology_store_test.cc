@@ -118,6 +118,42 @@ TEST_F(TopologyStoreTest, ForgetsAHostThatIsSilentForADay) {
   EXPECT_TRUE(store.topology()->find(fleet_gpu(1, 0)));
 }
 
+TEST_F(TopologyStoreTest, ThePastHasNoHostThatIsForgotten) {
+  TopologyStore store({}, clock_);
+  for (const int32_t host : {0, 1}) report(store, host, fleet_points(shape_, host));
+  clock_.advance(600 * kSecond);
+  report(store, 0, moved(0, "leaf-9"));
+  clock_.advance(kSecond);
+  const int64_t between = clock_.unix_ns();
+  clock_.advance(kSecond);
+  report(store, 1, moved(1, "leaf-9"));
+  EXPECT_TRUE(store.topology_at(between).topology->find(fleet_gpu(0, 0)));
+  clock_.advance(TopologyStore::kForgottenNs / 2);
+  report(store, 1, {fleet_points(shape_, 1)[0]});
+  clock_.advance(TopologyStore::kForgottenNs / 2);
+  store.tick();
+  const TopologyStore::AsOf then = store.topology_at(between);
+  EXPECT_FALSE(then.topology->find(fleet_gpu(0, 0)));
+  EXPECT_EQ(uplink(*then.topology, "node-0001:mlx5_0"), "leaf-0:Ethernet1/2");
+  EXPECT_FALSE(then.is_too_old);
+  EXPECT_EQ(store.changes(10).at(0).subject, "node-0001:mlx5_0") << "names are told apart from those that went";
+}
+
+TEST_F(TopologyStoreTest, AHostThatIsForgottenMakesRoom) {
+  TopologyStore store({}, clock_);
+  const std::vector<MetricPoint> gpu = {fleet_points(shape_, 0)[0]};
+  for (size_t i = 0; i < TopologyStore::kHostsMax; ++i)
+    store.on_metrics({{"host.name", format("pod-%zu", i)}}, gpu, clock_.unix_ns());
+  report(store, 1, fleet_points(shape_, 1));
+  EXPECT_EQ(store.refused_count(), 1u);
+  clock_.advance(TopologyStore::kForgottenNs + kSecond);
+  store.tick();
+  report(store, 1, fleet_points(shape_, 1));
+  EXPECT_EQ(store.refused_count(), 1u);
+  EXPECT_TRUE(store.topology()->find(fleet_gpu(1, 0)));
+  EXPECT_EQ(store.topology()->count(NodeKind::kHost), 1u);
+}
+
 TEST_F(TopologyStoreTest, TellsWhereFileAndFabricDiffer) {
   Declared declared = fleet_switches(shape_);
   declared.nodes.push_back({.name = "node-0000.cluster.local", .kind = NodeKind::kHost});
@@ -139,6 +175,33 @@ TEST_F(TopologyStoreTest, TellsWhereFileAndFabricDiffer) {
                        "not_seen node-0009:mlx5_0: leaf-0:Ethernet1/9, ",
                        "not_declared node-0000.cluster.local:mlx5_2: , leaf-2:Ethernet1/1"}));
   EXPECT_EQ(uplink(*topology, "node-0000.cluster.local:mlx5_1"), "leaf-1:Ethernet1/1") << "what was seen counts";
+}
+
+TEST_F(TopologyStoreTest, KnowsWhichStorageAHostMounts) {
+  Declared declared;
+  declared.nodes.push_back({.name = "filer", .kind = NodeKind::kStorage, .address = "10.0.9.1"});
+  TopologyStore store(std::move(declared), clock_);
+  auto mounts = [&](const char* mount, bool is_over) {
+    MetricPoint point;
+    point.name = "lockstep_storage_operations_total";
+    point.attributes = {{"mount", mount}, {"op", "read"}};
+    point.flags = is_over ? 1 : 0;
+    report(store, 0, {point, point});
+    std::string text;
+    const std::shared_ptr<const Topology> topology = store.topology();
+    for (const Link& link : topology->links())
+      if (link.kind == LinkKind::kMount)
+        text += topology->name(link.a) + " " +
+                topology->port_name(static_cast<LinkIndex>(&link - topology->links().data()), link.b) + "; ";
+    return text;
+  };
+  EXPECT_EQ(mounts("10.0.9.1:/data", false), "node-0000 filer:/data; ") << "by the address that the file has";
+  EXPECT_EQ(mounts("scratch", false), "node-0000 filer:/data; node-0000 scratch; ") << "Lustre";
+  EXPECT_EQ(mounts("[fd00::1]:/home", false), "node-0000 filer:/data; node-0000 scratch; node-0000 fd00::1:/home; ");
+  EXPECT_EQ(mounts("10.0.9.1:/data", true), "node-0000 scratch; node-0000 fd00::1:/home; ");
+  EXPECT_EQ(store.topology()->count(NodeKind::kStorage), 3u);
+  for (size_t i = 0; i < TopologyStore::kPartsMax + 1; ++i) mounts(format("nfs:/%zu", i).c_str(), false);
+  EXPECT_EQ(store.refused_count(), 6u) << "two points each";
 }
 
 TEST_F(TopologyStoreTest, RefusesWhatIsTooMuch) {
@@ -173,6 +236,28 @@ TEST(JobPlaces, KnowsWhereARankWasInAnEarlierAttempt) {
   EXPECT_EQ(places.rank_count("llama", 300), 2) << "beyond the world's size";
   places.on_attempt_back("llama", 0);
   EXPECT_EQ(places.find("llama", 1, 250)->host, "node-1");
+}
+
+TEST(JobPlaces, VisitsWithoutItsLock) {
+  JobPlaces places;
+  places.on_rank_started({"llama", 0, Rank{1}, 2, 1, "node-1", "GPU-a"}, 100);
+  std::string seen;
+  places.visit("", 200, [&](const JobPlaces::View& view) {
+    places.on_rank_started({"llama", 0, Rank{0}, 2, 1, "node-0", "GPU-b"}, 150);
+    seen += format("%.*s on %.*s ", static_cast<int>(view.job.size()), view.job.data(),
+                   static_cast<int>(view.host.size()), view.host.data());
+  });
+  EXPECT_EQ(seen, "llama on node-1 ");
+  EXPECT_EQ(places.find("llama", 0, 200)->host, "node-0");
+}
+
+TEST(JobPlaces, NamesThatNoRankNeedsMakeRoom) {
+  JobPlaces places(64 << 10);
+  for (int64_t attempt = 0; attempt < 5000; ++attempt)
+    places.on_rank_started({"llama", attempt, Rank{0}, 1, 0, format("pod-%05d", static_cast<int>(attempt)), "GPU-a"},
+                           100 + attempt);
+  EXPECT_EQ(places.find("llama", 0, 6000)->host, "pod-04999");
+  EXPECT_EQ(places.find("llama", 0, 100 + 4997)->host, "pod-04997");
 }
 
 }  // namespace

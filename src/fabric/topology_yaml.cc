@@ -95,6 +95,8 @@ class YamlTopology {
     if (into_.nodes.size() >= limits_.nodes_max) throw Wrong{line, format("more than %zu nodes", limits_.nodes_max)};
     if (node.name.find(':') != std::string::npos) throw Wrong{line, "a name has no ':', which stands before a port"};
     if (!kinds_.emplace(node.name, node.kind).second) throw Wrong{line, node.name + " is there twice"};
+    gpus_ += static_cast<size_t>(node.gpus);
+    if (gpus_ > limits_.nodes_max) throw Wrong{line, format("more than %zu GPUs", limits_.nodes_max)};
     into_.nodes.push_back(std::move(node));
   }
 
@@ -162,7 +164,13 @@ class YamlTopology {
     for (const YAML::Node& each : list) {
       DeclaredNode node;
       node.kind = NodeKind::kStorage;
-      node.name = name_in(each.IsMap() ? each["name"] : each, "storage");
+      if (each.IsScalar()) {
+        node.name = name_in(each, "storage");
+      } else {
+        each_key(each, {{"name", [&](const YAML::Node& one) { node.name = name_in(one, "name"); }},
+                        {"address", [&](const YAML::Node& one) { node.address = name_in(one, "address"); }}});
+      }
+      if (node.name.empty()) throw Wrong{line_of(each), "storage without a name"};
       add_node(std::move(node), line_of(each));
     }
   }
@@ -176,7 +184,9 @@ class YamlTopology {
                          require_list(one, "hosts");
                          for (const YAML::Node& host : one) {
                            domain.hosts.push_back(name_in(host, "hosts"));
-                           if (domain.hosts.size() > limits_.nodes_max) throw Wrong{line_of(host), "too many hosts"};
+                           // An alias makes many of few bytes.
+                           if (++nvlink_hosts_ > limits_.nodes_max)
+                             throw Wrong{line_of(host), format("more than %zu hosts in domains", limits_.nodes_max)};
                          }
                        }}});
       if (domain.name.empty()) throw Wrong{line_of(each), "a domain without a name"};
@@ -262,6 +272,7 @@ class YamlTopology {
   Declared& into_;
   const TopologyFileLimits& limits_;
   std::unordered_map<std::string, NodeKind> kinds_;  // of this file
+  size_t gpus_ = 0, nvlink_hosts_ = 0;
   YAML::Node nvlink_, links_;
 };
 
@@ -277,10 +288,10 @@ Result<void> parse_topology_yaml(std::string_view text, std::string_view file, D
   try {
     const YAML::Node root = YAML::Load(std::string(text));
     if (root.IsNull()) return at(1, "the file is empty");
-    Declared read = into;
+    Declared read;
     YamlTopology(read, limits).read(root);
-    into = std::move(read);
-    return {};
+    const Result<void> appended = append(std::move(read), into, limits);
+    return appended.ok() ? appended : at(1, appended.error());
   } catch (const Wrong& wrong) {
     return at(wrong.line, as_one_line(wrong.what));
   } catch (const YAML::Exception& error) {

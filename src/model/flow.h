@@ -19,8 +19,6 @@ inline constexpr uint32_t kPortUnknown = 0;
 inline constexpr uint32_t kPortMany = 0xffffffff;     // a packet that went out of several
 inline constexpr uint32_t kPortDropped = 0xfffffffe;  // one that went nowhere
 inline constexpr uint32_t kNoQueuePair = 0xffffffff;  // numbers have 24 bits
-inline constexpr uint16_t kRocePort = 4791;           // UDP, RoCEv2
-inline constexpr uint8_t kRoceCnp = 0x81;             // opcode of a congestion notification
 inline bool is_port(uint32_t number) {
   return number != kPortUnknown && number != kPortMany && number != kPortDropped;
 }
@@ -100,7 +98,7 @@ struct ExporterHash {
 // One datagram. Used again for the next: what it held keeps its room.
 struct FlowReport {
   Exporter exporter;
-  bool is_restarted = false;  // the exporter counts from 0 again
+  bool is_restarted = false;  // counters of its ports begin at 0 again (sFlow)
   std::vector<FlowSample> flows;
   std::vector<PortCounters> ports;
   std::vector<PortName> names;

@@ -1,4 +1,4 @@
-// The UDP source port of RoCEv2, by which switches choose among equal paths.
+// RoCEv2 as it is on the wire: its UDP ports, by which switches choose among equal paths, and its opcodes.
 //
 // Thread rule: Thread-safe (no state).
 #pragma once
@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-inline constexpr uint16_t kRoceUdpPort = 4791;  // where it goes to, always
+inline constexpr uint16_t kRocePort = 4791;  // UDP, where it goes to, always
+inline constexpr uint8_t kRoceCnp = 0x81;    // opcode of a congestion notification
 
 // Of a connection without a flow label of its own, as the kernel's helper computes it for drivers; NCCL sets no flow
 // label. From the numbers of both queue pairs; both ends get the same. 49152-65535.

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "base/text.h"
 
@@ -29,21 +30,53 @@ std::string to_text(const sockaddr_storage& address) {
   return format("%s:%u", host, ntohs(v4.sin_port));
 }
 
-Result<ListenSocket> bind_and_listen(const addrinfo& target, bool dual_stack) {
-  UniqueFd fd(socket(target.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+using Prepare = std::function<void(int fd)>;
+
+Result<ListenSocket> bind_to(const addrinfo& target, bool dual_stack, const Prepare& prepare) {
+  UniqueFd fd(socket(target.ai_family, target.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return Error{std::strerror(errno)};
   int on = 1;
   int off = 0;
-  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (target.ai_family == AF_INET6) {
     setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, dual_stack ? &off : &on, sizeof on);
   }
+  prepare(fd.get());
   if (bind(fd.get(), target.ai_addr, target.ai_addrlen) != 0) return Error{std::strerror(errno)};
-  if (listen(fd.get(), 1024) != 0) return Error{std::strerror(errno)};
+  if (target.ai_socktype == SOCK_STREAM && listen(fd.get(), 1024) != 0) return Error{std::strerror(errno)};
   sockaddr_storage bound{};
   socklen_t length = sizeof bound;
   if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) return Error{std::strerror(errno)};
   return ListenSocket{std::move(fd), to_text(bound), target.ai_family == AF_INET6};
+}
+
+// The first of its addresses that can be taken.
+Result<ListenSocket> bind_first(const ListenAddress& address, int type, const Prepare& prepare) {
+  addrinfo hints{};
+  hints.ai_socktype = type;
+  hints.ai_flags = AI_PASSIVE;
+  // All addresses: one IPv6 socket that takes IPv4 too; a machine without IPv6 falls back to IPv4 below.
+  bool any = address.host.empty();
+  std::string port = std::to_string(address.port);
+  std::string where =
+      (address.host.find(':') == std::string::npos ? address.host : "[" + address.host + "]") + ":" + port;
+  std::string last = "no address found";
+  for (int family : {any ? AF_INET6 : AF_UNSPEC, AF_INET}) {
+    hints.ai_family = family;
+    addrinfo* found = nullptr;
+    int failed = getaddrinfo(any ? nullptr : address.host.c_str(), port.c_str(), &hints, &found);
+    if (failed != 0) {
+      last = gai_strerror(failed);
+      continue;
+    }
+    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, &freeaddrinfo);
+    for (const addrinfo* target = found; target != nullptr; target = target->ai_next) {
+      Result<ListenSocket> socket = bind_to(*target, any, prepare);
+      if (socket) return socket;
+      last = socket.error();
+    }
+    if (!any) break;
+  }
+  return Error{format("cannot listen on %s%s: %s", where.c_str(), type == SOCK_DGRAM ? " (UDP)" : "", last.c_str())};
 }
 
 }  // namespace
@@ -76,35 +109,14 @@ bool is_loopback(const ListenAddress& address) {
 }
 
 Result<ListenSocket> listen_on(const ListenAddress& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  // All addresses: one IPv6 socket that takes IPv4 too; a machine without IPv6 falls back to IPv4 below.
-  bool any = address.host.empty();
-  std::string port = std::to_string(address.port);
-  std::string where =
-      (address.host.find(':') == std::string::npos ? address.host : "[" + address.host + "]") + ":" + port;
-  std::string last = "no address found";
-  for (int family : {any ? AF_INET6 : AF_UNSPEC, AF_INET}) {
-    hints.ai_family = family;
-    addrinfo* found = nullptr;
-    int failed = getaddrinfo(any ? nullptr : address.host.c_str(), port.c_str(), &hints, &found);
-    if (failed != 0) {
-      last = gai_strerror(failed);
-      continue;
-    }
-    for (addrinfo* target = found; target != nullptr; target = target->ai_next) {
-      Result<ListenSocket> socket = bind_and_listen(*target, any);
-      if (socket) {
-        freeaddrinfo(found);
-        return socket;
-      }
-      last = socket.error();
-    }
-    freeaddrinfo(found);
-    if (!any) break;
-  }
-  return Error{format("cannot listen on %s: %s", where.c_str(), last.c_str())};
+  return bind_first(address, SOCK_STREAM, [](int fd) {
+    const int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  });
+}
+
+Result<ListenSocket> bind_datagrams(const ListenAddress& address, const std::function<void(int fd)>& prepare) {
+  return bind_first(address, SOCK_DGRAM, prepare);
 }
 
 std::string peer_address(int fd) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,8 @@ struct ListenSocket {
   bool ipv6 = false;
 };
 Result<ListenSocket> listen_on(const ListenAddress& address);
+// A UDP socket there; prepare: sets its options before it is bound.
+Result<ListenSocket> bind_datagrams(const ListenAddress& address, const std::function<void(int fd)>& prepare);
 // Who is at the other end of a connected socket: "203.0.113.9:5123", also where IPv4 came in over an IPv6 socket. "?":
 // gone already.
 std::string peer_address(int fd);

@@ -465,7 +465,6 @@ void IpfixDecoder::follow_sequence(const Message& message, FlowReport& report) {
     domain.sequence = sequence_before;
     domain.records_before = records_before;
   }
-  report.is_restarted = missing < -kLateMax;
 }
 
 Result<void> IpfixDecoder::decode(const IpAddress& from, std::string_view datagram, int64_t now_ns,

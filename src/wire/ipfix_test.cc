@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "model/roce.h"
 #include "wire/sflow_testing.h"
 
 namespace lockstep {
@@ -250,6 +251,14 @@ TEST(Ipfix, CountsLostRecords) {
   EXPECT_EQ(world.report.late_datagrams, 1u);
   world.send(ipfix(114, set(300, plain_record(1, 1))));
   EXPECT_EQ(world.report.lost_records, 0u);
+}
+
+TEST(Ipfix, AnExporterThatCountsAnewHasNotRestartedItsPorts) {
+  World world;
+  world.send(ipfix(100'000, set(2, layout(300, kPlain)) + set(300, plain_record(1, 1))));
+  world.send(ipfix(1, set(300, plain_record(1, 1))));
+  EXPECT_EQ(world.report.lost_records, 0u);
+  EXPECT_FALSE(world.report.is_restarted) << "its process may have; counters of ports are the switch's";
 }
 
 TEST(Ipfix, LearnsThatAnExporterNumbersByTheEndOfAMessage) {

@@ -1,6 +1,7 @@
 #include "wire/sflow.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/text.h"
 #include "wire/network_order.h"
@@ -240,7 +241,7 @@ Error malformed(FlowReport& report, const char* what) {
 
 }  // namespace
 
-SequenceGaps::Seen SequenceGaps::next(uint32_t sequence, uint32_t step) {
+SequenceGaps::Seen SequenceGaps::next(uint32_t sequence) {
   const auto ahead = static_cast<int64_t>(static_cast<int32_t>(sequence - expected_));
   Seen seen;
   if (is_known_ && ahead < 0 && ahead >= -kLateMax) {
@@ -249,7 +250,7 @@ SequenceGaps::Seen SequenceGaps::next(uint32_t sequence, uint32_t step) {
   }
   if (is_known_ && ahead > 0 && ahead <= kJumpMax) seen.lost = static_cast<uint64_t>(ahead);
   is_known_ = true;
-  expected_ = sequence + step;
+  expected_ = sequence + 1;
   return seen;
 }
 
@@ -257,6 +258,16 @@ bool SflowDecoder::make_room(int64_t now_ns) {
   if (agents_.size() < kAgentsMax) return true;
   std::erase_if(agents_, [&](const auto& agent) { return now_ns - agent.second.heard_ns > kForgetNs; });
   return agents_.size() < kAgentsMax;
+}
+
+bool SflowDecoder::has_restarted(const Agent& agent, uint32_t uptime_ms, int64_t now_ns) {
+  // Datagrams wait in queues, and overtake each other, for less than this.
+  constexpr uint64_t kSlackMs = 5'000;
+  const auto silent_ms = static_cast<uint64_t>(std::max<int64_t>(0, now_ns - agent.heard_ns) / 1'000'000);
+  const auto expected_ms = static_cast<uint32_t>(agent.uptime_ms + silent_ms);
+  const auto behind_ms = static_cast<int32_t>(expected_ms - uptime_ms);
+  const bool is_as_expected = std::abs(static_cast<int64_t>(behind_ms)) <= static_cast<int64_t>(kSlackMs);
+  return !is_as_expected && uptime_ms <= silent_ms + kSlackMs;
 }
 
 Result<void> SflowDecoder::decode(std::string_view datagram, int64_t now_ns, FlowReport& report) {
@@ -290,20 +301,21 @@ Result<void> SflowDecoder::decode(std::string_view datagram, int64_t now_ns, Flo
     }
     agent = agents_.try_emplace(report.exporter).first;
     agent->second.uptime_ms = uptime_ms;
+    agent->second.heard_ns = now_ns;
   }
   Agent& state = agent->second;
-  state.heard_ns = now_ns;
-  // A datagram that was overtaken is a little younger; uptime wraps after 49 days, which looks like a restart and costs nothing.
-  constexpr uint32_t kOvertakenMs = 1'000;
-  report.is_restarted = static_cast<uint64_t>(uptime_ms) + kOvertakenMs < state.uptime_ms;
+  report.is_restarted = has_restarted(state, uptime_ms, now_ns);
   if (report.is_restarted) {
     state.datagrams.restart();
     state.drops.clear();
   }
-  const SequenceGaps::Seen seen = state.datagrams.next(sequence, 1);
+  const SequenceGaps::Seen seen = state.datagrams.next(sequence);
   report.lost_datagrams = seen.lost;
   report.late_datagrams = seen.is_late ? 1 : 0;
-  if (!seen.is_late) state.uptime_ms = uptime_ms;
+  if (!seen.is_late) {
+    state.uptime_ms = uptime_ms;
+    state.heard_ns = now_ns;
+  }
   for (const FlowSample& sample : report.flows) {
     auto known = state.drops.find(sample.source_id);
     if (known == state.drops.end()) {

@@ -4,7 +4,8 @@
 // else is there is skipped by its length and counted.
 //
 // Every sample carries its own sampling rate, so a change of the rate needs nothing of us. Lost datagrams are seen by
-// the sequence number of the agent and sub-agent, and a restart of the switch by its uptime.
+// the sequence number of the agent and sub-agent. A switch has restarted where it is up for less long than it was not
+// heard of; that its uptime goes around after 49 days is none.
 // On error: one line; nothing of that datagram is taken.
 // Limits:   kAgentsMax agents; one that was not heard of for kForgetNs makes room. kSamplesMax samples a datagram.
 // Cost:     no allocation per sample once `report` has grown to what comes; bench/fabric says how many a second.
@@ -31,8 +32,7 @@ class SequenceGaps {
     uint64_t lost = 0;
     bool is_late = false;  // one that was counted as lost
   };
-  // expected: what comes next if nothing is missing.
-  Seen next(uint32_t sequence, uint32_t step);
+  Seen next(uint32_t sequence);
   void restart() { is_known_ = false; }
 
  private:
@@ -55,11 +55,12 @@ class SflowDecoder {
  private:
   struct Agent {
     SequenceGaps datagrams;
-    uint32_t uptime_ms = 0;
+    uint32_t uptime_ms = 0;  // of its newest datagram, as of heard_ns
     int64_t heard_ns = 0;
     std::unordered_map<uint32_t, uint32_t> drops;  // by source
   };
   bool make_room(int64_t now_ns);
+  static bool has_restarted(const Agent& agent, uint32_t uptime_ms, int64_t now_ns);
 
   std::unordered_map<Exporter, Agent, ExporterHash> agents_;
 };

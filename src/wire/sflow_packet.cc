@@ -1,5 +1,6 @@
 #include "wire/sflow_packet.h"
 
+#include "model/roce.h"
 #include "wire/network_order.h"
 
 namespace lockstep {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 
+#include "model/roce.h"
 #include "wire/sflow_packet.h"
 #include "wire/sflow_testing.h"
 
@@ -197,6 +198,23 @@ TEST(Sflow, ARestartOfTheSwitchIsNoLoss) {
   EXPECT_TRUE(report.is_restarted);
   EXPECT_EQ(report.lost_datagrams, 0u);
   EXPECT_EQ(decode(decoder, sflow_datagram(2, {}, 2000)).is_restarted, false);
+}
+
+TEST(Sflow, AnUptimeThatGoesAroundIsNoRestart) {
+  SflowDecoder decoder;
+  constexpr int64_t kSecond = 1'000'000'000;
+  decode(decoder, sflow_datagram(1, {}, UINT32_MAX - 9'999), kNow);
+  EXPECT_FALSE(decode(decoder, sflow_datagram(2, {}, 10'000), kNow + 20 * kSecond).is_restarted);
+  EXPECT_FALSE(decode(decoder, sflow_datagram(3, {}, 12'000), kNow + 22 * kSecond).is_restarted);
+}
+
+TEST(Sflow, SeesARestartBehindALongSilence) {
+  SflowDecoder decoder;
+  constexpr int64_t kSecond = 1'000'000'000;
+  decode(decoder, sflow_datagram(1, {}, 60'000), kNow);
+  EXPECT_TRUE(decode(decoder, sflow_datagram(1, {}, 300'000), kNow + 600 * kSecond).is_restarted)
+      << "up for longer than before, but not for as long as it was silent";
+  EXPECT_FALSE(decode(decoder, sflow_datagram(2, {}, 900'000), kNow + 1200 * kSecond).is_restarted);
 }
 
 TEST(Sflow, CountsSamplesThatTheSwitchCouldNotSend) {

@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import time
 
 import pytest
 
 import harness
+from test_flows import captured, send
 
 # Two hosts of four GPUs, a pod each: rail i of the first is leaf-i, of the second leaf-(4+i). Two spines above them.
 SCENARIO = """
@@ -20,7 +22,9 @@ jobs: [{job: llama, dp: 8, step_ms: 100}]
 def topology():
     lines = ["switches:"]
     lines += [f"  - {{name: leaf-{leaf}, tier: leaf}}" for leaf in range(8)]
-    lines += ["  - spine-0", "  - spine-1", "hosts: [{name: node-00}]", "links:"]
+    lines += ["  - spine-0", "  - spine-1", "hosts:"]
+    lines += [f"  - {{name: node-0{host}, nics: [{{device: mlx5_0, address: 10.9.0.{host + 1}}}]}}" for host in range(2)]
+    lines += ["storage: [filer]", "links:"]
     lines += [
         f'  - ["leaf-{leaf}:up{spine}", "spine-{spine}:down{leaf}"]' for leaf in range(8) for spine in range(2)
     ]
@@ -33,7 +37,7 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fabric")
     (folder / "fleet.yaml").write_text(SCENARIO)
     (folder / "cables.yaml").write_text(topology())
-    one = harness.Server(folder / "data", more=["--topology", folder / "cables.yaml"])
+    one = harness.Server(folder / "data", more=["--topology", folder / "cables.yaml", "--sflow-listen", "127.0.0.1:0"])
     try:
         played = harness.lockstep("sim", folder / "fleet.yaml", "--server", f"http://{one.otlp_http}", "--speed", 6)
         assert played.returncode == 0, played.stderr
@@ -81,7 +85,7 @@ def test_a_name_that_is_not_there_is_one_clear_line(server):
         (("0", "1", "--job", "lama"), 4, 'lockstep path: no job "lama". Did you mean llama?\n'),
         (("node-00:gpu9", "node-00:gpu1"), 4, 'lockstep path: node-00 has no "gpu9"\n'),
         (("0",), 2, "lockstep path: two ends are needed, A and B (1 given)\n"),
-        (("0", "1", "--at", "soon"), 2, "lockstep path: --at: 2026-11-15T22:00:00Z, seconds since 1970, or -5m (ago) was expected\n"),
+        (("0", "1", "--at", "soon"), 2, 'lockstep path: --at: "soon" is no moment (now, -2h, unix seconds, 2026-11-15T22:00:00Z)\n'),
     ]:
         done = path(server, *arguments)
         assert (done.returncode, done.stderr) == (code, line), arguments
@@ -112,6 +116,48 @@ def test_the_graph_leads_from_a_job_to_its_leaf_and_back(server):
     affected = harness.lockstep("fabric", "--affected", "link:leaf-0:up1", "--server", server.url)
     assert affected.returncode == 0, affected.stderr
     assert "1 of 8 ranks, 50.0 % of their traffic  (0)" in affected.stdout, affected.stdout
+
+
+def test_flows_of_a_job_are_those_between_its_ranks(server):
+    # As a switch saw them: between 10.9.0.1 and 10.9.0.2, RoCEv2 to queue pair 0x1234 among them.
+    send(server.ready["sflow"], captured("ovs.sflow"))
+
+    def flows():
+        return server.get("/api/fabric/flows", job="llama", queue_pair=0x1234)["flows"]
+
+    harness.eventually(flows, 20, "no flow of the job")
+    flow = flows()[0]
+    assert flow["src_end"] == {
+        "kind": "nic", "name": "node-00:mlx5_0", "jobs": [{"job_id": "llama", "ranks": [0], "ranks_total": 1}],
+    }  # fmt: skip
+    assert flow["dst_end"]["name"] == "node-01:mlx5_0" and flow["dst_end"]["jobs"][0]["ranks"] == [4]
+    shown = harness.lockstep("fabric", "--flows", "llama", "--server", server.url)
+    assert shown.returncode == 0, shown.stderr
+    assert "rank 0 (node-00:mlx5_0) -> rank 4 (node-01:mlx5_0)" in shown.stdout and "queue pair 4660" in shown.stdout, shown.stdout
+    nobody = harness.lockstep("fabric", "--flows", "lama", "--server", server.url)
+    assert (nobody.returncode, nobody.stderr) == (4, 'lockstep fabric: no job "lama". Did you mean llama?\n')
+
+
+def test_a_job_depends_on_the_storage_that_its_hosts_mount(server):
+    mount = [{"key": key, "value": {"stringValue": value}} for key, value in (("mount", "filer.dc1:/data"), ("op", "read"))]
+    point = {"attributes": mount, "asInt": "7", "timeUnixNano": str(time.time_ns())}
+    resource = {"attributes": [{"key": "host.name", "value": {"stringValue": "node-01"}}]}
+    counted = {
+        "name": "lockstep_storage_operations_total",
+        "sum": {"aggregationTemporality": 2, "isMonotonic": True, "dataPoints": [point]},
+    }
+    body = {"resourceMetrics": [{"resource": resource, "scopeMetrics": [{"metrics": [counted]}]}]}
+    answer = harness.request(
+        server.otlp_http, "POST", "/v1/metrics", body=json.dumps(body), headers={"Content-Type": "application/json"}
+    )
+    assert answer.status == 200, answer.body
+
+    def hit():
+        return [(job["job_id"], job["first_ranks"]) for job in server.get("/api/fabric/affected", component="storage:filer")["jobs"]]
+
+    harness.eventually(lambda: hit() == [("llama", [4, 5, 6, 7])], 20, "nobody depends on it")
+    graph = server.get("/api/graph", focus="storage:filer", depth=1)
+    assert [(edge["from"], edge["kind"], edge["label"]) for edge in graph["edges"]] == [("host:node-01", "mounts", "/data")], graph
 
 
 def test_a_topology_file_that_is_wrong_stops_the_start_with_its_line(tmp_path):

@@ -76,49 +76,51 @@ void write_values(JsonWriter& json, const char* key, const std::vector<HopValue>
 class PathStates {
  public:
   PathStates(const ApiContext& context, const Topology& topology, const FabricPath& path, int64_t at_unix_ns)
-      : states_(context.metrics, topology, at_unix_ns) {
-    std::map<uint32_t, std::vector<size_t>> links;  // by position
+      : at_(path.hops.size()) {
+    std::vector<NodeIndex> nics;
+    std::vector<fabric::HopStates::PortEnd> ends;
+    std::map<uint32_t, std::vector<size_t>> links;  // hops by position
     for (size_t i = 0; i < path.hops.size(); ++i) {
       const Hop& hop = path.hops[i];
-      if (hop.link == kNone) {
-        if (topology.nodes()[hop.node].kind == NodeKind::kNic) nodes_[hop.node] = states_.of_nic(hop.node);
-        continue;
+      if (hop.link != kNone) {
+        at_[i] = ends.size();
+        ends.push_back({hop.link, hop.node});
+        ends.push_back({hop.link, topology.other_end(hop.link, hop.node)});
+        links[hop.position].push_back(i);
+      } else if (topology.nodes()[hop.node].kind == NodeKind::kNic) {
+        at_[i] = nics.size();
+        nics.push_back(hop.node);
       }
-      from_[i] = states_.of_port(hop.link, hop.node);
-      to_[i] = states_.of_port(hop.link, topology.other_end(hop.link, hop.node));
-      links[hop.position].push_back(i);
     }
-    for (const auto& [position, hops] : links) {
-      compare(hops, from_);
-      compare(hops, to_);
-    }
+    const fabric::HopStates states(context.metrics, topology, at_unix_ns);
+    nics_ = states.of_nics(nics);
+    ports_ = states.of_ports(ends);
+    for (const auto& [position, hops] : links)
+      for (const size_t end : {0, 1}) compare(hops, end);
   }
 
-  void write(JsonWriter& json, const FabricPath& path, size_t index) const {
+  void write(JsonWriter& json, const Topology& topology, const FabricPath& path, size_t index) const {
     const Hop& hop = path.hops[index];
-    if (hop.link == kNone) {
-      const auto found = nodes_.find(hop.node);
-      if (found != nodes_.end()) write_values(json, "state", found->second);
-      return;
+    if (hop.link != kNone) {
+      write_values(json, "from_state", ports_[at_[index]]);
+      write_values(json, "to_state", ports_[at_[index] + 1]);
+    } else if (topology.nodes()[hop.node].kind == NodeKind::kNic) {
+      write_values(json, "state", nics_[at_[index]]);
     }
-    write_values(json, "from_state", from_.at(index));
-    write_values(json, "to_state", to_.at(index));
   }
 
  private:
-  static void compare(const std::vector<size_t>& hops, std::map<size_t, std::vector<HopValue>>& values) {
-    const std::map<size_t, std::vector<HopValue>> before = values;
+  void compare(const std::vector<size_t>& hops, size_t end) {
     for (const size_t hop : hops) {
-      std::vector<std::vector<HopValue>> others;
+      std::vector<const std::vector<HopValue>*> others;
       for (const size_t other : hops)
-        if (other != hop) others.push_back(before.at(other));
-      fabric::HopStates::compare(values[hop], others);
+        if (other != hop) others.push_back(&ports_[at_[other] + end]);
+      fabric::HopStates::compare(ports_[at_[hop] + end], others);
     }
   }
 
-  fabric::HopStates states_;
-  std::map<NodeIndex, std::vector<HopValue>> nodes_;
-  std::map<size_t, std::vector<HopValue>> from_, to_;  // by hop
+  std::vector<size_t> at_;  // by hop: its adapter in nics_, or its first end in ports_
+  std::vector<std::vector<HopValue>> nics_, ports_;
 };
 
 void write_hop(JsonWriter& json, const Topology& topology, const FabricPath& path, size_t index,
@@ -142,7 +144,7 @@ void write_hop(JsonWriter& json, const Topology& topology, const FabricPath& pat
   json.field("known", fabric::known_by_text(known)).field("sure", to_text(hop.sure));
   write_number(json, "share", hop.share);
   if (hop.packets > 0) json.field("packets_sampled", hop.packets);
-  states.write(json, path, index);
+  states.write(json, topology, path, index);
   json.end_object();
 }
 
@@ -201,7 +203,7 @@ HttpResponse get_path(const ApiContext& context, const ApiRequest& request) {
   question.from_unix_ns = std::max<int64_t>(0, *at - kObservedNs);
   question.to_unix_ns = *at > std::numeric_limits<int64_t>::max() - kObservedNs ? *at : *at + kObservedNs;
   if (*source_port != 0)
-    question.flow = fabric::FiveTuple{.protocol = 17, .source_port = *source_port, .destination_port = kRoceUdpPort};
+    question.flow = FlowKey{.source_port = *source_port, .destination_port = kRocePort, .protocol = 17};
   const FabricPath path = fabric::find_path(topology, question, context.fabric->observer);
   const PathStates states(context, topology, path, *at);
 

@@ -19,6 +19,11 @@ uint64_t word(const IpAddress& address, size_t at) {
   return value;
 }
 
+// What an exporter claims has no bound.
+void add_to(uint64_t& sum, uint64_t more) {
+  sum = more > UINT64_MAX - sum ? UINT64_MAX : sum + more;
+}
+
 bool is_same_tuple(const FlowKey& a, const FlowKey& b) {
   return a.source == b.source && a.destination == b.destination && a.source_port == b.source_port &&
          a.destination_port == b.destination_port && a.protocol == b.protocol;
@@ -36,11 +41,12 @@ uint64_t FlowTable::hash_of(const FlowKey& key) {
 
 FlowTable::Window& FlowTable::window_at(int64_t unix_ns) {
   const int64_t begin = unix_ns - unix_ns % kWindowNs;
-  // A clock that is set back goes on with the newest window.
-  if (!windows_.empty() && windows_.back().begin_unix_ns >= begin) return windows_.back();
+  // Datagrams of several sockets come a little out of order; further back the clock was set.
+  while (!windows_.empty() && windows_.back()->begin_unix_ns > begin + kWindowNs) windows_.pop_back();
+  if (!windows_.empty() && windows_.back()->begin_unix_ns >= begin) return *windows_.back();
   if (windows_.size() >= kWindows) windows_.pop_front();
-  windows_.push_back({begin, {}, std::vector<uint32_t>(kHeadsAtFirst, kEnd)});
-  return windows_.back();
+  windows_.push_back(std::make_shared<Window>(Window{begin, {}, std::vector<uint32_t>(kHeadsAtFirst, kEnd)}));
+  return *windows_.back();
 }
 
 void FlowTable::grow(Window& window) {
@@ -106,22 +112,26 @@ FlowTable::Row* FlowTable::row_of(Window& window, const FlowKey& key, SwitchNumb
   return &window.rows[index];
 }
 
-void FlowTable::add(SwitchNumber number, const FlowSample& sample, int64_t received_unix_ns) {
-  if (!sample.has_key) return;
+void FlowTable::add(SwitchNumber number, std::span<const FlowSample> samples, int64_t received_unix_ns) {
+  if (samples.empty()) return;
+  MutexLock lock(mutex_);
+  Window& window = window_at(received_unix_ns);
+  for (const FlowSample& sample : samples)
+    if (sample.has_key) add(window, number, sample, received_unix_ns);
+}
+
+void FlowTable::add(Window& window, SwitchNumber number, const FlowSample& sample, int64_t received_unix_ns) {
   // What an exporter says of times counts where it can be: it reports a flow that ended a while ago.
   const int64_t oldest = received_unix_ns - static_cast<int64_t>(kWindows) * kWindowNs;
   auto sound = [&](int64_t unix_ns) { return unix_ns > oldest && unix_ns <= received_unix_ns; };
   const int64_t last = sound(sample.last_unix_ns) ? sample.last_unix_ns : received_unix_ns;
   const int64_t first = sound(sample.first_unix_ns) && sample.first_unix_ns <= last ? sample.first_unix_ns : last;
-
-  MutexLock lock(mutex_);
-  Window& window = window_at(received_unix_ns);
   Row& row =
       *row_of(window, sample.key, number, sample.in_port, sample.drop_reason >= 0 ? kPortDropped : sample.out_port);
   const bool is_out = sample.seen_at == SeenAt::kEgress;
-  (is_out ? row.out_bytes : row.in_bytes) += sample.bytes;
-  (is_out ? row.out_packets : row.in_packets) += sample.packets;
-  if (sample.is_marked()) row.marked += sample.packets;
+  add_to(is_out ? row.out_bytes : row.in_bytes, sample.bytes);
+  add_to(is_out ? row.out_packets : row.in_packets, sample.packets);
+  if (sample.is_marked()) add_to(row.marked, sample.packets);
   row.first_unix_ns = row.samples == 0 ? first : std::min(row.first_unix_ns, first);
   row.last_unix_ns = std::max(row.last_unix_ns, last);
   row.traffic_class = sample.traffic_class;
@@ -158,11 +168,11 @@ void FlowTable::Places::add(const Row& row) {
     if (held.number != row.number || held.in_port != row.in_port || held.out_port != row.out_port ||
         held.key != row.key)
       continue;
-    held.in_bytes += row.in_bytes;
-    held.out_bytes += row.out_bytes;
-    held.in_packets += row.in_packets;
-    held.out_packets += row.out_packets;
-    held.marked += row.marked;
+    add_to(held.in_bytes, row.in_bytes);
+    add_to(held.out_bytes, row.out_bytes);
+    add_to(held.in_packets, row.in_packets);
+    add_to(held.out_packets, row.out_packets);
+    add_to(held.marked, row.marked);
     held.samples += row.samples;
     held.first_unix_ns = std::min(held.first_unix_ns, row.first_unix_ns);
     held.last_unix_ns = std::max(held.last_unix_ns, row.last_unix_ns);
@@ -174,37 +184,46 @@ void FlowTable::Places::add(const Row& row) {
   rows.push_back(row);
 }
 
+void FlowTable::Places::add_found(std::span<const Row> found, const FlowQuery& query, SwitchNumber number) {
+  const std::vector<IpAddress>& ends = query.either_end;
+  auto is_end = [&](const IpAddress& address) { return std::binary_search(ends.begin(), ends.end(), address); };
+  for (const Row& row : found) {
+    if (number != kNoSwitch && number != row.number) continue;
+    if (row.last_unix_ns < query.from_unix_ns || row.first_unix_ns > query.to_unix_ns) continue;
+    if (query.source && !query.source->contains(row.key.source)) continue;
+    if (query.destination && !query.destination->contains(row.key.destination)) continue;
+    if (query.protocol != 0 && query.protocol != row.key.protocol) continue;
+    if (query.source_port != 0 && query.source_port != row.key.source_port) continue;
+    if (query.destination_port != 0 && query.destination_port != row.key.destination_port) continue;
+    if (query.queue_pair != kNoQueuePair && query.queue_pair != row.key.queue_pair) continue;
+    if (!ends.empty() && !is_end(row.key.source) && !is_end(row.key.destination)) continue;
+    add(row);
+  }
+}
+
 FlowTable::Found FlowTable::find(const FlowQuery& query, size_t limit) const {
-  Places places;
+  const SwitchNumber number = query.switch_name.empty() ? kNoSwitch : directory_.find(query.switch_name);
+  if (number == kNoSwitch && !query.switch_name.empty()) return {};
+  std::deque<std::shared_ptr<Window>> windows;
+  std::vector<Row> newest;
   {
     MutexLock lock(mutex_);
-    for (const Window& window : windows_) {
-      for (const Row& row : window.rows) {
-        if (row.last_unix_ns < query.from_unix_ns || row.first_unix_ns > query.to_unix_ns) continue;
-        if (query.source && !query.source->contains(row.key.source)) continue;
-        if (query.destination && !query.destination->contains(row.key.destination)) continue;
-        if (query.protocol != 0 && query.protocol != row.key.protocol) continue;
-        if (query.source_port != 0 && query.source_port != row.key.source_port) continue;
-        if (query.destination_port != 0 && query.destination_port != row.key.destination_port) continue;
-        places.add(row);
-      }
-    }
+    windows = windows_;
+    if (!windows.empty()) newest = windows.back()->rows;
   }
+  Places places;
+  for (const std::shared_ptr<Window>& window : windows)
+    places.add_found(window == windows.back() ? newest : window->rows, query, number);
   std::stable_sort(places.rows.begin(), places.rows.end(),
                    [](const Row& a, const Row& b) { return a.bytes() > b.bytes(); });
   Found found;
   for (const Row& row : places.rows) {
-    if (!query.switch_name.empty() && directory_.switch_name(row.number) != query.switch_name) continue;
-    if (!query.port.empty() && !is_port_named(row.number, row.in_port, query.port) &&
-        !is_port_named(row.number, row.out_port, query.port))
+    if (!query.port.empty() && !directory_.is_port_called(row.number, row.in_port, query.port) &&
+        !directory_.is_port_called(row.number, row.out_port, query.port))
       continue;
     if (found.total++ < limit) found.flows.push_back(sighting(row));
   }
   return found;
-}
-
-bool FlowTable::is_port_named(SwitchNumber number, uint32_t port, const std::string& name) const {
-  return port != kPortUnknown && (directory_.port_name(number, port) == name || std::to_string(port) == name);
 }
 
 std::vector<FlowSighting> FlowTable::crossed(const FlowKey& key, int64_t from_unix_ns, int64_t to_unix_ns) const {
@@ -212,9 +231,9 @@ std::vector<FlowSighting> FlowTable::crossed(const FlowKey& key, int64_t from_un
   {
     MutexLock lock(mutex_);
     const uint64_t hash = hash_of(key);
-    for (const Window& window : windows_) {
-      for (uint32_t at = window.heads[hash & (window.heads.size() - 1)]; at != kEnd; at = window.rows[at].next) {
-        const Row& row = window.rows[at];
+    for (const std::shared_ptr<Window>& window : windows_) {
+      for (uint32_t at = window->heads[hash & (window->heads.size() - 1)]; at != kEnd; at = window->rows[at].next) {
+        const Row& row = window->rows[at];
         if (row.last_unix_ns < from_unix_ns || row.first_unix_ns > to_unix_ns) continue;
         if (!is_same_tuple(row.key, key)) continue;
         if (key.queue_pair != kNoQueuePair && row.key.queue_pair != key.queue_pair) continue;
@@ -233,7 +252,7 @@ std::vector<FlowSighting> FlowTable::crossed(const FlowKey& key, int64_t from_un
 size_t FlowTable::rows() const {
   MutexLock lock(mutex_);
   size_t rows = 0;
-  for (const Window& window : windows_) rows += window.rows.size();
+  for (const std::shared_ptr<Window>& window : windows_) rows += window->rows.size();
   return rows;
 }
 

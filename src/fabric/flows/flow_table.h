@@ -3,7 +3,9 @@
 //
 // Kept by windows of kWindowNs in memory alone, one row for each flow, switch, port in and port out; a window is full at
 // rows_max rows. Then a new flow takes the place of the smallest of a few others: sampling finds the large ones again
-// and again, so what is lost are small ones. Windows older than kWindows of them are dropped as new ones begin.
+// and again, so what is lost are small ones. Windows older than kWindows of them are dropped as new ones begin, and so are
+// those of a future that a clock which was set back has left. All but the newest no longer change, so who asks for many
+// rows keeps the decoder waiting only while those of the newest are copied.
 // Bytes are estimates (model/flow.h). A switch may see a packet where it comes in and where it goes out: the larger of
 // the two counts.
 // Cost:  about 100 ns a sample; 128 bytes a row, so at most 135 MB.
@@ -13,7 +15,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -41,7 +45,9 @@ struct FlowQuery {
   std::optional<IpPrefix> source, destination;
   uint8_t protocol = 0;  // 0: any, as of the ports of TCP and UDP
   uint16_t source_port = 0, destination_port = 0;
-  std::string switch_name, port;  // empty: any. port: in or out, by name or number
+  uint32_t queue_pair = kNoQueuePair;      // kNoQueuePair: any
+  std::vector<IpAddress> either_end = {};  // sorted; one of them sends or is sent to; empty: any
+  std::string switch_name, port;           // empty: any. port: in or out, by name or number
   int64_t from_unix_ns = 0, to_unix_ns = INT64_MAX;
 };
 
@@ -56,7 +62,7 @@ class FlowTable {
   explicit FlowTable(const SwitchDirectory& directory, size_t rows_max = kRowsMax)
       : directory_(directory), rows_max_(rows_max) {}
 
-  void add(SwitchNumber number, const FlowSample& sample, int64_t received_unix_ns);
+  void add(SwitchNumber number, std::span<const FlowSample> samples, int64_t received_unix_ns);
 
   struct Found {
     std::vector<FlowSighting> flows;  // the largest, largest first
@@ -93,10 +99,13 @@ class FlowTable {
   };
   struct Places {
     void add(const Row& row);
+    void add_found(std::span<const Row> found, const FlowQuery& query, SwitchNumber number);
     std::vector<Row> rows;
     std::unordered_multimap<uint64_t, size_t> by_hash;
   };
   static uint64_t hash_of(const FlowKey& key);
+  void add(Window& window, SwitchNumber number, const FlowSample& sample, int64_t received_unix_ns)
+      LOCKSTEP_REQUIRES(mutex_);
   Window& window_at(int64_t unix_ns) LOCKSTEP_REQUIRES(mutex_);
   Row* row_of(Window& window, const FlowKey& key, SwitchNumber number, uint32_t in_port, uint32_t out_port)
       LOCKSTEP_REQUIRES(mutex_);
@@ -104,12 +113,12 @@ class FlowTable {
   static void unlink(Window& window, uint32_t index);
   static void grow(Window& window);
   FlowSighting sighting(const Row& row) const;
-  bool is_port_named(SwitchNumber number, uint32_t port, const std::string& name) const;
 
   const SwitchDirectory& directory_;
   const size_t rows_max_;
   mutable Mutex mutex_;
-  std::deque<Window> windows_ LOCKSTEP_GUARDED_BY(mutex_);  // newest at the back
+  // Newest at the back; the others are Immutable.
+  std::deque<std::shared_ptr<Window>> windows_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t replaced_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   uint64_t dice_ LOCKSTEP_GUARDED_BY(mutex_) = 0x9e3779b97f4a7c15;
 };

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "model/roce.h"
 #include "model/series_labels.h"
 
 namespace lockstep {
@@ -17,30 +18,32 @@ constexpr const char* kFlowBytesHelp = "Bytes that passed the port, estimated fr
 constexpr const char* kMarkedHelp =
     "Packets with the mark of congestion (ECN), estimated from flows (sFlow, NetFlow, IPFIX).";
 constexpr PortMetricRow kRows[kPortMetrics] = {
-    {"lockstep_port_bytes_total", "in", "counter", kBytesHelp},
-    {"lockstep_port_bytes_total", "out", "counter", kBytesHelp},
-    {"lockstep_port_packets_total", "in", "counter", kPacketsHelp},
-    {"lockstep_port_packets_total", "out", "counter", kPacketsHelp},
-    {"lockstep_port_errors_total", "in", "counter", kErrorsHelp},
-    {"lockstep_port_errors_total", "out", "counter", kErrorsHelp},
-    {"lockstep_port_discards_total", "in", "counter", kDiscardsHelp},
-    {"lockstep_port_discards_total", "out", "counter", kDiscardsHelp},
-    {"lockstep_port_fcs_errors_total", "in", "counter", "Frames with a wrong checksum: a bad cable or optic (sFlow)."},
-    {"lockstep_port_symbol_errors_total", "in", "counter", "Symbols that are none: a bad cable or optic (sFlow)."},
-    {"lockstep_port_up", "", "gauge", "1: the port is up, 0: it is not (sFlow)."},
-    {"lockstep_port_speed_bytes_per_second", "", "gauge", "What the port carries at most (sFlow)."},
-    {"lockstep_port_flow_bytes_total", "in", "counter", kFlowBytesHelp},
-    {"lockstep_port_flow_bytes_total", "out", "counter", kFlowBytesHelp},
-    {"lockstep_port_ecn_marked_packets_total", "in", "counter", kMarkedHelp},
-    {"lockstep_port_ecn_marked_packets_total", "out", "counter", kMarkedHelp},
-    {"lockstep_port_cnp_packets_total", "out", "counter",
+    {"lockstep_port_bytes_total", "in", "counter", "load", kBytesHelp},
+    {"lockstep_port_bytes_total", "out", "counter", "load", kBytesHelp},
+    {"lockstep_port_packets_total", "in", "counter", "other", kPacketsHelp},
+    {"lockstep_port_packets_total", "out", "counter", "other", kPacketsHelp},
+    {"lockstep_port_errors_total", "in", "counter", "errors", kErrorsHelp},
+    {"lockstep_port_errors_total", "out", "counter", "errors", kErrorsHelp},
+    {"lockstep_port_discards_total", "in", "counter", "drops", kDiscardsHelp},
+    {"lockstep_port_discards_total", "out", "counter", "drops", kDiscardsHelp},
+    {"lockstep_port_fcs_errors_total", "in", "counter", "errors",
+     "Frames with a wrong checksum: a bad cable or optic (sFlow)."},
+    {"lockstep_port_symbol_errors_total", "in", "counter", "errors",
+     "Symbols that are none: a bad cable or optic (sFlow)."},
+    {"lockstep_port_up", "", "gauge", "up", "1: the port is up, 0: it is not (sFlow)."},
+    {"lockstep_port_speed_bytes_per_second", "", "gauge", "speed", "What the port carries at most (sFlow)."},
+    {"lockstep_port_flow_bytes_total", "in", "counter", "load", kFlowBytesHelp},
+    {"lockstep_port_flow_bytes_total", "out", "counter", "load", kFlowBytesHelp},
+    {"lockstep_port_ecn_marked_packets_total", "in", "counter", "ecn", kMarkedHelp},
+    {"lockstep_port_ecn_marked_packets_total", "out", "counter", "ecn", kMarkedHelp},
+    {"lockstep_port_cnp_packets_total", "out", "counter", "ecn",
      "Congestion notifications of RoCEv2 that left by the port, estimated from flows: whoever is behind it is "
      "throttled."},
-    {"lockstep_port_dropped_packets_total", "in", "counter",
+    {"lockstep_port_dropped_packets_total", "in", "counter", "drops",
      "Packets that came in here and that the switch dropped, told one by one (sFlow format 5): at least so many."},
-    {"lockstep_port_queue_bytes", "out", "gauge",
+    {"lockstep_port_queue_bytes", "out", "gauge", "queue",
      "Deepest queue that a sampled packet met in the last 10 s (sFlow record 1040)."},
-    {"lockstep_port_transit_delay_seconds", "out", "gauge",
+    {"lockstep_port_transit_delay_seconds", "out", "gauge", "queue",
      "Longest time that a sampled packet spent in the switch in the last 10 s (sFlow record 1039)."},
 };
 
@@ -73,12 +76,32 @@ double PortSeries::Rising::next(uint32_t value, bool is_restarted) {
   return total;
 }
 
-PortSeries::Port* PortSeries::port_of(SwitchNumber number, uint32_t port) {
+PortSeries::Port* PortSeries::port_of(SwitchNumber number, uint32_t port, int64_t unix_ns) {
+  if (!is_port(port)) return nullptr;
   const uint64_t key = key_of(number, port);
-  const auto known = ports_.find(key);
-  if (known != ports_.end()) return &known->second;
-  if (ports_.size() >= kPortsMax) return nullptr;
-  return &ports_[key];
+  auto known = ports_.find(key);
+  if (known == ports_.end()) {
+    Switch& of = switches_[number];
+    if (ports_.size() >= kPortsMax || of.ports >= SwitchDirectory::kPortsPerSwitchMax) {
+      ++dropped_;
+      return nullptr;
+    }
+    ++of.ports;
+    known = ports_.try_emplace(key).first;
+  }
+  known->second.heard_unix_ns = unix_ns;
+  return &known->second;
+}
+
+void PortSeries::forget_silent(int64_t now_unix_ns) {
+  MutexLock lock(mutex_);
+  std::erase_if(ports_, [&](const auto& entry) LOCKSTEP_REQUIRES(mutex_) {
+    const auto& [key, port] = entry;
+    if (now_unix_ns - port.heard_unix_ns <= kForgetNs) return false;
+    --switches_.at(switch_number(key)).ports;
+    return true;
+  });
+  std::erase_if(switches_, [](const auto& entry) { return entry.second.ports == 0; });
 }
 
 void PortSeries::queue(uint64_t port, PortMetric metric, int64_t unix_ns, double value) {
@@ -91,18 +114,25 @@ void PortSeries::queue(uint64_t port, PortMetric metric, int64_t unix_ns, double
 
 void PortSeries::restarted(SwitchNumber number) {
   MutexLock lock(mutex_);
-  ++starts_[number];
+  ++switches_[number].starts;
+}
+
+void PortSeries::add(SwitchNumber number, std::span<const PortCounters> ports, int64_t unix_ns) {
+  if (ports.empty()) return;
+  MutexLock lock(mutex_);
+  for (const PortCounters& port : ports) add(number, port, unix_ns);
+}
+
+void PortSeries::add(SwitchNumber number, std::span<const FlowSample> samples, int64_t unix_ns) {
+  if (samples.empty()) return;
+  MutexLock lock(mutex_);
+  for (const FlowSample& sample : samples) add(number, sample, unix_ns);
 }
 
 void PortSeries::add(SwitchNumber number, const PortCounters& port, int64_t unix_ns) {
-  MutexLock lock(mutex_);
-  Port* state = port_of(number, port.port);
-  if (state == nullptr) {
-    ++dropped_;
-    return;
-  }
-  const auto starts = starts_.find(number);
-  const uint64_t start = starts == starts_.end() ? 0 : starts->second;
+  Port* state = port_of(number, port.port, unix_ns);
+  if (state == nullptr) return;
+  const uint64_t start = switches_[number].starts;
   const bool is_restarted = std::exchange(state->start, start) != start;
   const uint64_t key = key_of(number, port.port);
   auto counter = [&](PortMetric metric, Rising& rising, uint32_t value) LOCKSTEP_REQUIRES(mutex_) {
@@ -138,24 +168,24 @@ void PortSeries::add(SwitchNumber number, const PortCounters& port, int64_t unix
 }
 
 void PortSeries::add(SwitchNumber number, const FlowSample& sample, int64_t unix_ns) {
-  MutexLock lock(mutex_);
   const auto packets = static_cast<double>(sample.packets), bytes = static_cast<double>(sample.bytes);
   if (sample.drop_reason >= 0) {
-    if (Port* port = is_port(sample.in_port) ? port_of(number, sample.in_port) : nullptr) {
+    if (Port* port = port_of(number, sample.in_port, unix_ns)) {
       port->dropped += packets;
       port->seen_unix_ns = unix_ns;
     }
     return;
   }
-  if (sample.seen_at == SeenAt::kEgress) reports_egress_.insert(number);
+  bool& reports_egress = switches_[number].reports_egress;
+  reports_egress |= sample.seen_at == SeenAt::kEgress;
   const bool counts_in = sample.seen_at != SeenAt::kEgress;
-  const bool counts_out = sample.seen_at != SeenAt::kIngress || !reports_egress_.contains(number);
-  if (Port* port = counts_in && is_port(sample.in_port) ? port_of(number, sample.in_port) : nullptr) {
+  const bool counts_out = sample.seen_at != SeenAt::kIngress || !reports_egress;
+  if (Port* port = counts_in ? port_of(number, sample.in_port, unix_ns) : nullptr) {
     port->in_flow_bytes += bytes;
     if (sample.is_marked()) port->in_marked += packets;
     port->seen_unix_ns = unix_ns;
   }
-  if (Port* port = counts_out && is_port(sample.out_port) ? port_of(number, sample.out_port) : nullptr) {
+  if (Port* port = counts_out ? port_of(number, sample.out_port, unix_ns) : nullptr) {
     port->out_flow_bytes += bytes;
     if (sample.is_marked()) port->out_marked += packets;
     if (sample.key.queue_pair != kNoQueuePair && sample.roce_opcode == kRoceCnp) port->cnp += packets;

@@ -7,7 +7,8 @@
 // kEstimateEveryNs for ports that flows were seen at in the last kQuietNs.
 // Where a switch reports packets as they come in and as they go out, each is counted at its own port; where at one of
 // the two alone, or it does not say, at both ports.
-// Limits: kPortsMax ports, kPendingMax samples that wait to be written; beyond, they are dropped and counted.
+// Limits: kPortsMax ports and SwitchDirectory::kPortsPerSwitchMax of one switch, kPendingMax samples that wait to be
+//         written; beyond, they are dropped and counted. A port that was silent for kForgetNs is forgotten.
 // Thread rule: Thread-safe (one lock; a push is made without it).
 #pragma once
 
@@ -19,7 +20,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/counters.h"
@@ -33,6 +33,8 @@ struct PortMetricRow {
   const char* name;
   const char* direction;  // label: "in" is what comes into the switch, "out" what leaves it; "": none
   const char* type;
+  const char*
+      meaning;  // what a hop of a path shows it as: "load", "errors", "drops", "ecn", "queue", "up", "speed", "other"
   const char* help;
 };
 // The numbers of a port, in the order of port_metric_rows().
@@ -65,6 +67,7 @@ class PortSeries {
  public:
   static constexpr int64_t kEstimateEveryNs = 10'000'000'000;
   static constexpr int64_t kQuietNs = 300'000'000'000;
+  static constexpr int64_t kForgetNs = SwitchDirectory::kForgetNs;
   static constexpr size_t kPortsMax = 500'000;
   static constexpr size_t kPendingMax = 500'000;
 
@@ -72,13 +75,15 @@ class PortSeries {
                                                  const std::function<Result<Labels>(size_t k)>& canonical)>;
   PortSeries(Push push, const SwitchDirectory& directory, Counters& counters);
 
-  void add(SwitchNumber number, const PortCounters& port, int64_t unix_ns);
-  void add(SwitchNumber number, const FlowSample& sample, int64_t unix_ns);
+  void add(SwitchNumber number, std::span<const PortCounters> ports, int64_t unix_ns);
+  void add(SwitchNumber number, std::span<const FlowSample> samples, int64_t unix_ns);
   // Its counters begin at 0 again.
   void restarted(SwitchNumber number);
 
   // Writes what is due. Called a few times a second by one thread: a push may wait for a disk.
   void write(int64_t now_unix_ns);
+  // Now and then.
+  void forget_silent(int64_t now_unix_ns);
   size_t ports() const;
 
  private:
@@ -97,6 +102,12 @@ class PortSeries {
     double in_flow_bytes = 0, out_flow_bytes = 0, in_marked = 0, out_marked = 0, cnp = 0, dropped = 0;
     int64_t queue_bytes = -1, transit_delay_ns = -1;  // most since the last sample; -1: not reported
     int64_t seen_unix_ns = 0;                         // last flow
+    int64_t heard_unix_ns = 0;                        // that, or counters
+  };
+  struct Switch {
+    size_t ports = 0;
+    uint64_t starts = 0;
+    bool reports_egress = false;
   };
   struct Sample {
     uint64_t port = 0;
@@ -105,7 +116,9 @@ class PortSeries {
     double value = 0;
   };
   static uint64_t key_of(SwitchNumber number, uint32_t port) { return static_cast<uint64_t>(number) << 32 | port; }
-  Port* port_of(SwitchNumber number, uint32_t port) LOCKSTEP_REQUIRES(mutex_);
+  Port* port_of(SwitchNumber number, uint32_t port, int64_t unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void add(SwitchNumber number, const PortCounters& port, int64_t unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void add(SwitchNumber number, const FlowSample& sample, int64_t unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void queue(uint64_t port, PortMetric metric, int64_t unix_ns, double value) LOCKSTEP_REQUIRES(mutex_);
   void estimate(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void push_switch(SwitchNumber number, std::span<const Sample> samples);
@@ -115,8 +128,7 @@ class PortSeries {
   std::atomic<int64_t>& dropped_;
   mutable Mutex mutex_;
   std::unordered_map<uint64_t, Port> ports_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::unordered_map<SwitchNumber, uint64_t> starts_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::unordered_set<SwitchNumber> reports_egress_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::unordered_map<SwitchNumber, Switch> switches_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<Sample> pending_ LOCKSTEP_GUARDED_BY(mutex_);
   int64_t estimated_unix_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };

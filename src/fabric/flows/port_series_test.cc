@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "fabric/flows/flow_telemetry.h"
+#include "model/roce.h"
 #include "model/series_labels.h"
 
 namespace lockstep {
@@ -141,6 +142,38 @@ TEST(PortSeries, ACounterThatSomebodySetToZeroDoesNotLeapAhead) {
   port.in_errors = 1;
   world.send(port);
   EXPECT_EQ(world.values["lockstep_port_errors_total Ethernet17 in"], 1);
+}
+
+TEST(PortSeries, ALateDatagramIsNoResetOfCounters) {
+  World world;
+  PortCounters port = port_17();
+  port.in_errors = 1000;
+  world.send(port);
+  FlowReport late;
+  late.late_datagrams = 1;
+  port.name = "Ethernet17-before";
+  port.in_errors = 900;
+  port.in_bytes = 7;
+  late.ports = {port};
+  late.flows = {flow_of(1, 2, 5000)};
+  world.send(late);
+  EXPECT_EQ(world.values["lockstep_port_errors_total Ethernet17 in"], 1000);
+  EXPECT_EQ(world.values["lockstep_port_bytes_total Ethernet17 in"], 1099511627776.0);
+  EXPECT_EQ(world.values["lockstep_port_flow_bytes_total 2 out"], 5000) << "flows add up in any order";
+  EXPECT_FALSE(world.values.contains("lockstep_port_errors_total Ethernet17-before in"));
+}
+
+TEST(PortSeries, OneSwitchHasABoundedNumberOfPortsAndForgetsSilentOnes) {
+  World world;
+  FlowReport report;
+  for (uint32_t port = 1; port <= SwitchDirectory::kPortsPerSwitchMax + 10; ++port)
+    report.flows.push_back(flow_of(port, kPortUnknown, 1));
+  world.send(report);
+  EXPECT_EQ(world.counters.sum("lockstep_flow_ports"), static_cast<int64_t>(SwitchDirectory::kPortsPerSwitchMax));
+  EXPECT_EQ(world.counters.sum("lockstep_port_samples_dropped_total"), 10);
+  world.now_ns += PortSeries::kForgetNs + kSecond;
+  world.send(flow_of(1, kPortUnknown, 1));
+  EXPECT_EQ(world.counters.sum("lockstep_flow_ports"), 1);
 }
 
 TEST(PortSeries, EstimatesFromFlows) {

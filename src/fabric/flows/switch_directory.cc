@@ -31,10 +31,13 @@ Result<SwitchNames> parse_switch_names(const std::vector<std::string>& given) {
   return names;
 }
 
-SwitchNumber SwitchDirectory::find_or_add(const Exporter& exporter) {
+SwitchNumber SwitchDirectory::find_or_add(const Exporter& exporter, int64_t now_unix_ns) {
   MutexLock lock(mutex_);
   const auto known = exporters_.find(exporter);
-  if (known != exporters_.end()) return known->second;
+  if (known != exporters_.end()) {
+    switches_.at(known->second).heard_unix_ns = now_unix_ns;
+    return known->second;
+  }
   if (exporters_.size() >= 4 * kSwitchesMax) return kNoSwitch;
   const std::string address = to_text(exporter.address);
   std::string name = address;
@@ -44,27 +47,43 @@ SwitchNumber SwitchDirectory::find_or_add(const Exporter& exporter) {
     name = of_all->second;
   }
   const auto same = by_name_.find(name);
-  if (same == by_name_.end() && switches_.size() >= kSwitchesMax) return kNoSwitch;
-  const SwitchNumber number = same != by_name_.end() ? same->second : static_cast<SwitchNumber>(switches_.size());
-  if (same == by_name_.end()) {
-    switches_.push_back({name, {}});
-    by_name_.emplace(name, number);
-  }
+  if (same == by_name_.end() && (switches_.size() >= kSwitchesMax || next_ == kNoSwitch)) return kNoSwitch;
+  const SwitchNumber number = same != by_name_.end() ? same->second : next_++;
+  if (same == by_name_.end()) by_name_.emplace(name, number);
+  Switch& one = switches_[number];
+  one.name = std::move(name);
+  one.heard_unix_ns = now_unix_ns;
   exporters_.emplace(exporter, number);
   return number;
+}
+
+void SwitchDirectory::forget_silent(int64_t now_unix_ns) {
+  MutexLock lock(mutex_);
+  const size_t before = switches_.size();
+  std::erase_if(switches_, [&](const auto& entry) LOCKSTEP_REQUIRES(mutex_) {
+    const auto& [number, one] = entry;
+    if (now_unix_ns - one.heard_unix_ns <= kForgetNs) return false;
+    ports_ -= one.ports.size();
+    by_name_.erase(one.name);
+    return true;
+  });
+  if (switches_.size() == before) return;
+  std::erase_if(exporters_,
+                [&](const auto& entry) LOCKSTEP_REQUIRES(mutex_) { return !switches_.contains(entry.second); });
 }
 
 void SwitchDirectory::set_port_name(SwitchNumber number, uint32_t port, std::string_view name) {
   if (!is_port(port) || !is_name(name)) return;
   MutexLock lock(mutex_);
-  if (number >= switches_.size()) return;
-  auto& ports = switches_[number].ports;
+  const auto found = switches_.find(number);
+  if (found == switches_.end()) return;
+  auto& ports = found->second.ports;
   const auto known = ports.find(port);
   if (known != ports.end()) {
     if (known->second == name) return;
     known->second = name;
   } else {
-    if (ports_ >= kPortsMax) return;
+    if (ports_ >= kPortsMax || ports.size() >= kPortsPerSwitchMax) return;
     ++ports_;
     ports.emplace(port, name);
   }
@@ -72,7 +91,21 @@ void SwitchDirectory::set_port_name(SwitchNumber number, uint32_t port, std::str
 
 std::string SwitchDirectory::switch_name(SwitchNumber number) const {
   MutexLock lock(mutex_);
-  return number < switches_.size() ? switches_[number].name : std::string();
+  const auto found = switches_.find(number);
+  return found != switches_.end() ? found->second.name : std::string();
+}
+
+SwitchNumber SwitchDirectory::find(std::string_view switch_name) const {
+  MutexLock lock(mutex_);
+  const auto found = by_name_.find(switch_name);
+  return found != by_name_.end() ? found->second : kNoSwitch;
+}
+
+const std::string* SwitchDirectory::given_name(SwitchNumber number, uint32_t port) const {
+  const auto found = switches_.find(number);
+  if (found == switches_.end()) return nullptr;
+  const auto known = found->second.ports.find(port);
+  return known != found->second.ports.end() ? &known->second : nullptr;
 }
 
 std::string SwitchDirectory::port_name(SwitchNumber number, uint32_t port) const {
@@ -80,11 +113,17 @@ std::string SwitchDirectory::port_name(SwitchNumber number, uint32_t port) const
   if (port == kPortMany) return "many";
   if (port == kPortDropped) return "dropped";
   MutexLock lock(mutex_);
-  if (number < switches_.size()) {
-    const auto known = switches_[number].ports.find(port);
-    if (known != switches_[number].ports.end()) return known->second;
-  }
-  return std::to_string(port);
+  const std::string* const given = given_name(number, port);
+  return given != nullptr ? *given : std::to_string(port);
+}
+
+bool SwitchDirectory::is_port_called(SwitchNumber number, uint32_t port, std::string_view name) const {
+  if (port == kPortUnknown) return false;
+  if (!is_port(port)) return port_name(number, port) == name;
+  if (parse_uint(name) == port) return true;
+  MutexLock lock(mutex_);
+  const std::string* const given = given_name(number, port);
+  return given != nullptr && *given == name;
 }
 
 }  // namespace lockstep

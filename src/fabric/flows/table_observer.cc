@@ -5,19 +5,16 @@
 
 namespace lockstep {
 
-std::vector<fabric::ObservedPort> TableObserver::observed_ports(const fabric::FiveTuple& flow, int64_t from_unix_ns,
+std::vector<fabric::ObservedPort> TableObserver::observed_ports(const FlowKey& flow, int64_t from_unix_ns,
                                                                 int64_t to_unix_ns) const {
-  const std::optional<IpAddress> source = parse_ip(flow.source), destination = parse_ip(flow.destination);
-  if (!source || !destination) return {};
   std::vector<FlowSighting> seen;
   if (flow.protocol != 0 && flow.source_port != 0 && flow.destination_port != 0) {
-    const FlowKey key{*source, *destination, flow.source_port, flow.destination_port, flow.protocol, kNoQueuePair};
-    seen = flows_.crossed(key, from_unix_ns, to_unix_ns);
+    seen = flows_.crossed(flow, from_unix_ns, to_unix_ns);
   } else {
     constexpr size_t kSightingsMax = 10'000;
     seen = flows_
-               .find({.source = IpPrefix{*source, 128},
-                      .destination = IpPrefix{*destination, 128},
+               .find({.source = IpPrefix{flow.source, 128},
+                      .destination = IpPrefix{flow.destination, 128},
                       .protocol = flow.protocol,
                       .source_port = flow.source_port,
                       .destination_port = flow.destination_port,

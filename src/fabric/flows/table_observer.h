@@ -13,8 +13,7 @@ class TableObserver final : public fabric::FlowObserver {
  public:
   explicit TableObserver(const FlowTable& flows) : flows_(flows) {}
 
-  // None where an address is no address.
-  std::vector<fabric::ObservedPort> observed_ports(const fabric::FiveTuple& flow, int64_t from_unix_ns,
+  std::vector<fabric::ObservedPort> observed_ports(const FlowKey& flow, int64_t from_unix_ns,
                                                    int64_t to_unix_ns) const override;
 
  private:

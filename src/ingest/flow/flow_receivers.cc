@@ -65,6 +65,9 @@ struct Batch {
   int64_t received_unix_ns = 0;
   std::string bytes;
   std::vector<Datagram> datagrams;
+
+  // What it holds in memory: a datagram may be smaller than what we know of it.
+  size_t cost() const { return sizeof *this + bytes.capacity() + datagrams.capacity() * sizeof(Datagram); }
 };
 
 class RunningReceivers final : public FlowReceivers {
@@ -188,8 +191,16 @@ void RunningReceivers::take(Listener& listener, size_t count) {
     const IpAddress from = listener.socket->sender(i);
     if (!is_exporter(from)) {
       ++counters.stranger;
-      log_.warn("exporter", format("%s: datagrams of %s are refused: not in --flow-exporters", counters.name,
-                                   to_text(from).c_str()));
+      log_.warn("exporter", [&] {
+        return format("%s: datagrams of %s are refused: not in --flow-exporters", counters.name, to_text(from).c_str());
+      });
+      continue;
+    }
+    if (datagram.empty()) {
+      ++counters.malformed;
+      log_.warn("malformed", [&] {
+        return format("%s: a datagram of %s without a byte is refused", counters.name, to_text(from).c_str());
+      });
       continue;
     }
     batch.datagrams.push_back({from, batch.bytes.size(), datagram.size()});
@@ -198,16 +209,17 @@ void RunningReceivers::take(Listener& listener, size_t count) {
   if (batch.datagrams.empty()) return;
   {
     MutexLock lock(mutex_);
-    if (queued_bytes_ + batch.bytes.size() <= options_.queue_bytes_max) {
-      queued_bytes_ += batch.bytes.size();
+    if (queued_bytes_ + batch.cost() <= options_.queue_bytes_max) {
+      queued_bytes_ += batch.cost();
       queue_.push_back(std::move(batch));
       arrived_.notify_one();
       return;
     }
   }
   counters.dropped += static_cast<int64_t>(batch.datagrams.size());
-  log_.warn("queue",
-            format("%s: %zu datagrams dropped: more come than are decoded", counters.name, batch.datagrams.size()));
+  log_.warn("queue", [&] {
+    return format("%s: %zu datagrams dropped: more come than are decoded", counters.name, batch.datagrams.size());
+  });
 }
 
 void RunningReceivers::decode_queue() {
@@ -219,7 +231,7 @@ void RunningReceivers::decode_queue() {
       if (queue_.empty()) return;
       batch = std::move(queue_.front());
       queue_.pop_front();
-      queued_bytes_ -= batch.bytes.size();
+      queued_bytes_ -= batch.cost();
     }
     decode(batch);
   }
@@ -247,9 +259,10 @@ void RunningReceivers::decode(Protocol protocol, const IpAddress& from, std::str
   if (!read.ok()) {
     const bool is_limit = read.code() == ErrorCode::kTooLarge;
     ++(is_limit ? counters.limit : counters.malformed);
-    log_.warn(is_limit ? "limit" : "malformed",
-              format("%s: a datagram of %zu bytes of %s is refused: %s", counters.name, datagram.size(),
-                     to_text(from).c_str(), read.error().c_str()));
+    log_.warn(is_limit ? "limit" : "malformed", [&] {
+      return format("%s: a datagram of %zu bytes of %s is refused: %s", counters.name, datagram.size(),
+                    to_text(from).c_str(), read.error().c_str());
+    });
     return;
   }
   counters.lost_datagrams += static_cast<int64_t>(report_.lost_datagrams);
@@ -262,10 +275,12 @@ void RunningReceivers::decode(Protocol protocol, const IpAddress& from, std::str
   sets_without_template_ += static_cast<int64_t>(report_.sets_without_template);
   templates_changed_ += static_cast<int64_t>(report_.templates_changed);
   if (report_.lost_datagrams + report_.lost_records > 0)
-    log_.warn("lost", format("%s: %llu datagrams and %llu records of %s (domain %u) did not arrive", counters.name,
-                             static_cast<unsigned long long>(report_.lost_datagrams),
-                             static_cast<unsigned long long>(report_.lost_records),
-                             to_text(report_.exporter.address).c_str(), report_.exporter.domain));
+    log_.warn("lost", [&] {
+      return format("%s: %llu datagrams and %llu records of %s (domain %u) did not arrive", counters.name,
+                    static_cast<unsigned long long>(report_.lost_datagrams),
+                    static_cast<unsigned long long>(report_.lost_records), to_text(report_.exporter.address).c_str(),
+                    report_.exporter.domain);
+    });
   subscriber_.on_flows(report_, received_unix_ns);
   ++counters.decoded;
 }

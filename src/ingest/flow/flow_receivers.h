@@ -1,7 +1,7 @@
 // Receivers of network telemetry over UDP: sFlow version 5, and NetFlow version 9 with IPFIX on the same sockets.
 //
 // A thread for each socket reads batches and hands them to one thread that decodes and calls the subscriber; between
-// them stands a queue of kQueueBytesMax bytes, and when it is full what comes is dropped. UDP shows nobody who sends:
+// them stands a queue of queue_bytes_max bytes of memory, and when it is full what comes is dropped. UDP shows nobody who sends:
 // datagrams whose sender is not in `exporters` are refused before anything looks at them, which keeps out mistakes and
 // strangers, not whoever can forge addresses inside these networks.
 // Counts: received = decoded + refused[reason] + dropped + in the queue, per receiver; what the kernel dropped and what

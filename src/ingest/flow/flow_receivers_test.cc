@@ -155,6 +155,19 @@ TEST(FlowReceivers, DropAndCountWhatTheQueueDoesNotHold) {
   EXPECT_LT(world.recorder.flows, 20u);
 }
 
+TEST(FlowReceivers, TinyDatagramsFillTheQueueByWhatTheyCostUs) {
+  World world({.queue_bytes_max = 20'000});
+  world.recorder.hold(true);
+  Sender sender(world.receivers->sflow_addresses().at(0));
+  for (uint32_t i = 0; i < 500; ++i) {
+    sender.send(i == 0 ? one_flow(i) : "x");
+    ASSERT_TRUE(world.comes_to("lockstep_flow_datagrams_total", "receiver=\"sflow\"", i + 1));
+  }
+  world.recorder.hold(false);
+  EXPECT_TRUE(world.comes_to("lockstep_flow_datagrams_dropped_total", "receiver=\"sflow\"", 200));
+  world.expect_all_counted();
+}
+
 TEST(FlowReceivers, SurviveASubscriberThatThrows) {
   World world;
   world.recorder.throws = true;

@@ -1,16 +1,12 @@
 #include "ingest/flow/udp_socket.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 #include <vector>
-
-#include "base/text.h"
 
 namespace lockstep {
 namespace {
@@ -21,13 +17,6 @@ constexpr int kKernelBufferBytes = 16 << 20;
 IpAddress address_of(const sockaddr_storage& from) {
   if (from.ss_family == AF_INET) return ip_of_v4(&reinterpret_cast<const sockaddr_in&>(from).sin_addr);
   return ip_of_v6(&reinterpret_cast<const sockaddr_in6&>(from).sin6_addr);
-}
-
-std::string text_of(const sockaddr_storage& address) {
-  const IpAddress ip = address_of(address);
-  const uint16_t port = ntohs(address.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in&>(address).sin_port
-                                                           : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
-  return format(ip.is_v4() ? "%s:%u" : "[%s]:%u", to_text(ip).c_str(), port);
 }
 
 class BoundSocket final : public UdpSocket {
@@ -81,49 +70,19 @@ class BoundSocket final : public UdpSocket {
   uint64_t kernel_drops_ = 0;
 };
 
-Result<std::unique_ptr<UdpSocket>> bind_to(const addrinfo& target, bool dual_stack) {
-  UniqueFd fd(::socket(target.ai_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return Error{std::strerror(errno)};
-  const int on = 1, off = 0;
-  if (target.ai_family == AF_INET6)
-    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, dual_stack ? &off : &on, sizeof on);
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on);
+void set_options(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on);
   // As much as the administrator allows where we are not root.
-  if (::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, &kKernelBufferBytes, sizeof kKernelBufferBytes) != 0)
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kKernelBufferBytes, sizeof kKernelBufferBytes);
-  if (::bind(fd.get(), target.ai_addr, target.ai_addrlen) != 0) return Error{std::strerror(errno)};
-  sockaddr_storage bound{};
-  socklen_t length = sizeof bound;
-  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) return Error{std::strerror(errno)};
-  return std::unique_ptr<UdpSocket>(std::make_unique<BoundSocket>(std::move(fd), text_of(bound)));
+  if (::setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kKernelBufferBytes, sizeof kKernelBufferBytes) != 0)
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kKernelBufferBytes, sizeof kKernelBufferBytes);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<UdpSocket>> UdpSocket::bind(const ListenAddress& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  hints.ai_flags = AI_PASSIVE;
-  const bool any = address.host.empty();
-  const std::string port = std::to_string(address.port);
-  std::string why = "no address found";
-  // All addresses: one IPv6 socket that takes IPv4 too; a machine without IPv6 has IPv4 alone.
-  for (const int family : {any ? AF_INET6 : AF_UNSPEC, AF_INET}) {
-    hints.ai_family = family;
-    addrinfo* found = nullptr;
-    if (const int failed = ::getaddrinfo(any ? nullptr : address.host.c_str(), port.c_str(), &hints, &found);
-        failed != 0) {
-      why = ::gai_strerror(failed);
-      continue;
-    }
-    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
-    for (const addrinfo* target = found; target != nullptr; target = target->ai_next) {
-      Result<std::unique_ptr<UdpSocket>> socket = bind_to(*target, any);
-      if (socket.ok()) return socket;
-      why = socket.error();
-    }
-  }
-  return Error{format("cannot listen on %s:%s (UDP): %s", address.host.c_str(), port.c_str(), why.c_str())};
+  ListenSocket socket = LOCKSTEP_TRY(bind_datagrams(address, set_options));
+  return std::unique_ptr<UdpSocket>(std::make_unique<BoundSocket>(std::move(socket.fd), std::move(socket.bound)));
 }
 
 }  // namespace lockstep

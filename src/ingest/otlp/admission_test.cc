@@ -173,6 +173,9 @@ TEST(RateLimitedLog, WritesOneLinePerSecondAndReasonAndCountsTheRest) {
   EXPECT_EQ(log.line_now("a", "fourth").value_or(""), "fourth [a: 2 more lines left out]");
   clock.advance(1'000'000'000);
   EXPECT_EQ(log.line_now("a", "fifth").value_or(""), "fifth");
+  int made = 0;
+  for (int i = 0; i < 3; ++i) log.warn("c", [&] { return "line " + std::to_string(++made); });
+  EXPECT_EQ(made, 1) << "lines that nobody reads are not made";
 }
 
 TEST(Admission, RefusesAStepFromTheFutureAndKeepsTheOthers) {

@@ -68,10 +68,23 @@ class TextTable {
   }
   std::optional<uint32_t> find(std::string_view text) const {
     if (text.empty()) return 0;
-    for (uint32_t id = 1; id < ends_.size(); ++id) {
-      if ((*this)[id] == text) return id;
+    if (slots_.empty()) {  // they were read back
+      for (uint32_t id = 1; id < ends_.size(); ++id) {
+        if ((*this)[id] == text) return id;
+      }
+      return std::nullopt;
+    }
+    const size_t mask = slots_.size() - 1;
+    for (size_t at = hash_of(text) & mask; slots_[at] != 0; at = (at + 1) & mask) {
+      if (same_text((*this)[slots_[at]], text)) return slots_[at];
     }
     return std::nullopt;
+  }
+  // None is added any more, and few are looked for: the table for that goes, and spare room.
+  void seal() {
+    slots_ = {};
+    bytes_.shrink_to_fit();
+    ends_.shrink_to_fit();
   }
   size_t size() const { return ends_.size(); }
   size_t memory_bytes() const { return bytes_.capacity() + (ends_.capacity() + slots_.capacity()) * sizeof(uint32_t); }
