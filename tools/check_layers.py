@@ -28,7 +28,7 @@ MAY_USE = {
     "control": ["access", "wire", "net", "apply", "store"],
     "ingest": ["wire", "net", "bus", "store", "control"],
     "egress": ["wire", "net", "store"],
-    "diagnosis": ["analysis"],
+    "diagnosis": ["analysis", "fabric"],
     "api": ["alert", "diagnosis", "fabric", "query", "control", "ingest", "net", "profile"],
     "server": ["api", "diagnosis", "ingest", "egress", "control", "apply", "bus", "s3"],
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge

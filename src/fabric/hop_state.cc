@@ -43,17 +43,18 @@ constexpr NicRow kNicRows[] = {
 
 const char* port_meaning(std::string_view name) {
   constexpr std::pair<std::string_view, const char*> kWords[] = {
-      {"error", "errors"}, {"discard", "drops"}, {"drop", "drops"},  {"ecn", "ecn"},         {"pause", "pause"},
-      {"pfc", "pause"},    {"queue", "queue"},   {"depth", "queue"}, {"optic", "optics"},    {"power", "optics"},
-      {"speed", "speed"},  {"octets", "load"},   {"bytes", "load"},  {"utilization", "load"}};
+      {"error", "errors"}, {"discard", "drops"}, {"drop", "drops"},  {"ecn", "ecn"},          {"pause", "pause"},
+      {"pfc", "pause"},    {"queue", "queue"},   {"depth", "queue"}, {"optic", "optics"},     {"power", "optics"},
+      {"speed", "speed"},  {"octets", "load"},   {"bytes", "load"},  {"utilization", "load"}, {"port_up", "up"}};
   for (const auto& [word, meaning] : kWords)
     if (name.find(word) != std::string_view::npos) return meaning;
   return "other";
 }
 
 bool is_odd(const HopValue& value) {
-  if (!value.siblings || value.sibling_count < 2 || value.meaning == "speed" || value.meaning == "other") return false;
+  if (!value.siblings || value.sibling_count < 2 || value.meaning == "other") return false;
   if (value.meaning == "up") return value.value < *value.siblings;
+  if (value.meaning == "speed") return value.value < 0.9 * *value.siblings;
   if (value.meaning == "load") return *value.siblings > 1e6 && value.value < 0.7 * *value.siblings;
   // A single event in a minute is nobody's oddity.
   return value.value > 3 * *value.siblings && value.value > 2.0 / 60;
