@@ -28,7 +28,7 @@ MAY_USE = {
     "control": ["access", "wire", "net", "apply", "store"],
     "ingest": ["wire", "net", "bus", "store", "control"],
     "egress": ["wire", "net", "store"],
-    "diagnosis": ["analysis"],
+    "diagnosis": ["analysis", "fabric"],
     "incident": ["alert", "fabric"],  # verdicts and hardware events of one cause; where people stand with it
     "sle": ["diagnosis"],  # minutes of GPUs: judged, charged, kept
     "api": ["incident", "alert", "sle", "diagnosis", "fabric", "query", "control", "ingest", "net", "profile"],

@@ -422,7 +422,7 @@ def warnings() -> list[Scenario]:
     return made
 
 
-SPLITS = ("train", "test", "warnings", "hard/train", "hard/test")
+SPLITS = ("train", "test", "warnings", "hard/train", "hard/test", "network/train", "network/test")
 
 
 def everything() -> dict[pathlib.Path, str]:
@@ -436,10 +436,11 @@ def everything() -> dict[pathlib.Path, str]:
     for scenario in warnings():
         files[ROOT / "warnings" / f"{scenario.name}.yaml"] = scenario.text()
     for split in ("train", "test"):
-        for scenario in hard_scenarios.everything(split):
-            path = ROOT / "hard" / split / f"{scenario.name}.yaml"
-            assert path not in files, f"two scenarios named {path.name}"
-            files[path] = scenario.text()
+        for board, plan in (("hard", hard_scenarios), ("network", network_scenarios)):
+            for scenario in plan.everything(split):
+                path = ROOT / board / split / f"{scenario.name}.yaml"
+                assert path not in files, f"two scenarios named {path.name}"
+                files[path] = scenario.text()
     return files
 
 
@@ -473,6 +474,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    import hard_scenarios  # it builds on this file
+    import hard_scenarios  # they build on this file
+    import network_scenarios
 
     sys.exit(main())

@@ -2,8 +2,12 @@
 
 #include "apply/agent_registry.h"
 #include "apply/applier.h"
+#include "apps/cli/score_ports.h"
+#include "base/clock.h"
 #include "base/counters.h"
+#include "base/log.h"
 #include "diagnosis/engine.h"
+#include "fabric/fabric.h"
 #include "model/verdict.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
@@ -16,8 +20,21 @@ namespace {
 
 class Product final : public sim::Subject {
  public:
-  Product() { applier_.subscribe(engine_); }
+  Product() {
+    applier_.subscribe(engine_);
+    applier_.subscribe(fabric_.topology);
+    applier_.subscribe(fabric_.places);
+    applier_.subscribe(ports_);
+    engine_.look_at_network({&fabric_, &ports_});
+  }
 
+  void declare(std::string_view topology) override {
+    fabric::Declared declared;
+    if (Result<void> read = fabric::parse_topology(topology, "topology.yaml", declared); read.ok())
+      fabric_.topology.declare(std::move(declared));
+    else
+      log_line(LogLevel::kWarn, "score", "%s", read.error().c_str());
+  }
   void receive(Signal signal, std::string_view otlp, int64_t now_unix_ns) override {
     if (signal == Signal::kLogs) {
       Result<LogsRequest> request = otlp::decode_logs(otlp);
@@ -53,6 +70,9 @@ class Product final : public sim::Subject {
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
   AgentRegistry agents_;
+  SystemClock clock_;
+  fabric::Fabric fabric_{{}, clock_};
+  PortSeries ports_;
   DiagnosisEngine engine_;
   Applier applier_{steps_, spans_, agents_, counters_};
 };

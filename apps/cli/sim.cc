@@ -235,6 +235,7 @@ int run_sim(const Arguments& arguments) {
   sim::JobShape shape;
   sim::PlayerOptions options;
   SimArguments given;
+  bool print_topology = false;
   constexpr int64_t kMost = sim::kWorldSizeMax;
   Flags flags("lockstep sim", "play a simulated fleet as real OTLP traffic: a scenario file, or one job",
               "[FILE.yaml]");
@@ -249,6 +250,7 @@ int run_sim(const Arguments& arguments) {
       .decimal(&shape.step_ms, "--step-ms", "MS", "length of a healthy step (default 250)", 10, 600'000)
       .decimal(&options.speed, "--speed", "N", "so many times faster than real (default 1)", 0.01, 10'000)
       .number(&given.seed, "--seed", "S", "same seed, same job (default 1)", 0, INT64_MAX)
+      .toggle(&print_topology, "--print-topology", "of FILE.yaml: how its switches are cabled, for lockstepd --topology")
       .list(&given.faults, "--fault", "FAULT", "KIND:RANK[:STEP[:STEPS[:SEVERITY]]], may be repeated");
   if (std::optional<int> code =
           answered(flags, arguments,
@@ -258,6 +260,13 @@ int run_sim(const Arguments& arguments) {
                    "0.4 of a step), slow-link (share of the rate, default 0.2), missing-rank. They\n"
                    "begin at step 40 and last to the end unless told.\n"))
     return *code;
+  if (print_topology) {
+    if (flags.positional().empty()) return usage_error("--print-topology needs a file");
+    const Result<sim::Scenario> scenario = sim::read_scenario(flags.positional().front());
+    if (!scenario.ok()) return usage_error(scenario.error());
+    std::fputs(sim::topology_file(*scenario).c_str(), stdout);
+    return kExitOk;
+  }
   if (!flags.positional().empty()) {
     if (given.ranks + given.tp + given.pp + given.dp != 0 || !given.faults.empty() || given.seed >= 0)
       return usage_error("the shape of the job, its faults and the seed stand in the file");

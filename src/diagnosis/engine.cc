@@ -37,7 +37,7 @@ void keep(std::map<Rank, Evidence>& by_rank, Rank rank, Evidence evidence, size_
 // Links of several ranks that are slow because of the fabric are one trouble. The costliest speaks for all.
 void join_in_the_fabric(std::vector<Finding>& findings) {
   auto in_the_fabric = [](const Finding& finding) {
-    return finding.kind == VerdictKind::kSlow && finding.layer == Layer::kSwitch;
+    return finding.kind == VerdictKind::kSlow && (finding.layer == Layer::kSwitch || finding.subject == kInTheFabric);
   };
   std::vector<const Finding*> alike;
   for (const Finding& finding : findings)
@@ -53,7 +53,7 @@ void join_in_the_fabric(std::vector<Finding>& findings) {
   }
   for (Rank rank : joined.ranks) others.erase(rank);
   joined.ranks.insert(joined.ranks.end(), others.begin(), others.end());
-  joined.subject = "fabric";
+  joined.subject = kInTheFabric;
   std::erase_if(findings, in_the_fabric);
   findings.push_back(std::move(joined));
 }
@@ -243,6 +243,20 @@ void DiagnosisEngine::on_node_event(std::string_view host, const NodeEvent& even
   signals_.on_node_event(host, event, received_unix_ns);
 }
 
+// When a finding began; where nobody remembers, as long ago as nodes need to report.
+int64_t DiagnosisEngine::since_unix_ns(const std::string& job_id, const Job& job, const Finding& finding,
+                                       int64_t now_unix_ns) const {
+  if (is_standstill(finding.kind)) return now_unix_ns - finding.lost_ns_per_step;
+  if (const StepFrame* frame = job.window.frame(finding.since_step)) {
+    for (const RankRows* rows : {&frame->known, &frame->unknown}) {
+      if (!rows->empty()) return rows->begin()->second.summary.start_unix_ns;
+    }
+  }
+  MutexLock lock(tracker_mutex_);
+  const int64_t open_since = tracker_.open_since_unix_ns(job_id, finding);
+  return open_since != 0 ? open_since : now_unix_ns - kSignalsTimeNs;
+}
+
 // What the nodes of culprit and peers say decides layer and cause. A verdict is not confirmed before they had the time
 // to say it.
 bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding& finding, int64_t now_unix_ns) const {
@@ -258,21 +272,7 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
   FindingContext context;
   context.now_unix_ns = now_unix_ns;
   const JobWindow& window = job.window;
-  auto start_of = [&](StepNumber step) -> int64_t {
-    const StepFrame* frame = window.frame(step);
-    if (frame == nullptr) return 0;
-    for (const RankRows* rows : {&frame->known, &frame->unknown}) {
-      if (!rows->empty()) return rows->begin()->second.summary.start_unix_ns;
-    }
-    return 0;
-  };
-  context.since_unix_ns =
-      is_standstill(finding.kind) ? now_unix_ns - finding.lost_ns_per_step : start_of(finding.since_step);
-  if (context.since_unix_ns == 0) {  // the window no longer remembers
-    MutexLock lock(tracker_mutex_);
-    context.since_unix_ns = tracker_.open_since_unix_ns(job_id, finding);
-  }
-  if (context.since_unix_ns == 0) context.since_unix_ns = now_unix_ns - kSignalsTimeNs;
+  context.since_unix_ns = since_unix_ns(job_id, job, finding, now_unix_ns);
   const bool whole_job = finding.ranks.empty();
   std::vector<Rank> ranks = finding.ranks;
   if (whole_job) {
@@ -302,6 +302,7 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
   }
   const Layer layer = finding.layer;
   const Explanation explanation = explain_finding(signals_, priors_, context, finding);
+  finding.by_signals = explanation.by_signals;
   if (explanation.by_signals) {
     // A whole job's signals always hold some rank's: what they say of another layer is no second witness.
     if (!whole_job || finding.layer == layer) finding.sure |= finding.sure_with_signals;
@@ -505,6 +506,7 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   for (Finding& finding : findings) explain(job_id, job, finding, now_unix_ns);
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
   for (Finding& finding : findings) {
+    locator_.locate({job_id, job.window, since_unix_ns(job_id, job, finding, now_unix_ns), now_unix_ns}, finding);
     add_lines(finding, job.samples, now_unix_ns);
     add_profile(finding, job.profiles, now_unix_ns);
   }

@@ -21,6 +21,7 @@
 #include "diagnosis/detectors/hang/evidence.h"
 #include "diagnosis/detectors/hang/hang.h"
 #include "diagnosis/finding.h"
+#include "diagnosis/network/network_locator.h"
 #include "diagnosis/profile/profile_claims.h"
 #include "diagnosis/signals/cause_priors.h"
 #include "diagnosis/signals/early_warning.h"
@@ -52,6 +53,9 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   void on_samples(const Identity& identity, const RankSamples& samples, int64_t received_unix_ns) override;
   void on_dump(const Identity& identity, const FlightDump& dump, int64_t received_unix_ns) override;
   void on_profile_finding(const Identity& identity, const ProfileFinding& finding, int64_t received_unix_ns) override;
+
+  // What is known of the network between the nodes. Before the first record.
+  void look_at_network(NetworkView view) { locator_.look_at(view); }
 
   // Verdicts that were kept before a restart. The same trouble, found again in the same steps, gets its old id; a new
   // one gets an id that none of these has.
@@ -125,6 +129,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   bool look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);
   bool explain(const std::string& job_id, const Job& job, Finding& finding,
                int64_t now_unix_ns) const;  // true: by signals
+  int64_t since_unix_ns(const std::string& job_id, const Job& job, const Finding& finding, int64_t now_unix_ns) const;
   void add_failure(const std::string& job_id, const Job& job, std::vector<Finding>& hangs, int64_t now_unix_ns) const;
   bool evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
   void follow(const std::string& job_id, const Job& job, VerdictTracker::Findings sort,
@@ -134,6 +139,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
 
   SignalStore signals_;
   CausePriors priors_;
+  NetworkLocator locator_;
   mutable Mutex mutex_;  // never held while anything is looked at
   mutable std::map<std::string, KnownJob, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t records_ LOCKSTEP_GUARDED_BY(mutex_) = 0;

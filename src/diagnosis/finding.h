@@ -13,6 +13,9 @@
 
 namespace lockstep {
 
+// The subject of what is slow between the hosts, whichever ranks meet it.
+inline constexpr const char* kInTheFabric = "fabric";
+
 struct Finding {
   VerdictKind kind = VerdictKind::kSlow;
   std::vector<Rank> ranks;
@@ -21,8 +24,10 @@ struct Finding {
       trouble;  // "own" time or "net": what it is followed by while layer and cause become clearer; the engine's
   Layer layer = Layer::kUnknown;
   std::string component;
+  std::string place;  // in the network, as Culprit has it
   Cause cause = Cause::kNone;
-  bool sure = false;  // enough evidence for "confirmed"
+  bool sure = false;        // enough evidence for "confirmed"
+  bool by_signals = false;  // a node's signals name its layer and cause; the engine's
   // Steps alone say too little yet; with a node's signals that explain it there are two witnesses.
   bool sure_with_signals = false;
   bool only_with_signals = false;  // without them it is not even suspected

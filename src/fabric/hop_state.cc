@@ -54,9 +54,9 @@ const PortMetricRow* port_row(std::string_view name) {
 // Of series that others push for their switches.
 const char* meaning_by_words(std::string_view name) {
   constexpr std::pair<std::string_view, const char*> kWords[] = {
-      {"error", "errors"}, {"discard", "drops"}, {"drop", "drops"},  {"ecn", "ecn"},         {"pause", "pause"},
-      {"pfc", "pause"},    {"queue", "queue"},   {"depth", "queue"}, {"optic", "optics"},    {"power", "optics"},
-      {"speed", "speed"},  {"octets", "load"},   {"bytes", "load"},  {"utilization", "load"}};
+      {"error", "errors"}, {"discard", "drops"}, {"drop", "drops"},  {"ecn", "ecn"},          {"pause", "pause"},
+      {"pfc", "pause"},    {"queue", "queue"},   {"depth", "queue"}, {"optic", "optics"},     {"power", "optics"},
+      {"speed", "speed"},  {"octets", "load"},   {"bytes", "load"},  {"utilization", "load"}, {"port_up", "up"}};
   for (const auto& [word, meaning] : kWords)
     if (name.find(word) != std::string_view::npos) return meaning;
   return "other";
@@ -78,8 +78,9 @@ LabelMatcher label_is_any(std::string name, const std::set<std::string>& pattern
 }
 
 bool is_odd(const HopValue& value) {
-  if (!value.siblings || value.sibling_count < 2 || value.meaning == "speed" || value.meaning == "other") return false;
+  if (!value.siblings || value.sibling_count < 2 || value.meaning == "other") return false;
   if (value.meaning == "up") return value.value < *value.siblings;
+  if (value.meaning == "speed") return value.value < 0.9 * *value.siblings;
   if (value.meaning == "load") return *value.siblings > 1e6 && value.value < 0.7 * *value.siblings;
   // A single event in a minute is nobody's oddity.
   return value.value > 3 * *value.siblings && value.value > 2.0 / 60;

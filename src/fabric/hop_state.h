@@ -4,7 +4,8 @@
 // A counter is told as its rate over the minute before that time, anything else as its last value; both by samples of at
 // most five minutes before, since agents send what does not change only every two.
 // Siblings of an adapter are others on the same leaf (kSiblingsMax of them); of a link between switches those beside it
-// on the path. A value is odd where it stands out: above three times theirs, or a load below 0.7 of theirs; see is_odd().
+// on the path. A value is odd where it stands out: above three times theirs, a load below 0.7 of theirs, or down or
+// slower where they are not; see is_odd().
 // Cost: a selection for all adapters, and one for all switches that are asked for the same ports.
 // Thread rule: Confined.
 #pragma once

@@ -34,8 +34,9 @@ std::string to_json(const Verdict& verdict) {
       .field("gpu_uuid", verdict.culprit.gpu_uuid)
       .field("layer", to_text(verdict.culprit.layer))
       .field("component", verdict.culprit.component)
-      .field("cause", to_text(verdict.culprit.cause))
-      .end_object();
+      .field("cause", to_text(verdict.culprit.cause));
+  if (!verdict.culprit.place.empty()) json.field("place", verdict.culprit.place);
+  json.end_object();
   json.key("chain").begin_array();
   for (const Claim& claim : verdict.chain) {
     json.begin_object()

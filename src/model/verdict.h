@@ -19,6 +19,9 @@ struct Culprit {
   Layer layer = Layer::kUnknown;
   std::string component;  // "GPU of rank 5", "link rank 1 -> rank 2"
   Cause cause = Cause::kNone;
+  // Where in the network, as `lockstep fabric --affected` takes it: "link:leaf-3:up1". Empty, and then not in the JSON:
+  // not in the network, or not told which.
+  std::string place;
 };
 
 struct Claim {

@@ -25,7 +25,7 @@ namespace lockstep {
   X(kStraggler, "straggler", "detector: a rank whose own work takes longer than its peers'")                           \
   X(kPipeline, "pipeline", "detector: a stage of a pipeline that all others wait for")                                 \
   X(kSlowLink, "slow_link", "detector: a link that moves data far slower than comparable ones")                        \
-  X(kFabric, "fabric", "detector: flows and groups of a large job slower than their like")                             \
+  X(kSlowFlows, "slow_flows", "detector: flows and groups of a large job slower than their like")                      \
   X(kPause, "pause", "detector: a rank that stops everybody now and then")                                             \
   X(kRotatingStall, "rotating_stall", "detector: ranks that stall by turns")                                           \
   X(kCheckpoint, "checkpoint", "detector: checkpoints that take longer than they used to")                             \
@@ -38,6 +38,7 @@ namespace lockstep {
   X(kElimination, "elimination", "detector: a silent rank, because nobody else can be late")                           \
   X(kFail, "fail", "detector: ranks that died")                                                                        \
   X(kSignals, "signals", "what the culprit's node says about itself")                                                  \
+  X(kNetwork, "network", "what slow flows share by the topology, and what the switches' ports say")                    \
   X(kEarlyWarning, "early_warning", "trends of a node, before they hurt")                                              \
   X(kEngine, "engine", "follows findings over time")
 // clang-format on
@@ -64,7 +65,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kCleared, "cleared", kEngine, "It was confirmed and is over, or was suspected and has not been seen again.")
 
 #define LOCKSTEP_VERDICT_KINDS(X)                                                                                      \
-  X(kSlow, "slow", kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kElimination, \
+  X(kSlow, "slow", kStraggler | kPipeline | kSlowLink | kSlowFlows | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kElimination, \
     "Somebody or something makes the job wait.")                                                                       \
   X(kHang, "hang", kHang, "Nothing moves.")                                                                            \
   X(kFail, "fail", kFail, "Ranks of the job died.")                                                                    \
@@ -82,10 +83,10 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kHost, "host", kStraggler | kPipeline | kSlowLink | kPause | kCheckpoint | kHang | kFail | kSignals,                           \
     "A host or a process on it: CPU, memory, scheduling, whether it lives.")                                           \
   X(kInput, "input", kStraggler | kPipeline | kCheckpoint | kRegression | kSignals, "Reading input, or the storage behind it.")    \
-  X(kNvlink, "nvlink", kFabric | kSignals | kEarlyWarning, "NVLinks and NVSwitches inside a host.")                    \
-  X(kNic, "nic", kFabric | kSignals, "A network adapter.")                                                             \
-  X(kLink, "link", kPipeline | kSlowLink | kFabric | kPause | kSignals | kEarlyWarning, "A link: port, cable, transceiver.")       \
-  X(kSwitch, "switch", kFabric | kRegression | kSignals, "The fabric between hosts.")                                  \
+  X(kNvlink, "nvlink", kSlowFlows | kSignals | kEarlyWarning, "NVLinks and NVSwitches inside a host.")                    \
+  X(kNic, "nic", kSlowFlows | kSignals | kNetwork, "A network adapter.")                                                             \
+  X(kLink, "link", kPipeline | kSlowLink | kSlowFlows | kPause | kSignals | kNetwork | kEarlyWarning, "A link: port, cable, transceiver.")       \
+  X(kSwitch, "switch", kSlowFlows | kRegression | kSignals | kNetwork, "The fabric between hosts.")                                  \
   X(kSoftware, "software", kRotatingStall | kRegression | kTransport | kHang | kFail | kSignals, "The job's program or its settings.") \
   X(kWorkload, "workload", kPipeline | kWorkload | kLessWork, "The work itself and how it is dealt; nothing is broken.")           \
   X(kUnknown, "unknown", kLoss | kRegression | kHang | kElimination, "Nothing says where.")
@@ -109,15 +110,15 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kDataLoader, "data-loader", kStraggler | kPipeline | kSignals, "The rank waits for its input longer than its peers.")          \
   X(kStorage, "storage", kRegression | kSignals, "What the input is read from answers slowly.")                        \
   X(kCheckpoint, "checkpoint", kCheckpoint | kSignals, "Checkpoints take longer than the job's first ones.")           \
-  X(kNvlinkDegraded, "nvlink-degraded", kFabric | kSignals | kEarlyWarning,                                            \
+  X(kNvlinkDegraded, "nvlink-degraded", kSlowFlows | kSignals | kEarlyWarning,                                            \
     "NVLinks are down, have errors or transfer slower than others.")                                                   \
-  X(kNicDegraded, "nic-degraded", kPipeline | kSlowLink | kFabric | kSignals | kEarlyWarning,                                      \
+  X(kNicDegraded, "nic-degraded", kPipeline | kSlowLink | kSlowFlows | kSignals | kNetwork | kEarlyWarning,                                      \
     "Data leaves or reaches the rank slower than comparable flows: adapter, port or cable.")                           \
   X(kLinkFlap, "link-flap", kPause | kSignals,                                                                         \
     "A link goes down and comes back; its transfers stand still meanwhile.")                                           \
-  X(kCongestion, "congestion", kFabric | kRegression | kSignals,                                                       \
+  X(kCongestion, "congestion", kSlowFlows | kRegression | kSignals | kNetwork,                                                       \
     "The fabric carries more than it can; no rank or host stands out.")                                                \
-  X(kPfcStorm, "pfc-storm", kSignals, "Pause frames stop sending for more than a few percent of the time.")            \
+  X(kPfcStorm, "pfc-storm", kSignals | kNetwork, "Pause frames stop sending for more than a few percent of the time.")            \
   X(kTcpFallback, "tcp-fallback", kTransport | kSignals, "The job's data goes over TCP though its hosts have RDMA.")   \
   X(kStageImbalance, "stage-imbalance", kPipeline | kWorkload, "One pipeline stage has more work than the others.")                \
   X(kExpertImbalance, "expert-imbalance", kWorkload, "An expert gets more than its share of the tokens.")              \
@@ -132,23 +133,26 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kNanSource, "nan-source", kLoss, "Loss or gradient norm is not a finite number.")                                  \
   X(kInOperationStall, "in-operation-stall", kHang, "All ranks are inside the same operation and nothing moves.")      \
   X(kLossSpike, "loss-spike", kLoss, "Loss or gradient norm jumps to a multiple of the usual.")                        \
-  X(kLessWork, "less-work", kLessWork, "Steps take as long as ever and do less work.")
+  X(kLessWork, "less-work", kLessWork, "Steps take as long as ever and do less work.")                                  \
+  X(kLinkDegraded, "link-degraded", kNetwork,                                                                          \
+    "A link between two switches damages or loses packets: cable, optic or port.")                                     \
+  X(kSwitchDown, "switch-down", kNetwork, "A switch is down or silent; what it carried takes another way.")
 
 #define LOCKSTEP_CLAIM_KINDS(X)                                                                                        \
-  X(kWaitsFor, "waits_for", kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kHang | kElimination, "Who waits for whom.") \
+  X(kWaitsFor, "waits_for", kStraggler | kPipeline | kSlowLink | kSlowFlows | kPause | kRotatingStall | kHang | kElimination, "Who waits for whom.") \
   X(kSelfTime, "self_time", kStraggler | kPipeline | kSlowLink | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kHang,  \
     "What a rank's own work takes beside its peers'.")                                                                 \
-  X(kCounter, "counter", kTransport | kLessWork | kSignals | kEarlyWarning,                                            \
+  X(kCounter, "counter", kTransport | kLessWork | kSignals | kNetwork | kEarlyWarning,                                            \
     "A number that a node or the job reports.")                                                                        \
-  X(kPath, "path", kSlowLink | kFabric, "How fast data moves on a way through the network.")                           \
-  X(kEvent, "event", kLoss | kHang | kFail | kSignals, "Something that happened once.")                                \
+  X(kPath, "path", kSlowLink | kSlowFlows | kNetwork, "How fast data moves on a way through the network.")                           \
+  X(kEvent, "event", kLoss | kHang | kFail | kSignals | kNetwork, "Something that happened once.")                                \
   X(kCounterfactual, "counterfactual",                                                                                 \
-    kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork |   \
+    kStraggler | kPipeline | kSlowLink | kSlowFlows | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork |   \
     kTransport | kHang | kElimination,                                                                                 \
     "What a step would take without the culprit.")                                                                     \
   X(kExclusion, "exclusion",                                                                                           \
-    kStraggler | kPipeline | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork | kLoss |   \
-    kTransport | kHang | kElimination | kSignals,                                                                      \
+    kStraggler | kPipeline | kSlowLink | kSlowFlows | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork | kLoss |   \
+    kTransport | kHang | kElimination | kSignals | kNetwork,                                                                   \
     "What was looked at and found healthy.")
 // clang-format on
 

@@ -266,6 +266,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   applier_.subscribe(rollups_);
   applier_.subscribe(fabric_.topology);
   applier_.subscribe(fabric_.places);
+  engine_.look_at_network({&fabric_, &named_metrics_});
   readiness_.add({"disk", [this] { return disk_problem(); }});
   readiness_.add({"metrics", [this] { return metrics_.trouble(); }});
   readiness_.add({"memory", [this] { return memory_problem(); }});

@@ -37,6 +37,7 @@ Result<std::vector<ReadVerdict>> read_verdicts(std::string_view json) {
       return Error{format("verdict \"%s\" has no id or no culprit.rank", as_one_line(verdict.id).c_str())};
     }
     verdict.layer = term_of<Layer>(text_of(culprit, "layer"));
+    verdict.place = text_of(culprit, "place");
     verdict.cause = term_of<Cause>(text_of(culprit, "cause")).value_or(Cause::kNone);
     for (simdjson::dom::element rank : list) {
       int64_t number = 0;

@@ -24,6 +24,7 @@ struct ReadVerdict {
   std::optional<Layer> layer;
   Cause cause = Cause::kNone;
   std::vector<Rank> ranks;
+  std::string place;                      // in the network
   std::vector<std::string> alternatives;  // their culprits, best first
   bool operator==(const ReadVerdict&) const = default;
 };

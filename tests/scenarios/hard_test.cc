@@ -1,4 +1,5 @@
-// tests/scenarios/hard: the files say what docs/guide/score.md says of them. They are read here, not played to anybody.
+// tests/scenarios/hard and network: the files say what docs/guide/score.md says of them. They are read here, not played
+// to anybody.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -74,6 +75,30 @@ TEST(HardBoard, SmallFaultsCostTheJobWhatTheirNamesSay) {
     ++rows;
   }
   EXPECT_EQ(rows, 126);
+}
+
+TEST(NetworkBoard, HasTheCasesAndTheDecoysItPromises) {
+  int network = 0, decoys = 0;
+  std::set<Cause> causes;
+  std::set<std::string> kinds;
+  for (const sim::Scenario& scenario : read_all("network")) {
+    EXPECT_TRUE(scenario.topology.switches) << scenario.name;
+    const bool is_decoy = scenario.name.starts_with("decoy-");
+    ++(is_decoy ? decoys : network);
+    for (const sim::Truth& truth : sim::truths(scenario)) {
+      EXPECT_FALSE(truth.below_notice) << scenario.name << " costs " << truth.cost;
+      if (is_decoy) EXPECT_TRUE(truth.places.empty()) << scenario.name;
+      if (is_decoy) continue;
+      causes.insert(scenario.faults[truth.fault].cause);
+      for (const std::string& place : truth.places) kinds.insert(place.substr(0, place.find(':')));
+    }
+  }
+  EXPECT_GE(network, 40);
+  EXPECT_GE(decoys, 20);
+  for (Cause cause : {Cause::kCongestion, Cause::kLinkDegraded, Cause::kPfcStorm, Cause::kNicDegraded,
+                      Cause::kSwitchDown, Cause::kLinkFlap, Cause::kTcpFallback, Cause::kNvlinkDegraded})
+    EXPECT_TRUE(causes.contains(cause)) << to_text(cause);
+  EXPECT_EQ(kinds, (std::set<std::string>{"leaf", "link", "nic", "spine"}));
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ TEST_P(Smoke, NamesTheFaultAndNothingElse) {
     EXPECT_TRUE(fault.confirmed()) << not_right;
     EXPECT_TRUE(!fault.has_ranks || fault.rank_first) << not_right;
     EXPECT_TRUE(fault.layer) << not_right;
+    EXPECT_TRUE(!fault.has_place || fault.place_first) << not_right;
     EXPECT_EQ(fault.repeated, 0) << not_right;
   }
   EXPECT_TRUE(score.wrong.empty()) << not_right;
@@ -34,7 +35,7 @@ TEST_P(Smoke, NamesTheFaultAndNothingElse) {
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, Smoke,
                          ::testing::Values("slow-gpu", "slow-input", "slow-adapter", "missing-rank", "healthy",
-                                           "healthy-packing", "sharded-slow-gpu", "noisy-slow-input"),
+                                           "healthy-packing", "sharded-slow-gpu", "noisy-slow-input", "bad-optic"),
                          [](const ::testing::TestParamInfo<const char*>& file) {
                            std::string name = file.param;
                            std::replace(name.begin(), name.end(), '-', '_');

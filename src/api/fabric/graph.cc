@@ -21,6 +21,7 @@ fabric::Troubles troubles_of(const std::vector<Verdict>& verdicts) {
       troubles.emplace(format("rank:%s/%d", verdict.job_id.c_str(), rank.value()), verdict.sentence);
     if (!verdict.culprit.host.empty()) troubles.emplace("host:" + verdict.culprit.host, verdict.sentence);
     if (!verdict.culprit.gpu_uuid.empty()) troubles.emplace("gpu:" + verdict.culprit.gpu_uuid, verdict.sentence);
+    if (!verdict.culprit.place.empty()) troubles.emplace(verdict.culprit.place, verdict.sentence);
     troubles.emplace("job:" + verdict.job_id, verdict.sentence);
   }
   return troubles;

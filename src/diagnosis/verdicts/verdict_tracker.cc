@@ -71,6 +71,7 @@ void fill(const VerdictTracker::JobState& job, TrackedVerdict& tracked) {
   verdict.culprit.layer = finding.layer;
   verdict.culprit.component = finding.component;
   verdict.culprit.cause = finding.cause;
+  verdict.culprit.place = finding.place;
   if (!finding.ranks.empty()) {
     auto identity = job.window.ranks().find(finding.ranks.front());
     if (identity != job.window.ranks().end()) {

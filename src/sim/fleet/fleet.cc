@@ -263,14 +263,38 @@ void Fleet::add_exchange_flows(Rank rank, StepSummary& summary) const {
       flow.peer = i;
       flow.send = send;
       const double moved = bytes * expert_share(send ? peer : rank);
-      const double wire_ns =
-          send ? moved / edge_bytes_per_ns(rank, peer) * edge_factor(rank, peer) : exchanges * kFlushNs;
+      const double wire_ns = send ? moved / edge_bytes_per_ns(rank, peer) * edge_factor(rank, peer)
+                                  : (exchanges - 1) * kFlushNs + handed_on_ns(rank, static_cast<int64_t>(moved), 1);
       const double idle_ns = std::max(0.0, static_cast<double>(traffic.gpu_ns) - wire_ns);
       add_to_flow(
           flow, static_cast<int64_t>(moved), wire_ns,
           {.own_gpu_ns = send ? 0.5 * idle_ns : 0.1 * idle_ns, .peer_ns = send ? 0.5 * idle_ns : 0.9 * idle_ns});
     }
   }
+}
+
+std::vector<Fleet::Sent> Fleet::sent(Rank rank) const {
+  std::vector<Sent> all;
+  StepSummary exchanged;
+  for (size_t i = 0; i < kRoleCount; ++i) {
+    const Role role = role_at(i);
+    if (!has(role)) continue;
+    const Group group = shape_.group(role, rank);
+    if (role == Role::kEp && transfers_[i].crosses && state_.traffic[slot(rank, role)].count > 0) {
+      exchanged.comms.push_back({.comm_id = comm_id(role, group)});
+      add_exchange_flows(rank, exchanged);
+      for (const FlowStep& flow : exchanged.flows)
+        if (flow.send) all.push_back({group.member(flow.peer), flow.bytes});
+    }
+    if (state_.flows[i].empty()) continue;
+    const int32_t at = shape_.index_in(role, rank);
+    for (size_t flow = 0; flow < 2; ++flow) {
+      const FlowTotals& totals = state_.flows[i][index_of(rank)][flow];
+      if (totals.transfers == 0) continue;
+      all.push_back({group.member((at + (flow == 0 ? 1 : group.size - 1)) % group.size), totals.bytes});
+    }
+  }
+  return all;
 }
 
 void Fleet::add_scalars(Rank rank, StepSummary& summary) const {

@@ -45,6 +45,7 @@ struct RankConditions {
   double send = 1;        // wire time of what leaves by its adapter
   double receive = 1;     // of what comes in
   double nvlink = 1;      // of its transfers inside the host
+  double proxy = 1;       // of what leaves, because the proxy thread gets no CPU; it hands on what arrives as late
   double reduce = 1;      // of every transfer it takes part in: its GPU is slow to hand on
   double input_ns = 0;    // longer wait for input
   double host_ns = 0;     // a slow host, spread over the forward passes
@@ -75,10 +76,17 @@ struct Stop {
   StopKind kind = StopKind::kMissing;
 };
 
+// The link of a leaf and a spine.
+struct LinkConditions {
+  int32_t leaf = 0, spine = 0;
+  double factor = 1;  // on the wire time of what crosses it
+};
+
 struct StepConditions {
   std::vector<RankConditions> ranks;                // empty: all as they should be
   std::vector<std::pair<int32_t, double>> uplinks;  // leaf, factor on the wire time of what leaves or enters it
   std::vector<std::pair<int32_t, double>> leaves;   // leaf, factor for everything on it
+  std::vector<LinkConditions> links;
   std::vector<Stop> stops;
   bool checkpoint = false;  // the job writes one: all meet once more behind it
   bool loss_nan = false;
@@ -126,6 +134,12 @@ class Fleet {
     int64_t sent_bytes = 0, received_bytes = 0, nvlink_bytes = 0;
   };
   Activity activity(Rank rank) const;
+  // What it sent to ranks on other hosts in the last step.
+  struct Sent {
+    Rank to;
+    int64_t bytes = 0;
+  };
+  std::vector<Sent> sent(Rank rank) const;
 
   double healthy_step_ns() const { return shape_.step_ms * 1e6; }
 
@@ -233,6 +247,7 @@ class Fleet {
   int64_t stand_ns(const Group& group) const;
   void ring_flows(Role role, const Group& group, int32_t group_index, int64_t edge_bytes, double noise, int64_t end_ns,
                   bool stands);
+  double handed_on_ns(Rank rank, int64_t bytes, double noise) const;
   bool pauses_in_transfer(Rank rank) const;
   double flaps_ns(Rank rank) const;
   void receive(Rank rank, const Pass& pass);
@@ -284,6 +299,7 @@ class Fleet {
   StepConditions conditions_;
   bool network_disturbed_ = false;
   std::vector<double> uplink_, leaf_;                     // factors by leaf; empty: none
+  std::vector<double> link_;                              // by leaf and spine; likewise
   std::array<std::vector<double>, kRoleCount> slow_;      // factor on a group's transfers
   std::array<std::vector<int32_t>, kRoleCount> blocker_;  // index of the member that holds up the ring, -1: none
   std::array<std::vector<int64_t>, 2> arrivals_;          // of messages, backward and forward, by rank and pass

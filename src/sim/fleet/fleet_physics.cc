@@ -142,11 +142,15 @@ double Fleet::edge_factor(Rank from, Rank to) const {
   if (!network_disturbed_) return 1;
   const RankConditions &left = conditions(from), &right = conditions(to);
   if (shape_.host_of(from) == shape_.host_of(to)) return std::max(left.nvlink, right.nvlink);
-  double factor = std::max(left.send, right.receive);
+  double factor = std::max(left.send, right.receive) * left.proxy;
   if (!uplink_.empty()) {
     const auto one = static_cast<size_t>(shape_.leaf_of(from)), other = static_cast<size_t>(shape_.leaf_of(to));
     factor *= std::max(leaf_[one], leaf_[other]);
-    if (one != other) factor *= std::max(uplink_[one], uplink_[other]);
+    if (one == other) return factor;
+    factor *= std::max(uplink_[one], uplink_[other]);
+    const auto spine = static_cast<size_t>(shape_.spine_of(from, to));
+    const auto spines = static_cast<size_t>(shape_.topology.spines);
+    factor *= std::max(link_[one * spines + spine], link_[other * spines + spine]);
   }
   return factor;
 }
@@ -154,11 +158,14 @@ double Fleet::edge_factor(Rank from, Rank to) const {
 // How much longer than on a healthy wire each group's transfers take, and because of whom.
 void Fleet::set_network() {
   const bool was_disturbed = network_disturbed_;
-  network_disturbed_ = !conditions_.uplinks.empty() || !conditions_.leaves.empty();
+  const bool fabric_disturbed =
+      !conditions_.uplinks.empty() || !conditions_.leaves.empty() || !conditions_.links.empty();
+  network_disturbed_ = fabric_disturbed;
   gradients_stand_ = experts_uneven_ = false;
   gradients_nan_ = conditions_.loss_nan;
   for (const RankConditions& rank : conditions_.ranks) {
-    network_disturbed_ |= rank.send != 1 || rank.receive != 1 || rank.nvlink != 1 || rank.reduce != 1;
+    network_disturbed_ |=
+        rank.send != 1 || rank.receive != 1 || rank.nvlink != 1 || rank.reduce != 1 || rank.proxy != 1;
     gradients_stand_ |= rank.flap_ns > 0 || rank.pause_ns > 0;
     experts_uneven_ |= rank.expert != 1;
     gradients_nan_ |= rank.gradient_nan;
@@ -174,10 +181,15 @@ void Fleet::set_network() {
   if (!network_disturbed_ && !was_disturbed) return;
   uplink_.clear();
   leaf_.clear();
-  if (!conditions_.uplinks.empty() || !conditions_.leaves.empty()) {
-    int32_t leaves = 0;
-    for (int32_t gpu = 0; gpu < shape_.topology.gpus_per_host; ++gpu)
-      leaves = std::max(leaves, shape_.topology.leaf_of(shape_.first_host + shape_.hosts() - 1, gpu) + 1);
+  link_.clear();
+  if (fabric_disturbed) {
+    const int32_t leaves = shape_.topology.leaves(shape_.first_host + shape_.hosts());
+    const int32_t spines = shape_.topology.spines;
+    link_.assign(static_cast<size_t>(leaves) * static_cast<size_t>(spines), 1);
+    for (const LinkConditions& link : conditions_.links) {
+      if (link.leaf < leaves && link.spine < spines)
+        link_[static_cast<size_t>(link.leaf * spines + link.spine)] *= link.factor;
+    }
     uplink_.assign(static_cast<size_t>(leaves), 1);
     leaf_.assign(static_cast<size_t>(leaves), 1);
     for (auto [leaf, factor] : conditions_.uplinks) {
@@ -455,6 +467,14 @@ double Fleet::flaps_ns(Rank rank) const {
   return conditions(rank).flap_ns > 0 && sends_gradients_out(rank) ? conditions(rank).flap_ns : 0;
 }
 
+// What a receive counts as time on the wire is the flush into GPU memory alone, unless the proxy thread that does it
+// gets no CPU: then what has arrived waits for the thread as long as what is to be sent does.
+double Fleet::handed_on_ns(Rank rank, int64_t bytes, double noise) const {
+  const double proxy = conditions(rank).proxy;
+  if (proxy <= 1) return kFlushNs;
+  return kFlushNs + (proxy - 1) * static_cast<double>(bytes) / (shape_.topology.nic_gb_s * kNicReached) * noise;
+}
+
 // A sender is on the wire for its bytes at its own rate, however long the collective lasts. The rest of the time it
 // waits: for the peer's credit where the peer is what holds up the ring, else for its own GPU, which waits for data.
 // Its proxy is there from the enqueue on, so an arrival later than that is a wait for the own GPU as well.
@@ -500,7 +520,7 @@ void Fleet::ring_flows(Role role, const Group& group, int32_t group_index, int64
         const double own = i == blocker ? 0.9 : 0.1;
         // Data that came before the own GPU did lay there until it did.
         const auto ahead_ns = static_cast<double>(arrival_[i] - arrival_[previous]);
-        add_to_flow(flows[receive_slot], edge_bytes, kFlushNs,
+        add_to_flow(flows[receive_slot], edge_bytes, handed_on_ns(self, edge_bytes, noise),
                     {.own_gpu_ns = own * inside_ns,
                      .peer_ns = (1 - own) * inside_ns,
                      .own_gpu_longest_ns = std::max(std::clamp(ahead_ns, 0.0, queue_ns), paused_ns)});
@@ -565,8 +585,8 @@ void Fleet::receive(Rank rank, const Pass& pass) {
   const int64_t end = std::max(start, sent_ns) + kPickupNs;
   const Rank sender = rank + (pass.from_stage - pass.stage) * shape_.stage_ranks();
   if (shape_.host_of(sender) != shape_.host_of(rank))
-    add_to_flow(state_.flows[static_cast<size_t>(Role::kPp)][index_of(rank)][flow_slot], transfer.bytes, kFlushNs,
-                {.peer_ns = static_cast<double>(end - start)});
+    add_to_flow(state_.flows[static_cast<size_t>(Role::kPp)][index_of(rank)][flow_slot], transfer.bytes,
+                handed_on_ns(rank, transfer.bytes, 1), {.peer_ns = static_cast<double>(end - start)});
   record(rank, Role::kPp, Function::kRecv, 1, transfer.bytes, pass.from_stage, messages[flow_slot]++, enqueued, start,
          end, std::max<int64_t>(0, sent_ns - static_cast<int64_t>(transfer.wire_ns) - start));
 }

@@ -1,7 +1,10 @@
 #include "sim/fleet/job_shape.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "model/step.h"
+#include "sim/fleet/random.h"
 
 namespace lockstep::sim {
 
@@ -91,6 +94,48 @@ int32_t JobShape::groups(Role role) const {
       return 1;
   }
   return 0;
+}
+
+int32_t JobShape::spine_of(Rank from, Rank to) const {
+  const auto pair = static_cast<uint64_t>(from.value()) << 32 | static_cast<uint64_t>(to.value());
+  return static_cast<int32_t>(mix(mix(seed ^ 0xEC3Bull) ^ mix(pair)) % static_cast<uint64_t>(topology.spines));
+}
+
+bool crosses(const JobShape& shape, Rank from, Rank to, int32_t leaf, int32_t spine) {
+  const int32_t one = shape.leaf_of(from), other = shape.leaf_of(to);
+  return one != other && (leaf < 0 || one == leaf || other == leaf) && shape.spine_of(from, to) == spine;
+}
+
+std::vector<Rank> peers_on_other_hosts(const JobShape& shape, Rank rank) {
+  std::vector<Rank> peers;
+  auto add = [&](Rank peer) {
+    if (shape.host_of(peer) != shape.host_of(rank) && std::find(peers.begin(), peers.end(), peer) == peers.end())
+      peers.push_back(peer);
+  };
+  for (Role role : {Role::kTp, Role::kCp, Role::kEp, Role::kPp, Role::kDp}) {
+    const Group group = shape.group(role, rank);
+    const int32_t at = shape.index_in(role, rank);
+    for (int32_t hop = 1; hop < group.size; ++hop) {
+      if (role == Role::kEp || hop == 1 || hop == group.size - 1) add(group.member((at + hop) % group.size));
+    }
+  }
+  return peers;
+}
+
+std::string leaf_name(int32_t leaf) {
+  return format("leaf-%d", leaf);
+}
+std::string spine_name(int32_t spine) {
+  return format("spine-%d", spine);
+}
+std::string leaf_port_name(int32_t port) {
+  return format("Ethernet1/%d", port + 1);
+}
+std::string uplink_name(int32_t spine) {
+  return format("up%d", spine);
+}
+std::string downlink_name(int32_t leaf) {
+  return format("down%d", leaf);
 }
 
 bool JobShape::has(Role role) const {

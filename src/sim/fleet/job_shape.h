@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "model/ids.h"
@@ -18,7 +19,8 @@
 namespace lockstep::sim {
 
 // Each GPU has its own adapter. A pod is hosts_per_leaf hosts. With rails, adapter i of every host of a pod hangs on
-// leaf pod x gpus_per_host + i; without, all adapters of a pod hang on leaf `pod`. Leaves meet in the spines.
+// leaf pod x gpus_per_host + i; without, all adapters of a pod hang on leaf `pod`. Every leaf has one link to every
+// spine; which of them a flow between two leaves takes is a hash of it (ECMP), the same for as long as it lives.
 struct Topology {
   int32_t gpus_per_host = 8;  // one NVLink domain
   int32_t hosts_per_leaf = 16;
@@ -26,11 +28,18 @@ struct Topology {
   int32_t spines = 4;
   double nvlink_gb_s = 400;  // of one GPU
   double nic_gb_s = 50;      // of one adapter
+  bool switches = false;     // they report their ports, and the operator has a file that says how they are cabled
 
   int32_t leaf_of(int32_t host, int32_t gpu) const {
     const int32_t pod = host / hosts_per_leaf;
     return rails ? pod * gpus_per_host + gpu : pod;
   }
+  int32_t leaves(int32_t hosts) const { return leaf_of(hosts - 1, gpus_per_host - 1) + 1; }
+  // Which of its leaf's ports an adapter is on, from 0.
+  int32_t leaf_port_of(int32_t host, int32_t gpu) const {
+    return rails ? host % hosts_per_leaf : host % hosts_per_leaf * gpus_per_host + gpu;
+  }
+  int32_t leaf_ports() const { return rails ? hosts_per_leaf : hosts_per_leaf * gpus_per_host; }
   bool operator==(const Topology&) const = default;
 };
 
@@ -96,6 +105,8 @@ struct JobShape {
   int32_t leaf_of(Rank rank) const {
     return topology.leaf_of(first_host + host_of(rank), rank % topology.gpus_per_host);
   }
+  // The spine over which the flow goes; between two ranks of one leaf: none is used.
+  int32_t spine_of(Rank from, Rank to) const;
   bool has(Role role) const;
   Group group(Role role, Rank rank) const;
   int32_t index_in(Role role, Rank rank) const;     // rank in the communicator
@@ -106,6 +117,18 @@ inline constexpr int32_t kWorldSizeMax = 131'072;
 inline constexpr int32_t kMicroBatchesMax = 4'096;
 inline constexpr int32_t kLayersMax = 512;
 inline constexpr int64_t kPassesMax = 64'000'000;  // ranks x micro-batches x model chunks x layers
+// Whom a rank sends to on other hosts: neighbours in rings and pipelines, all of an exchange. They send to it as well.
+std::vector<Rank> peers_on_other_hosts(const JobShape& shape, Rank rank);
+// A flow between two ranks crosses the link of a leaf and a spine; -1: of any leaf.
+bool crosses(const JobShape& shape, Rank from, Rank to, int32_t leaf, int32_t spine);
+
+// What things are called, by their agents (LLDP) and by the switches themselves.
+std::string leaf_name(int32_t leaf);
+std::string spine_name(int32_t spine);
+std::string leaf_port_name(int32_t port);
+std::string uplink_name(int32_t spine);   // of a leaf
+std::string downlink_name(int32_t leaf);  // of a spine
+
 // A clear line where the numbers do not make a job.
 Result<void> check(const JobShape& shape);
 

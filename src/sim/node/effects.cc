@@ -140,7 +140,12 @@ void pcie_degraded(const Scene& scene) {
   });
 }
 
+void starved_proxy(const Scene& scene) {
+  scene.each_gpu([&](size_t i) { scene.out.ranks[i].nccl_wait += share(0.1 + 0.3 * scene.amount()); });
+}
+
 void cpu_contention(const Scene& scene) {
+  if (scene.acting.fault->of_proxy) return starved_proxy(scene);
   const double how = scene.character.draw("way");
   const bool neighbours = how < 0.5, quota = how >= 0.5 && how < 0.8;
   scene.each_gpu([&](size_t i) {
@@ -224,7 +229,7 @@ void nvlink_degraded(const Scene& scene) {
 
 void nic_degraded(const Scene& scene) {
   const bool down = nic_trains_down(scene.character);
-  const bool bits = !down && scene.character.shows("bit errors", 0.6);
+  const bool bits = damages_packets(scene.character);
   const bool retransmits = !down || scene.character.shows("retransmits", 0.5);
   scene.each_gpu([&](size_t i) {
     NicEffects& nic = scene.out.nics[i];
@@ -245,7 +250,8 @@ void link_flap(const Scene& scene) {
 }
 
 void congestion(const Scene& scene) {
-  const int32_t leaf = scene.acting.fault->target.leaf;
+  // Of a link or a spine: the adapters whose flows cross it are hit, one by one.
+  const int32_t leaf = scene.acting.fault->target.spine < 0 ? scene.acting.fault->target.leaf : -1;
   const bool pauses = scene.character.shows("pauses", 0.5);
   for (size_t i = 0; i < scene.out.nics.size(); ++i) {
     NicEffects& nic = scene.out.nics[i];
@@ -263,6 +269,15 @@ void congestion(const Scene& scene) {
       nic.marked_sent += 0.1 * scene.amount();
     }
   }
+}
+
+// What is lost between the switches is sent again by the adapters.
+void link_degraded(const Scene& scene) {
+  scene.each_gpu([&](size_t i) {
+    NicEffects& nic = scene.out.nics[i];
+    nic.lost_per_packet += 1e-6 * (0.5 + 5 * scene.amount());
+    nic.slow_restarts_per_s += 0.2 + 2 * scene.amount();
+  });
 }
 
 void pfc_storm(const Scene& scene) {
@@ -359,6 +374,10 @@ void act(const Scene& scene) {
       return congestion(scene);
     case Cause::kPfcStorm:
       return pfc_storm(scene);
+    case Cause::kLinkDegraded:
+      return link_degraded(scene);
+    case Cause::kSwitchDown:
+      return scene.each_gpu([&](size_t i) { scene.out.nics[i].down = true; });
     case Cause::kTcpFallback:
       return scene.each_gpu([&](size_t i) { scene.out.nics[i].tcp = true; });
     case Cause::kRankDead:
@@ -401,6 +420,7 @@ Character::Character(uint64_t scenario_seed, const ScenarioFault& fault) {
         static_cast<int64_t>(target.stage), static_cast<int64_t>(target.leaf), static_cast<int64_t>(target.expert)}) {
     seed_ = mixed(seed_, static_cast<uint64_t>(part));
   }
+  if (target.spine >= 0) seed_ = mixed(seed_, static_cast<uint64_t>(target.spine));
 }
 
 double Character::draw(std::string_view name) const {
@@ -435,6 +455,14 @@ double drift_of(const Character& character, double sign) {
 
 bool nvlink_goes_down(const Character& character) {
   return character.shows("link down", 0.4);
+}
+
+bool damages_packets(const Character& character) {
+  return !nic_trains_down(character) && character.shows("bit errors", 0.6);
+}
+
+bool shares_with_others(const Character& character) {
+  return character.shows("another tenant", 0.6);
 }
 
 bool nic_trains_down(const Character& character) {

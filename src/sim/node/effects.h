@@ -56,6 +56,7 @@ struct NicEffects {
   double paused = 0;           // share of the time in which the fabric stopped it
   double pausing = 0;          // share of the time in which it stopped the switch
   bool tcp = false;            // the job does not use RDMA at all
+  bool down = false;           // the switch behind its link is gone
   double pci_stalled = 0;
   int32_t lanes = 16;
   double aer_per_s = 0;
@@ -117,7 +118,9 @@ enum class EccStory : uint8_t { kCorrectedOnly, kRemapped, kContained, kRemapFai
 EccStory ecc_story(const Character& character);
 bool nvlink_goes_down(const Character& character);
 bool nic_trains_down(const Character& character);
-bool on_adapter_side(const Character& character);  // of a bad PCIe link; else the GPU's
+bool damages_packets(const Character& character);     // a bad adapter or its cable: errors on the wire
+bool shares_with_others(const Character& character);  // congestion: by another tenant's traffic; else by its own alone
+bool on_adapter_side(const Character& character);     // of a bad PCIe link; else the GPU's
 bool killed_for_memory(const Character& character);
 
 // Clocks drift before a GPU gets slow without a reason: kernels take 1 + this when signs have risen so far.

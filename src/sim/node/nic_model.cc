@@ -79,8 +79,9 @@ void NicModel::advance(const Moment& moment, const GpuActivity& activity, bool h
   tcp_ = effects.tcp;
   rate_ = effects.rate;
   lanes_ = effects.lanes;
-  const double out_bytes = static_cast<double>(std::max<int64_t>(0, activity.sent_bytes));
-  const double in_bytes = static_cast<double>(std::max<int64_t>(0, activity.received_bytes));
+  const double carried = effects.down ? 0 : 1;  // what it would carry takes another adapter
+  const double out_bytes = carried * static_cast<double>(std::max<int64_t>(0, activity.sent_bytes));
+  const double in_bytes = carried * static_cast<double>(std::max<int64_t>(0, activity.received_bytes));
   const double rdma_out = tcp_ ? 0 : out_bytes, rdma_in = tcp_ ? 0 : in_bytes;
   const double packets_out = std::round(rdma_out / kPacketBytes), packets_in = std::round(rdma_in / kPacketBytes);
   sent_ += std::round(rdma_out * 1.02);

@@ -243,7 +243,7 @@ void NodeTelemetry::Impl::add_own(const SeriesShape& shape, Attributes& attribut
       attributes.push_back({"driver", "570.124.06"});
       return;
     case Own::kNicInfo:
-      attributes.push_back({"leaf", format("leaf-%d", topology_.leaf_of(host_index_, shape.gpu))});
+      attributes.push_back({"leaf", leaf_name(topology_.leaf_of(host_index_, shape.gpu))});
       attributes.push_back({"leaf_port", leaf_port(static_cast<size_t>(shape.gpu))});
       return;
     case Own::kJobEnergy:
@@ -259,9 +259,7 @@ NamedGpu NodeTelemetry::Impl::named(size_t gpu) const {
 }
 
 std::string NodeTelemetry::Impl::leaf_port(size_t gpu) const {
-  const int32_t under = std::max(1, topology_.hosts_per_leaf);
-  const int32_t ports = topology_.rails ? 1 : static_cast<int32_t>(slots_.size());
-  return format("Ethernet1/%d", (host_index_ % under) * ports + (topology_.rails ? 0 : static_cast<int32_t>(gpu)) + 1);
+  return leaf_port_name(topology_.leaf_port_of(host_index_, static_cast<int32_t>(gpu)));
 }
 
 void NodeTelemetry::Impl::tell(NodeEvent event) {
@@ -372,8 +370,18 @@ void NodeTelemetry::Impl::flap_links(int64_t at, std::span<const ActingFault> ac
       tell(link_event(interface, true, where, named(i), slot.link_back_ns));
     }
     for (const ActingFault& each : acting) {
-      if (each.fault == nullptr || each.fault->cause != Cause::kLinkFlap || !(each.amount > 0)) continue;
-      if ((each.gpu >= 0 && static_cast<size_t>(each.gpu) != i) || !slot.nic.up()) continue;
+      if (each.fault == nullptr || !(each.amount > 0) || (each.gpu >= 0 && static_cast<size_t>(each.gpu) != i))
+        continue;
+      if (each.fault->cause == Cause::kSwitchDown) {
+        // It comes back some time after the fault is over: no reading finds it acting any more.
+        slot.link_back_ns = at + kFlapEveryNs;
+        if (!slot.nic.up()) continue;
+        slot.nic.flap();
+        tell(link_event(interface, false, where, named(i),
+                        each.since_unix_ns > 0 ? std::min(at, each.since_unix_ns) : at));
+        continue;
+      }
+      if (each.fault->cause != Cause::kLinkFlap || !slot.nic.up()) continue;
       // At the beginning of every pulse, and again and again where it lasts.
       const int64_t rested_ns = slot.flapped_ns == 0 ? kFlapEveryNs : at - slot.flapped_ns;
       if (rested_ns < (slot.flap_begins ? kFlapRestNs : kFlapEveryNs)) continue;

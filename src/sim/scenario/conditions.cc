@@ -176,6 +176,14 @@ struct JobConditions::Effect {
           amount * step_ns *
           (0.85 + 0.3 * uniform(drawn_for(job.scenario_, 0x5100 + index, step, static_cast<uint64_t>(hit.value()))));
   }
+  void slower_links() {
+    const Topology& topology = job.shape_.topology;
+    const int32_t leaves = topology.leaves(job.shape_.first_host + job.shape_.hosts());
+    for (int32_t leaf = 0; leaf < leaves; ++leaf) {
+      if (fault.target.leaf < 0 || fault.target.leaf == leaf)
+        out.conditions.links.push_back({leaf, fault.target.spine, 1 + amount});
+    }
+  }
   void pfc_storm() {
     out.conditions.leaves.emplace_back(fault.target.leaf, 1 + amount);
     const Topology& topology = job.shape_.topology;
@@ -220,7 +228,7 @@ void JobConditions::add_fault(size_t index, double amount, StepNumber step, JobS
     case Cause::kPcieDegraded:
       return effect.bad_bus();
     case Cause::kCpuContention:
-      return effect.longer(&RankConditions::host_ns);
+      return fault.of_proxy ? effect.slower(&RankConditions::proxy) : effect.longer(&RankConditions::host_ns);
     case Cause::kMemoryPressure:
       return effect.memory_pressure();
     case Cause::kProcessPaused:
@@ -243,7 +251,12 @@ void JobConditions::add_fault(size_t index, double amount, StepNumber step, JobS
     case Cause::kLinkFlap:
       return effect.longer(&RankConditions::flap_ns);
     case Cause::kCongestion:
+    case Cause::kLinkDegraded:
+      if (fault.target.spine >= 0) return effect.slower_links();
       out.conditions.uplinks.emplace_back(fault.target.leaf, 1 + amount);
+      return;
+    case Cause::kSwitchDown:  // what was on it takes another rail, where there is traffic already
+      out.conditions.leaves.emplace_back(fault.target.leaf, 1 + amount);
       return;
     case Cause::kPfcStorm:
       return effect.pfc_storm();

@@ -449,5 +449,71 @@ TEST(Conditions, OdditiesAreUnevenAndNobodysFault) {
   EXPECT_NEAR(Played::ms(master.faulty(0_rank).split_ns[3] - plain.faulty(0_rank).split_ns[3]), 10, 1);
 }
 
+// The flows between hosts that take longer than on a healthy wire, by sender and receiver.
+std::set<std::pair<Rank, Rank>> slow_flows(const std::string& fault) {
+  Result<Scenario> scenario = parse_scenario(
+      "topology: {hosts_per_leaf: 2}\njobs: [{tp: 2, dp: 32, ep: 16, communication: 0.3}]\nfaults: [" + fault + "]\n",
+      "test.yaml");
+  EXPECT_TRUE(scenario.ok()) << scenario.error();
+  std::set<std::pair<Rank, Rank>> slow;
+  if (!scenario.ok()) return slow;
+  const JobShape shape = shape_of(*scenario, scenario->jobs[0], 0, 32);
+  const JobConditions conditions(*scenario, scenario->jobs[0], shape);
+  Fleet with(shape, 0), without(shape, 0);
+  with.play_under(conditions.at(50_step).conditions);
+  without.play_under({});
+  for (Rank rank : all_ranks(shape.world_size())) {
+    const StepSummary now = with.summary(rank), before = without.summary(rank);
+    const Group group = shape.group(Role::kEp, rank);
+    for (size_t i = 0; i < now.flows.size(); ++i) {
+      const FlowStep& flow = now.flows[i];
+      if (!flow.send || with.role(rank, flow.comm_id) != Role::kEp) continue;
+      if (static_cast<double>(flow.wire_ns) > 1.5 * static_cast<double>(before.flows[i].wire_ns))
+        slow.emplace(rank, group.member(flow.peer));
+    }
+  }
+  return slow;
+}
+
+TEST(Conditions, ABadLinkOfTwoSwitchesSlowsTheFlowsThatAreHashedToItAndNoOther) {
+  JobShape shape;
+  Result<Scenario> scenario = parse_scenario(
+      "topology: {hosts_per_leaf: 2}\njobs: [{tp: 2, dp: 32, ep: 16}]\nfaults: [{cause: link-degraded, leaf: 3, spine: "
+      "1, severity: 4}]\n",
+      "test.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.error();
+  shape = shape_of(*scenario, scenario->jobs[0], 0, 32);
+  const std::set<std::pair<Rank, Rank>> slow = slow_flows("{cause: link-degraded, leaf: 3, spine: 1, severity: 4}");
+  ASSERT_FALSE(slow.empty());
+  for (const auto& [from, to] : slow) EXPECT_TRUE(crosses(shape, from, to, 3, 1)) << from << " " << to;
+  const std::vector<Rank> hit = ranks_of(scenario->faults[0].target, shape);
+  for (const auto& [from, to] : slow) {
+    EXPECT_NE(std::find(hit.begin(), hit.end(), from), hit.end());
+    EXPECT_NE(std::find(hit.begin(), hit.end(), to), hit.end());
+  }
+  EXPECT_GT(slow_flows("{cause: congestion, spine: 1, severity: 4}").size(), slow.size());
+}
+
+TEST(Conditions, AStarvedProxySlowsWhatTheRankSendsAndHandsOnAndNothingElse) {
+  Result<Scenario> scenario = parse_scenario(
+      "jobs: [{tp: 8, dp: 8, communication: 0.3}]\nfaults: [{cause: cpu-contention, rank: 5, threads: proxy, severity: "
+      "5}]\n",
+      "test.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.error();
+  const JobShape shape = shape_of(*scenario, scenario->jobs[0], 0, 8);
+  const JobConditions conditions(*scenario, scenario->jobs[0], shape);
+  Fleet fleet(shape, 0);
+  fleet.play_under(conditions.at(50_step).conditions);
+  auto wire = [&](Rank rank, bool send) {
+    double sum = 0;
+    for (const FlowStep& flow : fleet.summary(rank).flows)
+      if (flow.send == send) sum += static_cast<double>(flow.wire_ns);
+    return sum;
+  };
+  EXPECT_GT(wire(5_rank, true), 4 * wire(6_rank, true));
+  EXPECT_GT(wire(5_rank, false), 20 * wire(6_rank, false));
+  EXPECT_NEAR(wire(13_rank, true) / wire(6_rank, true), 1, 0.2) << "its neighbour sends as ever";
+}
+
 }  // namespace
 }  // namespace lockstep::sim

@@ -20,7 +20,7 @@ namespace lockstep::sim {
 
 namespace {
 
-enum : unsigned { kRank = 1, kHost = 2, kStage = 4, kLeaf = 8, kExpert = 16, kJob = 32 };
+enum : unsigned { kRank = 1, kHost = 2, kStage = 4, kLeaf = 8, kExpert = 16, kJob = 32, kSpine = 64, kLink = 128 };
 
 struct CauseRow {
   Cause cause;
@@ -45,7 +45,7 @@ constexpr CauseRow kCauses[] = {
     {Cause::kNvlinkDegraded, kRank, 1},
     {Cause::kNicDegraded, kRank, 1},
     {Cause::kLinkFlap, kRank, 0.5},
-    {Cause::kCongestion, kLeaf, 1},
+    {Cause::kCongestion, kLeaf | kSpine | kLink, 1},
     {Cause::kPfcStorm, kLeaf, 2},
     {Cause::kTcpFallback, kJob, 4},
     {Cause::kStageImbalance, kStage, 0.2},
@@ -57,6 +57,8 @@ constexpr CauseRow kCauses[] = {
     {Cause::kRankDead, kRank, 1},
     {Cause::kCodeRegression, kJob, 0.1},
     {Cause::kNanSource, kRank, 1},
+    {Cause::kLinkDegraded, kLink, 1},
+    {Cause::kSwitchDown, kLeaf, 1},
 };
 
 struct OddityRow {
@@ -84,6 +86,8 @@ std::string target_words(unsigned targets) {
   add(kHost, "host");
   add(kStage, "stage");
   add(kLeaf, "leaf");
+  add(kSpine, "spine");
+  add(kLink, "leaf and spine together");
   add(kExpert, "expert");
   add(kJob, "the job as a whole");
   return words;
@@ -224,6 +228,7 @@ Topology read_topology(const YAML::Node& node) {
   fields.number("spines", topology.spines, 1, 4096);
   fields.number("nvlink_gb_s", topology.nvlink_gb_s, 1, 100'000);
   fields.number("nic_gb_s", topology.nic_gb_s, 0.1, 10'000);
+  fields.flag("switches", topology.switches);
   fields.done();
   return topology;
 }
@@ -328,6 +333,15 @@ bool leaves_leaf(const JobShape& shape, int32_t leaf) {
   return false;
 }
 
+// Does anything that the rank sends or receives go over this spine, or over its link to this leaf?
+bool sends_over(const JobShape& shape, Rank rank, const Target& target) {
+  const std::vector<Rank> peers = peers_on_other_hosts(shape, rank);
+  return std::any_of(peers.begin(), peers.end(), [&](Rank peer) {
+    return crosses(shape, rank, peer, target.leaf, target.spine) ||
+           crosses(shape, peer, rank, target.leaf, target.spine);
+  });
+}
+
 void check_target(const ScenarioFault& fault, const JobPlan& plan, const Scenario& scenario, const Fields& fields) {
   const CauseRow& row = *std::find_if(std::begin(kCauses), std::end(kCauses),
                                       [&](const CauseRow& one) { return one.cause == fault.cause; });
@@ -339,22 +353,23 @@ void check_target(const ScenarioFault& fault, const JobPlan& plan, const Scenari
     int32_t value, least, below;
   };
   const int32_t first_host = shape.first_host, last_host = first_host + shape.hosts();
-  int32_t leaves = 0;
-  for (int32_t gpu = 0; gpu < shape.topology.gpus_per_host; ++gpu)
-    leaves = std::max(leaves, shape.topology.leaf_of(last_host - 1, gpu) + 1);
+  const int32_t leaves = shape.topology.leaves(last_host);
   const Given all[] = {{kRank, "rank", target.rank.value(), 0, shape.world_size()},
                        {kHost, "host", target.host, first_host, last_host},
                        {kStage, "stage", target.stage, 0, shape.pp},
-                       {kLeaf, "leaf", target.leaf, 0, leaves},
+                       {is_link(target) ? kLink : kLeaf, "leaf", target.leaf, 0, leaves},
+                       {is_link(target) ? kLink : kSpine, "spine", target.spine, 0, shape.topology.spines},
                        {kExpert, "expert", target.expert, 0, shape.ep}};
   unsigned given = 0;
   for (const Given& each : all) {
     if (each.value < 0) continue;
-    if (given != 0) throw Wrong{fields.line(each.name), format("%s has two targets; give one", to_text(row.cause))};
+    if (given != 0 && given != each.bit)
+      throw Wrong{fields.line(each.name), format("%s has two targets; give one", to_text(row.cause))};
     given = each.bit;
     if ((row.targets & each.bit) == 0)
-      throw Wrong{fields.line(each.name), format("%s cannot hit a %s; it hits %s", to_text(row.cause), each.name,
-                                                 target_words(row.targets).c_str())};
+      throw Wrong{fields.line(each.name),
+                  format("%s cannot hit a %s; it hits %s", to_text(row.cause),
+                         each.bit == kLink ? "link of two switches" : each.name, target_words(row.targets).c_str())};
     if (each.value < each.least || each.value >= each.below)
       throw Wrong{fields.line(each.name), format("there is no %s %d in job %s (%d to %d)", each.name, each.value,
                                                  as_one_line(plan.job_id).c_str(), each.least, each.below - 1)};
@@ -382,7 +397,12 @@ void check_target(const ScenarioFault& fault, const JobPlan& plan, const Scenari
       break;
     case Cause::kCongestion:
     case Cause::kPfcStorm:
-      if (!leaves_leaf(shape, target.leaf))
+    case Cause::kLinkDegraded:
+    case Cause::kSwitchDown:
+      if (target.spine >= 0) {
+        if (ranks_of(target, shape).empty())
+          refuse(format("nothing of the job goes through %s", is_link(target) ? "that link" : "that spine"));
+      } else if (!leaves_leaf(shape, target.leaf))
         refuse(format("nothing of the job goes through the uplinks of leaf %d", target.leaf));
       break;
     case Cause::kStageImbalance:
@@ -450,6 +470,7 @@ ScenarioFault read_fault(const YAML::Node& node, const Scenario& scenario) {
   for (auto [key, out] : {std::pair{"host", &fault.target.host},
                           {"stage", &fault.target.stage},
                           {"leaf", &fault.target.leaf},
+                          {"spine", &fault.target.spine},
                           {"expert", &fault.target.expert}})
     fields.number(key, *out, 0, 10'000'000);
   fields.number("from_step", fault.from_step, 0, 1e9);
@@ -459,7 +480,10 @@ ScenarioFault read_fault(const YAML::Node& node, const Scenario& scenario) {
     fault.shape = static_cast<Shape>(*shape);
   fields.number("period_steps", fault.period_steps, 2, 1'000'000);
   fields.number("precursor_s", fault.precursor_s, 0, 1e6);
+  if (fields.word("threads", {"proxy"})) fault.of_proxy = true;
   fields.done();
+  if (fault.of_proxy && fault.cause != Cause::kCpuContention)
+    throw Wrong{fields.line("threads"), format("%s takes no CPU from a thread", to_text(fault.cause))};
   check_target(fault, plan, scenario, fields);
   if (fault.precursor_s > 0) check_signs(fault, fields, "precursor_s");
   if (is_hang(fault.cause) && fault.shape != Shape::kConstant)
@@ -617,6 +641,32 @@ const JobPlan* find_job(const Scenario& scenario, std::string_view job_id) {
   return nullptr;
 }
 
+bool is_link(const Target& target) {
+  return target.leaf >= 0 && target.spine >= 0;
+}
+
+int32_t fleet_hosts(const Scenario& scenario) {
+  int32_t hosts = 0;
+  for (const JobPlan& plan : scenario.jobs)
+    hosts = std::max(hosts, plan.first_host + (plan.world_size() - 1) / scenario.topology.gpus_per_host + 1);
+  return hosts;
+}
+
+std::string topology_file(const Scenario& scenario) {
+  const int32_t leaves = scenario.topology.leaves(fleet_hosts(scenario));
+  std::string text = "version: 1\nswitches:\n";
+  for (int32_t leaf = 0; leaf < leaves; ++leaf) text += format("  - {name: %s, tier: leaf}\n", leaf_name(leaf).c_str());
+  for (int32_t spine = 0; spine < scenario.topology.spines; ++spine)
+    text += format("  - {name: %s, tier: spine}\n", spine_name(spine).c_str());
+  text += "links:\n";
+  for (int32_t leaf = 0; leaf < leaves; ++leaf)
+    for (int32_t spine = 0; spine < scenario.topology.spines; ++spine)
+      text +=
+          format("  - {a: \"%s:%s\", b: \"%s:%s\", gbit: %g}\n", leaf_name(leaf).c_str(), uplink_name(spine).c_str(),
+                 spine_name(spine).c_str(), downlink_name(leaf).c_str(), 8 * scenario.topology.nic_gb_s);
+  return text;
+}
+
 std::vector<Rank> ranks_of(const Target& target, const JobShape& shape) {
   std::vector<Rank> ranks;
   if (target.rank != kNoRank) {
@@ -626,6 +676,7 @@ std::vector<Rank> ranks_of(const Target& target, const JobShape& shape) {
   for (Rank rank : all_ranks(shape.world_size())) {
     const bool hit = target.host >= 0     ? shape.first_host + shape.host_of(rank) == target.host
                      : target.stage >= 0  ? shape.stage_of(rank) == target.stage
+                     : target.spine >= 0  ? sends_over(shape, rank, target)
                      : target.leaf >= 0   ? shape.leaf_of(rank) == target.leaf
                      : target.expert >= 0 ? shape.index_in(Role::kEp, rank) == target.expert
                                           : true;
@@ -690,9 +741,11 @@ std::string describe(const ScenarioFault& fault) {
   std::string where = target.rank != kNoRank ? format("rank %d of ", target.rank.value())
                       : target.host >= 0     ? format("host %d of ", target.host)
                       : target.stage >= 0    ? format("stage %d of ", target.stage)
-                      : target.leaf >= 0     ? format("leaf %d under ", target.leaf)
-                      : target.expert >= 0   ? format("expert %d of ", target.expert)
-                                             : "";
+                      : is_link(target)   ? format("the link of leaf %d and spine %d under ", target.leaf, target.spine)
+                      : target.spine >= 0 ? format("spine %d under ", target.spine)
+                      : target.leaf >= 0  ? format("leaf %d under ", target.leaf)
+                      : target.expert >= 0 ? format("expert %d of ", target.expert)
+                                           : "";
   std::string text = format("%s on %sjob %s", to_text(fault.cause), where.c_str(), target.job.c_str());
   if (!is_hang(fault.cause) && fault.cause != Cause::kNanSource) text += format(", %.3g %%", 100 * fault.severity);
   text += format(", from step %lld", static_cast<long long>(fault.from_step.value()));

@@ -46,7 +46,8 @@ struct Target {
   Rank rank = kNoRank;
   int32_t host = -1;    // of the fleet: 7 is node-07; all ranks on it
   int32_t stage = -1;   // a pipeline stage
-  int32_t leaf = -1;    // uplinks of a leaf
+  int32_t leaf = -1;    // a leaf switch, or its uplinks
+  int32_t spine = -1;   // a spine switch; together with leaf: the link between the two
   int32_t expert = -1;  // its owner in each expert-parallel group
 };
 
@@ -60,6 +61,7 @@ struct ScenarioFault {
   double severity = 0.2;
   Shape shape = Shape::kConstant;
   int64_t period_steps = 8;  // of a pulse; an intermittent one comes at random once in so many steps
+  bool of_proxy = false;     // cpu-contention: of NCCL's proxy thread alone
   double precursor_s = 0;    // for so long before it its signs rise on the node; 0: it comes without any
   int line = 0;              // in the file
 };
@@ -134,8 +136,13 @@ JobShape shape_of(const Scenario& scenario, const JobPlan& plan, int64_t attempt
 int32_t resized_dp(const JobPlan& plan, double amount);
 const JobPlan* find_job(const Scenario& scenario, std::string_view job_id);
 // The ranks that a target names in a job of this shape; all of them where it names none. For a leaf: the ranks whose
-// adapter hangs on it.
+// adapter hangs on it; for a spine or a link: those that send or receive over it.
 std::vector<Rank> ranks_of(const Target& target, const JobShape& shape);
+bool is_link(const Target& target);  // between two switches
+// Hosts of all jobs: the fleet is those before this number.
+int32_t fleet_hosts(const Scenario& scenario);
+// The file that an operator would give to the server (--topology): how leaves and spines are cabled.
+std::string topology_file(const Scenario& scenario);
 // What nodes are made from, and how faults show on them.
 uint64_t node_seed(const Scenario& scenario);
 bool is_hang(Cause cause);  // a rank stops for good: severity has no meaning

@@ -13,6 +13,7 @@
 #include "sim/fleet/fleet.h"
 #include "sim/fleet/random.h"
 #include "sim/node/node_telemetry.h"
+#include "sim/node/switch_telemetry.h"
 #include "sim/scenario/conditions.h"
 
 namespace lockstep::sim {
@@ -80,6 +81,11 @@ class ScenarioRun::Impl {
       push(start_unix_ns + static_cast<int64_t>(mix(scenario_.seed ^ mix(i)) % static_cast<uint64_t>(read_every_ns_)),
            Kind::kRead, 0, i);
     }
+    if (scenario_.topology.switches) {
+      switches_.emplace(scenario_.topology, fleet_hosts(scenario_), node_seed(scenario_));
+      push(start_unix_ns + static_cast<int64_t>(mix(scenario_.seed ^ 0x5F10ull) % SwitchTelemetry::kReadEveryNs),
+           Kind::kSwitches, 0);
+    }
     for (size_t i = 0; i < jobs_.size(); ++i) start(i, start_unix_ns, 0_step);
   }
 
@@ -87,7 +93,7 @@ class ScenarioRun::Impl {
     while (!items_.empty()) {
       const Item item = items_.top();
       items_.pop();
-      if (item.kind == Kind::kRead && jobs_over_ == jobs_.size()) continue;
+      if ((item.kind == Kind::kRead || item.kind == Kind::kSwitches) && jobs_over_ == jobs_.size()) continue;
       std::optional<Batch> batch = happen(item);
       if (!batch || batch->record_count() == 0) continue;
       if (item.kind != Kind::kHeld) {
@@ -109,7 +115,20 @@ class ScenarioRun::Impl {
   int64_t now_unix_ns() const { return now_ns_; }
 
  private:
-  enum class Kind : uint8_t { kStart, kStep, kDeath, kStatus, kEnd, kEvents, kRead, kHeld, kLook, kRelease, kPlay };
+  enum class Kind : uint8_t {
+    kStart,
+    kStep,
+    kDeath,
+    kStatus,
+    kEnd,
+    kEvents,
+    kRead,
+    kSwitches,
+    kHeld,
+    kLook,
+    kRelease,
+    kPlay,
+  };
   struct Item {
     int64_t at_ns = 0;
     uint64_t order = 0;  // of equal times the first pushed is first
@@ -235,6 +254,8 @@ class ScenarioRun::Impl {
       case Kind::kRead:
       case Kind::kEvents:
         return read(item.which, item.at_ns, item.kind == Kind::kRead);
+      case Kind::kSwitches:
+        return read_switches(item.at_ns);
       default:
         return tell(item);
     }
@@ -503,6 +524,44 @@ class ScenarioRun::Impl {
     return host.telemetry->read(at_ns, activity_, acting_);
   }
 
+  Batch read_switches(int64_t at_ns) {
+    const int64_t elapsed_ns = switches_read_ns_ > 0 ? at_ns - switches_read_ns_ : SwitchTelemetry::kReadEveryNs;
+    switches_read_ns_ = at_ns;
+    for (const Job& job : jobs_) {
+      if (job.fleet->hung() || job.over || job.fleet->step() < 0_step) continue;
+      for (Rank rank : all_ranks(job.shape.world_size())) {
+        const int64_t duration_ns = job.fleet->activity(rank).duration_ns;
+        if (duration_ns <= 0) continue;
+        const double steps = static_cast<double>(elapsed_ns) / static_cast<double>(duration_ns);
+        for (const Fleet::Sent& sent : job.fleet->sent(rank))
+          switches_->carry(adapter_of(job, rank), adapter_of(job, sent.to), job.shape.spine_of(rank, sent.to),
+                           static_cast<double>(sent.bytes) * steps);
+      }
+    }
+    std::vector<SwitchFault> acting;
+    for (size_t i = 0; i < scenario_.faults.size(); ++i) {
+      const ScenarioFault& fault = scenario_.faults[i];
+      if (!acts_at(i, at_ns)) continue;
+      for (const Job& job : jobs_) {
+        if (fault.target.job != job.plan->job_id) continue;
+        acting.push_back({&fault, amount_at(scenario_, i, job.fleet->step()),
+                          fault.target.rank != kNoRank ? adapter_of(job, fault.target.rank) : AdapterPlace{-1, -1}});
+      }
+    }
+    push(at_ns + SwitchTelemetry::kReadEveryNs, Kind::kSwitches, 0);
+    return switches_->read(at_ns, static_cast<double>(elapsed_ns) / 1e9, acting);
+  }
+
+  static AdapterPlace adapter_of(const Job& job, Rank rank) {
+    return {job.shape.first_host + job.shape.host_of(rank), rank % job.shape.topology.gpus_per_host};
+  }
+
+  bool acts_at(size_t fault, int64_t at_ns) const {
+    const Onset& onset = onsets_[fault];
+    return onset.acted_unix_ns != 0 && at_ns >= onset.acted_unix_ns &&
+           (onset.ended_unix_ns == 0 || at_ns < onset.ended_unix_ns);
+  }
+
   void find_acting(const Host& host, const Job& job, int64_t at_ns) {
     acting_.clear();
     const int32_t gpus = scenario_.topology.gpus_per_host;
@@ -515,8 +574,17 @@ class ScenarioRun::Impl {
         add_sign(fault, sign_at(scenario_, i, job.fleet->step()), host, job);
         continue;
       }
-      if (at_ns < onset.acted_unix_ns) continue;
-      if (onset.ended_unix_ns != 0 && at_ns >= onset.ended_unix_ns) continue;
+      if (!acts_at(i, at_ns)) continue;
+      const bool stopped = fault.cause == Cause::kProcessPaused && fault.steps == 0 && fault.shape == Shape::kConstant;
+      const double amount =
+          is_hang(fault.cause) || stopped ? fault.severity : amount_at(scenario_, i, job.fleet->step());
+      if (target.spine >= 0) {  // adapters whose flows cross it
+        for (Rank rank : job.conditions->fault_ranks()[i]) {
+          if (job.shape.host_of(rank) == host.local)
+            acting_.push_back({&fault, amount, rank % gpus, onset.acted_unix_ns});
+        }
+        continue;
+      }
       int32_t gpu = -1;
       if (target.rank != kNoRank) {
         if (job.shape.host_of(target.rank) != host.local) continue;
@@ -534,9 +602,6 @@ class ScenarioRun::Impl {
       } else if (target.stage >= 0 || target.expert >= 0) {
         continue;  // nothing on a node
       }
-      const bool stopped = fault.cause == Cause::kProcessPaused && fault.steps == 0 && fault.shape == Shape::kConstant;
-      const double amount =
-          is_hang(fault.cause) || stopped ? fault.severity : amount_at(scenario_, i, job.fleet->step());
       acting_.push_back({&fault, amount, gpu, onset.acted_unix_ns});
     }
     for (const FalseSign& sign : scenario_.signs) {
@@ -562,6 +627,8 @@ class ScenarioRun::Impl {
   int64_t now_ns_ = 0;
   const int64_t read_every_ns_;
   size_t jobs_over_ = 0;
+  std::optional<SwitchTelemetry> switches_;
+  int64_t switches_read_ns_ = 0;
   std::vector<GpuActivity> activity_;
   std::vector<ActingFault> acting_;
 };

@@ -277,5 +277,20 @@ TEST(Scenario, EveryCauseAndOddityHasAName) {
   EXPECT_STREQ(to_text(OddityKind::kMasterRank), "master-rank");
 }
 
+TEST(Scenario, ALeafAndASpineTogetherAreTheLinkBetweenThem) {
+  const std::string job = "topology: {hosts_per_leaf: 4}\njobs: [{tp: 2, dp: 64, ep: 32}]\nfaults:\n";
+  Result<Scenario> scenario = parse_scenario(job + "  - {cause: link-degraded, leaf: 3, spine: 1}\n", "night.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.error();
+  EXPECT_TRUE(is_link(scenario->faults[0].target));
+  EXPECT_EQ(error_of(job + "  - {cause: link-degraded, leaf: 3}\n"),
+            "night.yaml:4: link-degraded cannot hit a leaf; it hits leaf and spine together");
+  EXPECT_EQ(error_of(job + "  - {cause: pfc-storm, leaf: 3, spine: 1}\n"),
+            "night.yaml:4: pfc-storm cannot hit a link of two switches; it hits leaf");
+  EXPECT_EQ(error_of(job + "  - {cause: congestion, spine: 9}\n"),
+            "night.yaml:4: there is no spine 9 in job sim (0 to 3)");
+  EXPECT_EQ(error_of(job + "  - {cause: slow-compute, rank: 1, threads: proxy}\n"),
+            "night.yaml:4: slow-compute takes no CPU from a thread");
+}
+
 }  // namespace
 }  // namespace lockstep::sim

@@ -4,6 +4,7 @@
 
 #include "sim/fleet/fleet.h"
 #include "sim/node/effects.h"
+#include "sim/node/nic_model.h"
 #include "sim/scenario/conditions.h"
 
 namespace lockstep::sim {
@@ -52,10 +53,14 @@ Label label_of(const ScenarioFault& fault, const Character& character) {
       return {VerdictKind::kSlow, Layer::kNic, {cause}};
     case Cause::kLinkFlap:
       return {VerdictKind::kSlow, Layer::kLink, {cause}};
-    case Cause::kCongestion:
+    case Cause::kCongestion:  // of one link as of a whole switch: nothing is broken, too much goes there
       return {VerdictKind::kSlow, Layer::kSwitch, {cause}};
     case Cause::kPfcStorm:
       return {VerdictKind::kSlow, Layer::kSwitch, {cause, Cause::kCongestion}};
+    case Cause::kLinkDegraded:
+      return {VerdictKind::kSlow, Layer::kLink, {cause}};
+    case Cause::kSwitchDown:
+      return {VerdictKind::kSlow, Layer::kSwitch, {cause}};
     case Cause::kTcpFallback:
       return {VerdictKind::kInefficient, Layer::kSoftware, {cause}};
     case Cause::kStageImbalance:
@@ -145,21 +150,27 @@ double cost_of(const Scenario& scenario, const ScenarioFault& fault, const JobPl
   return static_cast<double>(with.now_unix_ns() - without.now_unix_ns()) / static_cast<double>(without.now_unix_ns());
 }
 
-// Neighbours in rings and pipelines, and all of an exchange, that are on another host.
-std::vector<Rank> peers_on_other_hosts(const JobShape& shape, Rank rank) {
-  std::vector<Rank> peers;
-  auto add = [&](Rank peer) {
-    if (shape.host_of(peer) != shape.host_of(rank) && std::find(peers.begin(), peers.end(), peer) == peers.end())
-      peers.push_back(peer);
-  };
-  for (Role role : {Role::kTp, Role::kCp, Role::kEp, Role::kPp, Role::kDp}) {
-    const Group group = shape.group(role, rank);
-    const int32_t at = shape.index_in(role, rank);
-    for (int32_t hop = 1; hop < group.size; ++hop) {
-      if (role == Role::kEp || hop == 1 || hop == group.size - 1) add(group.member((at + hop) % group.size));
+// Where a fault is in the network. An adapter and its cable are one place: their counters are those of one port.
+std::vector<std::string> places_of(const ScenarioFault& fault, const JobShape& shape) {
+  const Target& target = fault.target;
+  switch (fault.cause) {
+    case Cause::kNicDegraded:
+    case Cause::kLinkFlap: {
+      const int32_t host = shape.first_host + shape.host_of(target.rank);
+      const int32_t gpu = target.rank % shape.topology.gpus_per_host;
+      return {"nic:" + identity_of(shape, target.rank).host + ":" + nic_device(gpu),
+              "link:" + leaf_name(shape.leaf_of(target.rank)) + ":" +
+                  leaf_port_name(shape.topology.leaf_port_of(host, gpu))};
     }
+    case Cause::kCongestion:
+    case Cause::kPfcStorm:
+    case Cause::kLinkDegraded:
+    case Cause::kSwitchDown:
+      if (is_link(target)) return {"link:" + leaf_name(target.leaf) + ":" + uplink_name(target.spine)};
+      return {target.spine >= 0 ? "spine:" + spine_name(target.spine) : "leaf:" + leaf_name(target.leaf)};
+    default:
+      return {};
   }
-  return peers;
 }
 
 // Less than this of a step is everyday noise between ranks.
@@ -190,6 +201,7 @@ std::vector<Truth> truths(const Scenario& scenario) {
     truth.below_notice = truth.cost < kNoticeShare;
     const JobShape shape = shape_of(scenario, *plan, 0, plan->dp);
     const Target& target = fault.target;
+    if (scenario.topology.switches) truth.places = places_of(fault, shape);
     if (target.rank != kNoRank || target.host >= 0 || target.stage >= 0 || target.expert >= 0)
       truth.ranks = ranks_of(target, shape);
     if (fault.cause == Cause::kNvlinkDegraded) {

@@ -18,8 +18,11 @@ struct Truth {
   std::vector<Rank> ranks;    // any of them named first is right; empty: no rank is to blame (a whole job, a leaf)
   std::vector<Layer> layers;  // one; several where truth.cc's table says why they cannot be told apart
   std::vector<Cause> causes;  // any of these
-  size_t fault = 0;           // index in the scenario
-  double cost = 0;  // of a healthy step that the fault adds to the job's while it acts, as played; 1: it stops it
+  // Where in the network it is, as `lockstep fabric --affected` takes it; any of these. Empty: not in the network, or
+  // no switch reports, so that nobody could tell.
+  std::vector<std::string> places;
+  size_t fault = 0;  // index in the scenario
+  double cost = 0;   // of a healthy step that the fault adds to the job's while it acts, as played; 1: it stops it
   bool below_notice = false;  // so small by its own severity that silence is not counted as a miss in the targets,
                               // only in the severity curve
 };

@@ -166,5 +166,20 @@ TEST(Truth, WorkloadMayBeSaidWhereTheWorkIsUneven) {
   EXPECT_FALSE(allowed(*scenario, "b", Layer::kWorkload));
 }
 
+TEST(Truth, WhereSwitchesReportTheRightLinkOrSwitchIsAskedFor) {
+  const std::string network = "topology: {hosts_per_leaf: 4, switches: true}\njobs: [{tp: 8, dp: 16}]\nfaults: [";
+  auto places = [&](const std::string& fault) {
+    Result<Scenario> scenario = parse_scenario(network + fault + "]\n", "test.yaml");
+    EXPECT_TRUE(scenario.ok()) << scenario.error();
+    return scenario.ok() ? truths(*scenario).front().places : std::vector<std::string>();
+  };
+  EXPECT_EQ(places("{cause: congestion, leaf: 8}"), std::vector<std::string>{"leaf:leaf-8"});
+  EXPECT_EQ(places("{cause: congestion, spine: 2}"), std::vector<std::string>{"spine:spine-2"});
+  EXPECT_EQ(places("{cause: nic-degraded, rank: 43}"),
+            (std::vector<std::string>{"nic:node-05:mlx5_3", "link:leaf-11:Ethernet1/2"}));
+  EXPECT_TRUE(places("{cause: slow-compute, rank: 43}").empty());
+  EXPECT_TRUE(truths_of("{cause: congestion, leaf: 8}").front().places.empty()) << "no switch reports";
+}
+
 }  // namespace
 }  // namespace lockstep::sim

@@ -13,7 +13,8 @@ namespace {
 
 // What a verdict accuses. Its numbers change with every step and are no news.
 bool same_accusation(const ReadVerdict& a, const ReadVerdict& b) {
-  return a.state == b.state && a.kind == b.kind && a.layer == b.layer && a.cause == b.cause && a.ranks == b.ranks;
+  return a.state == b.state && a.kind == b.kind && a.layer == b.layer && a.cause == b.cause && a.ranks == b.ranks &&
+         a.place == b.place;
 }
 
 // CPU time of this thread: others may be at work on the machine.

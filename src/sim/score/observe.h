@@ -24,7 +24,7 @@
 
 namespace lockstep::sim {
 
-// A verdict that was new or had changed in what it accuses: state, kind, ranks, layer or cause.
+// A verdict that was new or had changed in what it accuses: state, kind, ranks, layer, cause or place.
 struct Sighting {
   int64_t at_unix_ns = 0;
   std::string job;

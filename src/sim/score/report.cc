@@ -80,6 +80,12 @@ int64_t faults_that_count(const CaseScore& score) {
       std::count_if(score.faults.begin(), score.faults.end(), [](const FaultScore& fault) { return fault.began; }));
 }
 
+// Its switches report, and nothing is wrong with the network.
+bool is_decoy(const CaseScore& score) {
+  return score.switches && std::none_of(score.faults.begin(), score.faults.end(),
+                                        [](const FaultScore& fault) { return fault.has_place; });
+}
+
 constexpr double kHoursToTell = 1000;  // one in a thousand hours cannot be shown in fewer
 
 struct Goal {
@@ -118,6 +124,13 @@ std::vector<Goal> goals(const Totals& totals, const std::vector<CaseScore>& case
         at_least("faults of 20 % and more detected within 3 s or 2 steps", 92, totals.detected_in_time, totals.plain),
         at_least("verdict within 10 s or 4 steps", 92, totals.confirmed_in_time, totals.faults)};
   }
+  if (totals.with_place > 0)
+    all.push_back(at_least("link, adapter or switch, first answer", 90, totals.place_first, totals.with_place));
+  if (totals.decoys > 0)
+    all.push_back(
+        {"decoys blamed on the network", "0",
+         format("%lld of %lld", static_cast<long long>(totals.decoyed), static_cast<long long>(totals.decoys)),
+         met_or_not(totals.decoyed == 0)});
   const std::vector<CurvePoint> curve = small_fault_curve(cases);
   for (const CurveGoal& goal : kCurveGoals) {
     const auto point = std::find_if(curve.begin(), curve.end(), [&](const CurvePoint& each) {
@@ -208,6 +221,27 @@ bool is_slow(const CaseScore&, const FaultScore& fault) {
   return fault.kind == VerdictKind::kSlow || fault.kind == VerdictKind::kInefficient;
 }
 
+// Of faults in the network whose switches report: whether the right link, adapter or switch was named.
+std::string network_table(const std::vector<CaseScore>& cases) {
+  std::map<std::string, Totals> by_cause;
+  for (const CaseScore& score : cases)
+    for (const FaultScore& fault : score.faults)
+      if (fault.has_place) by_cause.try_emplace(fault.cause + " of a " + fault.place.substr(0, fault.place.find(':')));
+  if (by_cause.empty()) return "";
+  std::string text =
+      "\n## The network's side\n\nWhere switches report: the first place that a confirmed verdict named.\n\n"
+      "| cause | faults | named | right place |\n|---|--:|--:|--:|\n";
+  for (auto& [name, totals] : by_cause) {
+    totals = total(cases, [&, word = &name](const CaseScore&, const FaultScore& fault) {
+      return fault.has_place && fault.cause + " of a " + fault.place.substr(0, fault.place.find(':')) == *word;
+    });
+    text += format("| %s | %lld | %s | %s |\n", name.c_str(), static_cast<long long>(totals.faults),
+                   percent(totals.confirmed, totals.faults).c_str(),
+                   percent(totals.place_first, totals.with_place).c_str());
+  }
+  return text;
+}
+
 std::string beside_table(const std::vector<SubjectScores>& subjects) {
   std::string text =
       "| on slow faults | rank | layer | detected | verdict p90 | wrong verdicts | of these in healthy time | per "
@@ -278,6 +312,9 @@ void write_fault(JsonWriter& json, const FaultScore& fault) {
       .field("layer", fault.layer)
       .field("layer_at_last", fault.layer_at_last)
       .field("cause_right", fault.cause_right)
+      .field("place", fault.place)
+      .field("place_right", fault.place_first)
+      .field("said_place", fault.said_place)
       .field("said_layer", fault.said_layer)
       .field("said_cause", fault.said_cause)
       .field("repeated", fault.repeated)
@@ -314,6 +351,10 @@ void write_totals(JsonWriter& json, const Totals& totals) {
       .field("layer", totals.layer)
       .field("layer_at_last", totals.layer_at_last)
       .field("cause", totals.cause)
+      .field("with_place", totals.with_place)
+      .field("place", totals.place_first)
+      .field("decoys", totals.decoys)
+      .field("decoyed", totals.decoyed)
       .field("plain", totals.plain)
       .field("detected_in_time", totals.detected_in_time)
       .field("confirmed_in_time", totals.confirmed_in_time)
@@ -357,6 +398,8 @@ Totals total(const std::vector<CaseScore>& cases, const FaultFilter& which) {
       totals.layer += fault.layer;
       totals.layer_at_last += fault.layer_at_last;
       totals.cause += fault.cause_right;
+      totals.with_place += fault.has_place;
+      totals.place_first += fault.has_place && fault.place_first;
       totals.repeated += fault.repeated;
       const auto within = [](double seconds, int64_t steps, double seconds_most, int64_t steps_most) {
         return seconds <= seconds_most || (steps >= 0 && steps <= steps_most);
@@ -376,6 +419,10 @@ Totals total(const std::vector<CaseScore>& cases, const FaultFilter& which) {
     // table of all where there is none.
     if (which && !counted && !score.faults.empty()) continue;
     ++totals.cases;
+    if (is_decoy(score)) {
+      ++totals.decoys;
+      totals.decoyed += !score.decoyed.empty();
+    }
     totals.wrong += static_cast<int64_t>(score.wrong.size());
     totals.wrong_while_healthy += std::count_if(score.wrong.begin(), score.wrong.end(),
                                                 [](const WrongVerdict& wrong) { return wrong.while_healthy; });
@@ -434,9 +481,15 @@ std::vector<std::string> complaints(const CaseScore& score) {
       if (!fault.layer || !fault.cause_right)
         lines.push_back(format("%s was called %s/%s: %s", truth.c_str(), fault.said_layer.c_str(),
                                fault.said_cause.c_str(), fault.sentence.c_str()));
+      if (fault.has_place && !fault.place_first)
+        lines.push_back(format("%s at %s was placed %s", truth.c_str(), fault.place.c_str(),
+                               fault.said_place.empty() ? "nowhere" : ("at " + fault.said_place).c_str()));
       if (fault.repeated > 0) lines.push_back(format("%s was told %d times more", truth.c_str(), fault.repeated));
     }
   }
+  for (const WrongVerdict& wrong : score.decoyed)
+    lines.push_back(format("%s: the network was blamed: %s/%s: %s", score.name.c_str(), wrong.layer.c_str(),
+                           wrong.cause.c_str(), wrong.sentence.c_str()));
   for (const WrongVerdict& wrong : score.wrong)
     lines.push_back(format("%s: wrong after %.1f s%s: %s, %s/%s: %s", score.name.c_str(), wrong.at_s,
                            wrong.while_healthy ? ", while all was well" : "", rank_words(wrong.ranks).c_str(),
@@ -534,6 +587,7 @@ std::string markdown(const std::vector<SubjectScores>& subjects, const std::stri
       percent(all.layer_at_last, all.faults).c_str(), static_cast<long long>(all.wrong),
       static_cast<long long>(all.wrong_suspicions), static_cast<long long>(all.repeated));
   if (subjects.size() > 1) text += "\n## Beside simple rules\n\n" + beside_table(subjects);
+  text += network_table(cases);
   const std::vector<std::string> severities{"2 %", "4 %", "8 %", "20 %", "50 %", "2x or more", "stop"};
   text += table(
       cases, "By severity (small ones count here)", "severity",
@@ -599,6 +653,7 @@ std::string json(const std::vector<SubjectScores>& subjects) {
       json.end_array();
       write_wrong(json, "wrong", score.wrong);
       write_wrong(json, "wrong_suspicions", score.wrong_suspicions);
+      write_wrong(json, "network_blamed", score.decoyed);
       json.end_object();
     }
     json.end_array().end_object();

@@ -23,9 +23,12 @@ struct Totals {
   int64_t detected = 0, confirmed = 0;
   int64_t with_rank = 0, rank_first = 0, rank_among_three = 0;
   int64_t layer = 0, layer_at_last = 0, cause = 0;
-  int64_t plain = 0;              // of the judged: cost kPlainShare or more
-  int64_t detected_in_time = 0;   // of the plain ones: within kDetectSeconds or kDetectSteps
-  int64_t confirmed_in_time = 0;  // within kVerdictSeconds or kVerdictSteps
+  int64_t with_place = 0, place_first = 0;  // in the network
+  int64_t decoys = 0, decoyed = 0;  // scenarios whose switches report and nothing is wrong with the network; of these
+                                    // some where it was blamed
+  int64_t plain = 0;                // of the judged: cost kPlainShare or more
+  int64_t detected_in_time = 0;     // of the plain ones: within kDetectSeconds or kDetectSteps
+  int64_t confirmed_in_time = 0;    // within kVerdictSeconds or kVerdictSteps
   double detected_p50_s = -1, detected_p90_s = -1, confirmed_p50_s = -1, confirmed_p90_s = -1;  // missed: never
   double found_p90_s = -1, named_p90_s = -1;  // the same of those alone that were found, and named
   int64_t repeated = 0;

@@ -16,6 +16,10 @@ Answers answers_of(const Scenario& scenario) {
 
 std::vector<CaseScore> score_case(const Scenario& scenario, std::span<Subject* const> subjects,
                                   const ObserveOptions& options, const std::function<bool()>& keep_on) {
+  if (scenario.topology.switches) {
+    const std::string topology = topology_file(scenario);
+    for (Subject* subject : subjects) subject->declare(topology);
+  }
   ScenarioRun run(scenario, kScoreStartUnixNs);
   const std::vector<Observed> observed = observe([&] { return run.next(); }, subjects, options, keep_on);
   const Answers answers = answers_of(scenario);

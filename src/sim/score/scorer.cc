@@ -76,6 +76,7 @@ class Comparison {
     score_.parallelism = parallelism_of(scenario_);
     score_.damage = damage_of(scenario_.telemetry);
     score_.odd = !scenario_.oddities.empty();
+    score_.switches = scenario_.topology.switches;
     if (!scenario_.jobs.empty()) {
       score_.noise = scenario_.jobs.front().noise.times;
       score_.heavy_tails = scenario_.jobs.front().noise.heavy_tails;
@@ -92,6 +93,8 @@ class Comparison {
       fault.below_notice = truth.below_notice;
       fault.ranks = truth.ranks;
       fault.has_ranks = !truth.ranks.empty();
+      fault.has_place = !truth.places.empty();
+      fault.place = fault.has_place ? truth.places.front() : "";
       fault.began = onset(truth).began_unix_ns != 0;
       if (truth.fault < scenario_.faults.size()) {
         const ScenarioFault& of = scenario_.faults[truth.fault];
@@ -126,6 +129,7 @@ class Comparison {
 
   bool names(const ReadVerdict& verdict, const Truth& truth, bool any_kind) const {
     if (!any_kind && kind_group(verdict.kind) != kind_group(truth.kind)) return false;
+    if (!verdict.place.empty() && contains(truth.places, verdict.place)) return true;
     if (!truth.ranks.empty()) return !verdict.ranks.empty() && contains(truth.ranks, verdict.ranks.front());
     return has_layer(truth, verdict) || verdict.ranks.empty();
   }
@@ -187,7 +191,20 @@ class Comparison {
     for (const auto& entry : by_time) judge_confirmed(*entry.second);
   }
 
+  // Blames the network of a job in which nothing of the network is wrong.
+  bool is_decoyed(const Sighting& seen) const {
+    if (!score_.switches || !seen.verdict.layer) return false;
+    const bool network = *seen.verdict.layer == Layer::kNic || *seen.verdict.layer == Layer::kLink ||
+                         *seen.verdict.layer == Layer::kSwitch;
+    return network && std::none_of(answers_.truths.begin(), answers_.truths.end(),
+                                   [&](const Truth& truth) { return truth.job == seen.job && !truth.places.empty(); });
+  }
+
   void judge_confirmed(const Followed& followed) {
+    const auto decoyed = std::find_if(followed.open.begin(), followed.open.end(), [&](const Sighting* seen) {
+      return seen->verdict.state == VerdictState::kConfirmed && is_decoyed(*seen);
+    });
+    if (decoyed != followed.open.end()) score_.decoyed.push_back(wrong_verdict(**decoyed));
     std::set<size_t> named;
     bool wrong = false, allowed = false;
     for (const Sighting* seen : followed.open) {
@@ -212,6 +229,10 @@ class Comparison {
   void take(size_t i, const Sighting& seen, std::set<size_t>& named) {
     FaultScore& fault = score_.faults[i];
     const Truth& truth = answers_.truths[i];
+    if (fault.has_place && fault.said_place.empty() && !seen.verdict.place.empty()) {
+      fault.said_place = seen.verdict.place;
+      fault.place_first = contains(truth.places, seen.verdict.place);
+    }
     const bool first_of_this = named.insert(i).second;
     if (!fault.confirmed()) {
       fault.confirmed_s = since_harm(truth, seen);

@@ -7,6 +7,10 @@
 // kind that names the same rank. Every other verdict that was ever confirmed is wrong, unless truth.h allows it; one
 // that was only suspected is counted apart.
 //
+// A place in the network is judged by the first that a confirmed verdict of the fault names: before switches have
+// reported it may name none. Where no fault of a job is in the network, every confirmed verdict that blames an adapter, a
+// link or a switch of it is a decoy that worked.
+//
 // Rank and layer are judged by the first confirmed verdict. Rank top-1 is strict: where a wrong verdict was confirmed
 // before the right one, the first answer was wrong. A fault that was missed has no right rank, layer or cause.
 // Thread rule: Thread-safe (no state).
@@ -48,6 +52,9 @@ struct FaultScore {
   bool rank_among_three = false;  // named by its own verdict, or among the first two alternatives of a wrong one
   bool layer = false, cause_right = false;
   bool layer_at_last = false;  // as the verdict stood when it was last seen open
+  bool has_place = false;      // it is somewhere in the network, and switches report
+  bool place_first = false;    // the first place that its verdict named, confirmed, is the right one
+  std::string place, said_place;
   int repeated = 0;
   std::string said_layer, said_cause, sentence;  // of the first confirmed verdict
   bool detected() const { return detected_s >= 0; }
@@ -74,8 +81,10 @@ struct CaseScore {
   std::vector<WrongVerdict> wrong;             // confirmed
   std::vector<WrongVerdict> wrong_suspicions;  // never more than suspected
   int allowed = 0;
-  double healthy_s = 0;  // of jobs, without a fault
-  double played_s = 0;   // of jobs
+  bool switches = false;              // report: the network's side is told
+  std::vector<WrongVerdict> decoyed;  // confirmed verdicts that blame the network though nothing of it is wrong
+  double healthy_s = 0;               // of jobs, without a fault
+  double played_s = 0;                // of jobs
   int64_t records = 0;
   double subject_seconds = 0;
   std::string problem;  // why it could not be scored

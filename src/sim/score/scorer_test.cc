@@ -238,5 +238,34 @@ TEST(Scorer, SaysWhatIsDamaged) {
   EXPECT_EQ(damage_of(damage), (std::vector<std::string>{"lost agents", "clock error"}));
 }
 
+TEST(Scorer, APlaceInTheNetworkIsTheFirstThatAConfirmedVerdictNames) {
+  MadeUpCase made;
+  made.scenario().topology.switches = true;
+  made.fault(Cause::kLinkDegraded, VerdictKind::kSlow, {}, {Layer::kLink}, 40).places = {"link:leaf-3:up1"};
+  made.saw(45, "a", VerdictState::kConfirmed, {5_rank}, Layer::kLink);
+  made.saw(52, "a", VerdictState::kConfirmed, {5_rank}, Layer::kLink).place = "link:leaf-3:up1";
+  EXPECT_TRUE(made.score().faults[0].place_first);
+  MadeUpCase other;
+  other.scenario().topology.switches = true;
+  other.fault(Cause::kLinkDegraded, VerdictKind::kSlow, {}, {Layer::kLink}, 40).places = {"link:leaf-3:up1"};
+  other.saw(45, "a", VerdictState::kConfirmed, {5_rank}, Layer::kLink).place = "link:leaf-3:up0";
+  other.saw(52, "a", VerdictState::kConfirmed, {5_rank}, Layer::kLink).place = "link:leaf-3:up1";
+  EXPECT_FALSE(other.score().faults[0].place_first);
+  EXPECT_EQ(other.score().faults[0].said_place, "link:leaf-3:up0");
+}
+
+TEST(Scorer, BlamingTheNetworkForASlowGpuIsADecoyThatWorked) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.scenario().topology.switches = true;
+  made.saw(45, "a", VerdictState::kConfirmed, {5_rank}, Layer::kLink);
+  EXPECT_EQ(made.score().decoyed.size(), 1u);
+  MadeUpCase right;
+  right.slow_gpu();
+  right.scenario().topology.switches = true;
+  right.saw(45, "a", VerdictState::kConfirmed, {5_rank});
+  EXPECT_TRUE(right.score().decoyed.empty());
+}
+
 }  // namespace
 }  // namespace lockstep::sim

@@ -15,6 +15,8 @@ namespace lockstep::sim {
 class Subject {
  public:
   virtual ~Subject() = default;
+  // Before anything is received: the operator's file of how switches are cabled (docs/guide/fabric.md).
+  virtual void declare(std::string_view /*topology*/) {}
   // The body of an OTLP export request, as it came through the receiver at this time.
   virtual void receive(Signal signal, std::string_view otlp, int64_t now_unix_ns) = 0;
   // Called every so often; time does not go on otherwise.

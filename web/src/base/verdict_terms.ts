@@ -71,6 +71,8 @@ export const kCauses = {
   'in-operation-stall': 'All ranks are inside the same operation and nothing moves.',
   'loss-spike': 'Loss or gradient norm jumps to a multiple of the usual.',
   'less-work': 'Steps take as long as ever and do less work.',
+  'link-degraded': 'A link between two switches damages or loses packets: cable, optic or port.',
+  'switch-down': 'A switch is down or silent; what it carried takes another way.',
 } as const;
 export type Cause = keyof typeof kCauses;
 

@@ -123,7 +123,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
                                     "SM clocks, power and temperature of the job's GPUs before and after"});
     finding.next.push_back({"compare code, libraries and configuration with those before this step", ""});
   } else if (comm >= 0.5 * rise && !somebody && slow >= (plain ? kAfterCommPlain : kAfterComm)) {
-    finding.subject = "fabric";  // as where single flows show it
+    finding.subject = kInTheFabric;  // as where single flows show it
     finding.layer = emits<Emitter::kRegression, Layer::kSwitch>;
     finding.cause = emits<Emitter::kRegression, Cause::kCongestion>;
     finding.component = "fabric between the job's hosts";

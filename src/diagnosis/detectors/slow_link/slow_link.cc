@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "base/text.h"
-#include "diagnosis/detectors/fabric/fabric.h"
+#include "diagnosis/detectors/slow_flows/slow_flows.h"
 #include "diagnosis/detectors/slow_link/starved_proxy.h"
 #include "diagnosis/detectors/straggler/straggler.h"
 #include "diagnosis/flow_steps.h"
@@ -334,7 +334,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
 }  // namespace
 
 std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<AttributedRange>& explained) {
-  if (window.slots() >= kFabricRanksMin) return {};
+  if (window.slots() >= kSlowFlowsRanksMin) return {};
   const std::vector<StepNumber>& all = window.complete_steps();
   const auto last = [&](size_t count) {
     return std::vector(all.end() - static_cast<long>(std::min(count, all.size())), all.end());

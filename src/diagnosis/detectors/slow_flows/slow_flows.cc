@@ -1,4 +1,4 @@
-#include "diagnosis/detectors/fabric/fabric.h"
+#include "diagnosis/detectors/slow_flows/slow_flows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -129,7 +129,7 @@ double typical_lateness(const JobWindow& window, const std::vector<StepNumber>& 
 
 void common(const JobWindow& window, const std::vector<StepNumber>& steps, double step_ns, double saved,
             Finding& finding) {
-  finding.kind = emits<Emitter::kFabric, VerdictKind::kSlow>;
+  finding.kind = emits<Emitter::kSlowFlows, VerdictKind::kSlow>;
   finding.since_step = steps.front();
   finding.through_step = steps.back();
   finding.step_ns = static_cast<int64_t>(step_ns);
@@ -230,21 +230,21 @@ void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
   };
   std::string who;
   if (ranks.size() == 1) {
-    finding.layer = emits<Emitter::kFabric, Layer::kLink>;
-    finding.cause = emits<Emitter::kFabric, Cause::kNicDegraded>;
+    finding.layer = emits<Emitter::kSlowFlows, Layer::kLink>;
+    finding.cause = emits<Emitter::kSlowFlows, Cause::kNicDegraded>;
     finding.component = format("link of rank %d", ranks.front().value());
     who = "The link of " + name_of(window, ranks.front());
     who[who.find("Rank")] = 'r';
   } else if (hosts.size() == 1) {
-    finding.layer = emits<Emitter::kFabric, Layer::kNic>;
-    finding.cause = emits<Emitter::kFabric, Cause::kNicDegraded>;
+    finding.layer = emits<Emitter::kSlowFlows, Layer::kNic>;
+    finding.cause = emits<Emitter::kSlowFlows, Cause::kNicDegraded>;
     finding.subject = "network of host " + *hosts.begin();
     finding.component = "network of host " + *hosts.begin();
     who = "The network of host " + *hosts.begin();
   } else {
-    finding.layer = emits<Emitter::kFabric, Layer::kSwitch>;
-    finding.cause = emits<Emitter::kFabric, Cause::kCongestion>;
-    finding.subject = "fabric";
+    finding.layer = emits<Emitter::kSlowFlows, Layer::kSwitch>;
+    finding.cause = emits<Emitter::kSlowFlows, Cause::kCongestion>;
+    finding.subject = kInTheFabric;
     finding.component = format("switches between %zu hosts", hosts.size());
     who = format("The fabric between %zu hosts (%s ...)", hosts.size(), hosts.begin()->c_str());
   }
@@ -283,7 +283,7 @@ void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
   findings.push_back(std::move(finding));
 }
 
-void find_slow_flows(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
+void find_flows_behind(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
   const std::vector<StepNumber>& steps = look.steps;
   const double step_ns = look.step_ns;
   std::vector<Flow> flows = flows_over(window, look);
@@ -443,8 +443,8 @@ void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Fin
     }
     const Group& group = groups[worst->first];
     const double middle = std::exp(usual[class_of(group)].middle);
-    finding.layer = emits<Emitter::kFabric, Layer::kNvlink>;
-    finding.cause = emits<Emitter::kFabric, Cause::kNvlinkDegraded>;
+    finding.layer = emits<Emitter::kSlowFlows, Layer::kNvlink>;
+    finding.cause = emits<Emitter::kSlowFlows, Cause::kNvlinkDegraded>;
     finding.subject = "nvlink of host " + host;
     finding.component = "NVLinks of host " + host;
     const StepNumber from = steps.front(), to = steps.back();
@@ -475,8 +475,8 @@ void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Fin
 
 }  // namespace
 
-std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector<AttributedRange>&) {
-  if (window.slots() < kFabricRanksMin) return {};
+std::vector<Finding> find_slow_flows_of_large_jobs(const JobWindow& window, const std::vector<AttributedRange>&) {
+  if (window.slots() < kSlowFlowsRanksMin) return {};
   const std::vector<StepNumber> all = window.complete_steps();
   const auto last = [&](size_t count) {
     return std::vector<StepNumber>(all.end() - static_cast<std::ptrdiff_t>(std::min(count, all.size())), all.end());
@@ -500,8 +500,8 @@ std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector
   const double step_ns = look_at(last(kWindow)).step_ns;
   if (step_ns <= 0) return findings;
   if (const std::vector<StepNumber> seen = last_steps_with_flows(window, all, kWindow); !seen.empty()) {
-    find_slow_flows(window, look_at(seen), findings);
-    if (findings.empty()) find_slow_flows(window, plain(last_steps_with_flows(window, all, kWindowPlain)), findings);
+    find_flows_behind(window, look_at(seen), findings);
+    if (findings.empty()) find_flows_behind(window, plain(last_steps_with_flows(window, all, kWindowPlain)), findings);
   }
   const size_t by_flows = findings.size();
   Look usual = look_at(last(kGroupWindow));

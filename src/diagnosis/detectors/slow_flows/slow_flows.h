@@ -1,4 +1,4 @@
-// Fabric: of the many flows and groups of a large job, those that move data slower than their like, and what they have
+// Slow flows: of the many flows and groups of a large job, those that move data slower than their like, and what they have
 // in common.
 //
 // The idea: flows that carry about as much are comparable, and where there are many the spread of their rates tells
@@ -18,8 +18,9 @@
 namespace lockstep {
 
 // So many ranks make a job large enough for this detector, and too large for slow_link's.
-inline constexpr size_t kFabricRanksMin = 32;
+inline constexpr size_t kSlowFlowsRanksMin = 32;
 
-std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector<AttributedRange>& explained);
+std::vector<Finding> find_slow_flows_of_large_jobs(const JobWindow& window,
+                                                   const std::vector<AttributedRange>& explained);
 
 }  // namespace lockstep

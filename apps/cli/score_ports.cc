@@ -1,0 +1,77 @@
+#include "apps/cli/score_ports.h"
+
+#include <algorithm>
+
+namespace lockstep::cli {
+
+class PortSeries::Selection final : public MetricSelection {
+ public:
+  explicit Selection(const PortSeries& of) : of_(of) {}
+  void add(const Series& series) { series_.push_back(&series); }
+
+  size_t size() const override { return series_.size(); }
+  std::span<const LabelSymbols> labels(size_t series) const override { return series_[series]->labels; }
+  std::string_view text(uint32_t symbol) const override { return of_.texts_[symbol]; }
+  Result<void> samples(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const override {
+    out.clear();
+    const SampleColumns& all = series_[series]->samples;
+    for (size_t i = 0; i < all.times_ms.size(); ++i) {
+      if (all.times_ms[i] < from_ms || all.times_ms[i] > to_ms) continue;
+      out.times_ms.push_back(all.times_ms[i]);
+      out.values.push_back(all.values[i]);
+    }
+    return {};
+  }
+
+ private:
+  const PortSeries& of_;
+  std::vector<const Series*> series_;
+};
+
+uint32_t PortSeries::symbol(std::string_view text) {
+  if (const auto found = symbols_.find(text); found != symbols_.end()) return found->second;
+  texts_.emplace_back(text);
+  const auto id = static_cast<uint32_t>(texts_.size() - 1);
+  symbols_.emplace(texts_.back(), id);
+  return id;
+}
+
+void PortSeries::on_metrics(const Attributes&, std::span<const MetricPoint> points, int64_t) {
+  for (const MetricPoint& point : points) {
+    if (!hears_metric(point.name)) continue;
+    const std::string_view of = find_string(point.attributes, "switch"), port = find_string(point.attributes, "port"),
+                           direction = find_string(point.attributes, "direction");
+    if (of.empty() || port.empty()) continue;
+    Series& series = ports_[{std::string(of), std::string(port)}][point.name + " " + std::string(direction)];
+    if (series.labels.empty()) {
+      series.labels = {
+          {symbol("__name__"), symbol(point.name)}, {symbol("port"), symbol(port)}, {symbol("switch"), symbol(of)}};
+      if (!direction.empty()) series.labels.insert(series.labels.begin() + 1, {symbol("direction"), symbol(direction)});
+    }
+    SampleColumns& samples = series.samples;
+    const int64_t time_ms = point.time_unix_ns / 1'000'000;
+    if (!samples.times_ms.empty() && time_ms <= samples.times_ms.back()) continue;
+    if (samples.times_ms.size() == kSamplesMax) {
+      samples.times_ms.erase(samples.times_ms.begin());
+      samples.values.erase(samples.values.begin());
+    }
+    samples.times_ms.push_back(time_ms);
+    samples.values.push_back(point.is_int ? static_cast<double>(point.int_value) : point.value);
+  }
+}
+
+Result<std::unique_ptr<MetricSelection>> PortSeries::select(std::span<const LabelMatcher> matchers,
+                                                            const SelectOptions&) const {
+  Port wanted;
+  for (const LabelMatcher& matcher : matchers) {
+    if (matcher.name == "switch") wanted.first = matcher.value;
+    if (matcher.name == "port") wanted.second = matcher.value;
+  }
+  auto selection = std::make_unique<Selection>(*this);
+  if (const auto found = ports_.find(wanted); found != ports_.end()) {
+    for (const auto& [name, series] : found->second) selection->add(series);
+  }
+  return std::unique_ptr<MetricSelection>(std::move(selection));
+}
+
+}  // namespace lockstep::cli
