@@ -1,5 +1,6 @@
 #include "base/files.h"
 
+#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,6 +26,10 @@ std::string parent_of(const std::string& path) {
 
 UniqueFd::~UniqueFd() {
   if (fd_ >= 0) close(fd_);
+}
+
+UniqueFd UniqueFd::duplicate() const {
+  return UniqueFd(fcntl(fd_, F_DUPFD_CLOEXEC, 0));
 }
 
 Result<std::string> read_file(const std::string& path, uint64_t bytes_max) {

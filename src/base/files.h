@@ -27,6 +27,7 @@ class UniqueFd {
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
   void reset() { *this = UniqueFd(); }
+  UniqueFd duplicate() const;  // the same open file
 
  private:
   int fd_ = -1;

@@ -186,10 +186,10 @@ inline constexpr auto kTerms = nullptr;
 
 namespace emitters {
 #define LOCKSTEP_ONE(id, name, emitters, meaning) TermRow<Term>{Term::id, name, emitters, meaning},
-#define LOCKSTEP_TERMS(type, list)                                                                                     \
-  namespace of_##type {                                                                                                \
-    using Term = type;                                                                                                 \
-    inline constexpr auto kRows = std::to_array({list(LOCKSTEP_ONE)});                                                 \
+#define LOCKSTEP_TERMS(type, list)                                     \
+  namespace of_##type {                                                \
+    using Term = type;                                                 \
+    inline constexpr auto kRows = std::to_array({list(LOCKSTEP_ONE)}); \
   }
 LOCKSTEP_TERMS(VerdictState, LOCKSTEP_VERDICT_STATES)
 LOCKSTEP_TERMS(VerdictKind, LOCKSTEP_VERDICT_KINDS)

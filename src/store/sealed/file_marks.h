@@ -4,13 +4,11 @@
 // Thread rule: Thread-safe.
 #pragma once
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/disk.h"
 #include "base/files.h"
@@ -19,26 +17,19 @@ namespace lockstep::sealed {
 
 class FileMarks {
  public:
-  FileMarks() = default;
-  FileMarks(const FileMarks&) = delete;
-  FileMarks& operator=(const FileMarks&) = delete;
-  ~FileMarks() {
-    if (kept_ >= 0) ::close(kept_);
-  }
-
   // A row group that turned out unreadable. true: this call marked it.
   bool spoil(size_t group) const { return !corrupt_[group].exchange(true); }
   bool is_corrupt(size_t group) const { return corrupt_[group]; }
   // Once, by whoever has taken it out of the list of files.
   void remove(const std::string& path) const {
-    kept_ = disk::open(path, disk::Open::kRead);
+    kept_ = UniqueFd(disk::open(path, disk::Open::kRead));
+    is_kept_ = kept_.valid();
     disk::unlink(path);
   }
   // Its bytes, removed or not.
   UniqueFd open(const std::string& path) const {
     UniqueFd fd(disk::open(path, disk::Open::kRead));
-    if (fd.valid() || kept_ < 0) return fd;
-    return UniqueFd(::fcntl(kept_, F_DUPFD_CLOEXEC, 0));
+    return fd.valid() || !is_kept_ ? std::move(fd) : kept_.duplicate();
   }
 
  protected:
@@ -59,7 +50,8 @@ class FileMarks {
 
  private:
   std::unique_ptr<std::atomic<bool>[]> corrupt_;
-  mutable std::atomic<int> kept_{-1};
+  mutable UniqueFd kept_;  // set once, before is_kept_
+  mutable std::atomic<bool> is_kept_{false};
 };
 
 }  // namespace lockstep::sealed
