@@ -74,6 +74,9 @@ struct PortCounters {
   uint32_t in_errors = kNone32, out_errors = kNone32;
   bool has_ethernet = false;
   uint32_t fcs_errors = kNone32, symbol_errors = kNone32;
+  bool has_buffers = false;
+  // Most of its packet buffers that was in use since the report before, in hundredths of a percent.
+  uint32_t in_buffer_peak = kNone32, out_buffer_peak = kNone32;
 };
 
 struct PortName {

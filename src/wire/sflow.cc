@@ -19,7 +19,7 @@ enum FlowRecord : uint32_t {
   kTransitDelay = 1039,
   kQueueDepth = 1040,
 };
-enum CounterRecord : uint32_t { kGeneric = 1, kEthernet = 2, kPortName = 1005 };
+enum CounterRecord : uint32_t { kGeneric = 1, kEthernet = 2, kPortName = 1005, kBufferPeaks = 4413u << 12 | 2 };
 constexpr uint32_t kSourcePort = 0;  // type of a source that is an interface
 
 // format: what the number is. All ones: none, of 30 bits as plain samples have and of 32.
@@ -190,6 +190,24 @@ void read_ethernet(NetworkReader record, PortCounters& port) {
   port.has_ethernet = true;
 }
 
+void read_buffer_peaks(NetworkReader record, PortCounters& port) {
+  constexpr uint32_t kAll = 10'000;
+  // Unicast and multicast by themselves; all ones: not known.
+  auto larger = [&] {
+    uint32_t peak = PortCounters::kNone32;
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t one = record.u32();
+      if (one != PortCounters::kNone32) peak = std::max(peak == PortCounters::kNone32 ? 0 : peak, std::min(one, kAll));
+    }
+    return peak;
+  };
+  const uint32_t in = larger(), out = larger();
+  if (!record.ok()) return;
+  port.in_buffer_peak = in;
+  port.out_buffer_peak = out;
+  port.has_buffers = true;
+}
+
 bool read_counter_sample(NetworkReader bytes, bool is_expanded, FlowReport& report) {
   PortCounters port;
   bytes.skip(4);  // sequence of the source
@@ -204,6 +222,8 @@ bool read_counter_sample(NetworkReader bytes, bool is_expanded, FlowReport& repo
       read_generic(record, port);
     } else if (format == kEthernet) {
       read_ethernet(record, port);
+    } else if (format == kBufferPeaks) {
+      read_buffer_peaks(record, port);
     } else if (format == kPortName) {
       const uint32_t name_bytes_untrusted = record.u32();
       port.name = record.bytes(name_bytes_untrusted);
@@ -212,7 +232,7 @@ bool read_counter_sample(NetworkReader bytes, bool is_expanded, FlowReport& repo
     }
   }
   if (!bytes.ok()) return false;
-  if (is_port(port.port) && (port.has_generic || port.has_ethernet)) report.ports.push_back(port);
+  if (is_port(port.port) && (port.has_generic || port.has_ethernet || port.has_buffers)) report.ports.push_back(port);
   return true;
 }
 

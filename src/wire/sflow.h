@@ -1,6 +1,7 @@
 // sFlow version 5 (sflow.org/sflow_version_5.txt and its extensions): flow samples, plain and expanded, with the header
 // of the sampled packet, switch data, egress queue, transit delay and queue depth; counter samples, plain and expanded,
-// with the counters of an interface, of Ethernet and the name of a port; packets that were dropped (format 5). What
+// with the counters of an interface, of Ethernet, peaks of its buffers (Broadcom's ASICs) and the name of a port; packets
+// that were dropped (format 5). What
 // else is there is skipped by its length and counted.
 //
 // Every sample carries its own sampling rate, so a change of the rate needs nothing of us. Lost datagrams are seen by

@@ -159,6 +159,21 @@ TEST(Sflow, ReadsCountersOfAPort) {
   EXPECT_EQ(report.skipped_records, 1u);
 }
 
+TEST(Sflow, ReadsPeaksOfAPortsBuffers) {
+  auto peaks = [](std::initializer_list<uint32_t> values) {
+    return decode(
+        sflow_datagram(1, {counter_sample(17, {record(4413u << 12 | 2, NetworkBytes().words(values).bytes())})}));
+  };
+  const Decoded report = peaks({150, 0, 0xffffffff, 9'000, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0});
+  ASSERT_EQ(report.ports.size(), 1u);
+  EXPECT_EQ(report.ports[0].port, 17u);
+  EXPECT_EQ(report.ports[0].in_buffer_peak, 150u);
+  EXPECT_EQ(report.ports[0].out_buffer_peak, 9'000u) << "the larger of unicast and multicast that is known";
+  EXPECT_EQ(peaks({0xffffffff, 0xffffffff, 4'000'000'000, 0}).ports.at(0).in_buffer_peak, PortCounters::kNone32);
+  EXPECT_EQ(peaks({0, 0, 4'000'000'000, 0}).ports.at(0).out_buffer_peak, 10'000u) << "no more than all of it";
+  EXPECT_TRUE(peaks({1, 2, 3}).ports.empty()) << "cut off";
+}
+
 TEST(Sflow, ReadsPacketsThatWereDropped) {
   const std::string sample = NetworkBytes().words({1, 0, 17, 0, 17, 0, 260, 1}).bytes() + raw_header(roce_packet(7));
   const Decoded report = decode(sflow_datagram(1, {record(5, sample)}));

@@ -17,6 +17,8 @@ constexpr const char* kDiscardsHelp = "Packets without errors that the port drop
 constexpr const char* kFlowBytesHelp = "Bytes that passed the port, estimated from flows (sFlow, NetFlow, IPFIX).";
 constexpr const char* kMarkedHelp =
     "Packets with the mark of congestion (ECN), estimated from flows (sFlow, NetFlow, IPFIX).";
+constexpr const char* kBufferHelp =
+    "Most of the port's packet buffers that was in use since the last report, 0 to 1 (sFlow record 4413:2, Broadcom).";
 constexpr PortMetricRow kRows[kPortMetrics] = {
     {"lockstep_port_bytes_total", "in", "counter", "load", kBytesHelp},
     {"lockstep_port_bytes_total", "out", "counter", "load", kBytesHelp},
@@ -45,6 +47,8 @@ constexpr PortMetricRow kRows[kPortMetrics] = {
      "Deepest queue that a sampled packet met in the last 10 s (sFlow record 1040)."},
     {"lockstep_port_transit_delay_seconds", "out", "gauge", "queue",
      "Longest time that a sampled packet spent in the switch in the last 10 s (sFlow record 1039)."},
+    {"lockstep_port_buffer_peak_ratio", "in", "gauge", "queue", kBufferHelp},
+    {"lockstep_port_buffer_peak_ratio", "out", "gauge", "queue", kBufferHelp},
 };
 
 uint32_t port_number(uint64_t key) {
@@ -165,6 +169,9 @@ void PortSeries::add(SwitchNumber number, const PortCounters& port, int64_t unix
     counter(PortMetric::kFcsErrors, state->fcs_errors, port.fcs_errors);
     counter(PortMetric::kSymbolErrors, state->symbol_errors, port.symbol_errors);
   }
+  for (const auto& [metric, peak] :
+       {std::pair(PortMetric::kInBufferPeak, port.in_buffer_peak), {PortMetric::kOutBufferPeak, port.out_buffer_peak}})
+    if (peak != PortCounters::kNone32) queue(key, metric, unix_ns, peak / 10'000.0);
 }
 
 void PortSeries::add(SwitchNumber number, const FlowSample& sample, int64_t unix_ns) {

@@ -59,8 +59,10 @@ enum class PortMetric : uint8_t {
   kDropped,
   kQueueBytes,
   kTransitDelay,
+  kInBufferPeak,
+  kOutBufferPeak,
 };
-inline constexpr size_t kPortMetrics = 20;
+inline constexpr size_t kPortMetrics = 22;
 std::span<const PortMetricRow, kPortMetrics> port_metric_rows();
 
 class PortSeries {

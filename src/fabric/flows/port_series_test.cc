@@ -105,6 +105,17 @@ TEST(PortSeries, WritesCountersOfAPortUnderItsName) {
   EXPECT_FALSE(world.values.contains("lockstep_port_fcs_errors_total Ethernet17 in"));
 }
 
+TEST(PortSeries, WritesPeaksOfBuffersAsShares) {
+  World world;
+  PortCounters port;
+  port.port = 17;
+  port.has_buffers = true;
+  port.out_buffer_peak = 2'500;
+  world.send(port);
+  EXPECT_EQ(world.values["lockstep_port_buffer_peak_ratio 17 out"], 0.25);
+  EXPECT_FALSE(world.values.contains("lockstep_port_buffer_peak_ratio 17 in"));
+}
+
 TEST(PortSeries, CountersGoOnAroundTheEndOf32Bits) {
   World world;
   PortCounters port = port_17();
