@@ -24,7 +24,7 @@ constexpr size_t kSteps = 4, kStepsOfPauses = 16;
 // nothing odd five times less likely. A whole switch or host is ill less often than one of its ports.
 constexpr double kPortOdd = 4, kPortClean = 1.6, kWhole = 1;
 // Suspects nearer to the best than this cannot be told apart.
-constexpr double kTold = 1;
+constexpr double kApart = 1;
 // So many of the best are asked for their ports' numbers.
 constexpr size_t kSuspectsMax = 64;
 constexpr size_t kNamedMax = 4;
@@ -165,15 +165,15 @@ struct Weighed {
 };
 
 // Layer and cause as the network's side tells them.
-struct Told {
+struct Placed {
   Layer layer;
   Cause cause;
 };
 
-constexpr Told kCongested{emits<Emitter::kNetwork, Layer::kSwitch>, emits<Emitter::kNetwork, Cause::kCongestion>};
-constexpr Told kStorm{emits<Emitter::kNetwork, Layer::kSwitch>, emits<Emitter::kNetwork, Cause::kPfcStorm>};
+constexpr Placed kCongested{emits<Emitter::kNetwork, Layer::kSwitch>, emits<Emitter::kNetwork, Cause::kCongestion>};
+constexpr Placed kStorm{emits<Emitter::kNetwork, Layer::kSwitch>, emits<Emitter::kNetwork, Cause::kPfcStorm>};
 
-Told told_of(const Topology& topology, const Weighed& weighed, const Finding& finding) {
+Placed placed_of(const Topology& topology, const Weighed& weighed, const Finding& finding) {
   const NetworkComponent& component = weighed.suspect.component;
   const std::string_view odd = weighed.ports.odd ? std::string_view(weighed.ports.odd->meaning) : "";
   const bool is_adapter = component.link == fabric::kNone && (topology.nodes()[component.node].kind == NodeKind::kNic ||
@@ -247,10 +247,10 @@ NetworkLocator::Located NetworkLocator::look(const Moment& moment, const Finding
   if (question.weighed.empty()) return located;
   const Weighed& best = question.weighed.front();
   for (const Weighed& one : question.weighed)
-    if (one.suspect.score > best.suspect.score - kTold) question.named.push_back(one.suspect.component);
-  const Told told = told_of(*topology, best, finding);
-  located.layer = told.layer;
-  located.cause = told.cause;
+    if (one.suspect.score > best.suspect.score - kApart) question.named.push_back(one.suspect.component);
+  const Placed placed = placed_of(*topology, best, finding);
+  located.layer = placed.layer;
+  located.cause = placed.cause;
   if (question.named.size() == 1) {
     located.component = words_of(*topology, best.suspect.component);
     located.place = place_of(*topology, best.suspect.component);
@@ -315,7 +315,7 @@ void NetworkLocator::add_flow_claims(const Question& question, Located& located)
   const auto cleared = std::find_if(question.weighed.begin(), question.weighed.end(), [&](const Weighed& one) {
     const NetworkComponent& component = one.suspect.component;
     return component.link == fabric::kNone && fabric::is_switch(topology.nodes()[component.node].kind) &&
-           one.suspect.fast_crossing > 0 && one.suspect.score < best.suspect.score - kTold;
+           one.suspect.fast_crossing > 0 && one.suspect.score < best.suspect.score - kApart;
   });
   if (cleared != question.weighed.end())
     located.claims.push_back(
