@@ -25,6 +25,7 @@ struct ReadVerdict {
   Cause cause = Cause::kNone;
   std::vector<Rank> ranks;
   std::vector<std::string> alternatives;  // their culprits, best first
+  double lost_share = -1;                 // of a step, that it costs the job; -1: not said
   bool operator==(const ReadVerdict&) const = default;
 };
 // From a JSON array of verdicts, or from an answer of GET /api/jobs/{job}/why.

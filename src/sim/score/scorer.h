@@ -49,6 +49,9 @@ struct FaultScore {
   bool layer = false, cause_right = false;
   bool layer_at_last = false;  // as the verdict stood when it was last seen open
   int repeated = 0;
+  // How far what the verdict says it costs is from the truth, as a share of the step with the fault, at last; -1: there is
+  // nothing to compare (no verdict, other faults beside it, or it comes and goes).
+  double price_error = -1;
   std::string said_layer, said_cause, sentence;  // of the first confirmed verdict
   bool detected() const { return detected_s >= 0; }
   bool confirmed() const { return confirmed_s >= 0; }
