@@ -30,6 +30,7 @@ struct Options {
   int64_t jobs = 0;
   int64_t healthy_hours = 0;
   int64_t seed = 1;
+  int64_t steps = 0;  // 0: all of them
   double delay_ms = 20;
   bool receivers = false;
   bool no_rules = false;
@@ -73,6 +74,9 @@ class Set {
     for (int64_t i = 0; i < hours; ++i)
       set.work_.push_back({sim::healthy_scenario(static_cast<uint64_t>(seed + i)), ""});
     return set;
+  }
+  void shorten(int64_t steps) {
+    for (Work& one : work_) one.scenario.steps = std::min(one.scenario.steps, steps);
   }
   size_t size() const { return work_.size(); }
   const Work& at(size_t i) const { return work_[i]; }
@@ -209,7 +213,8 @@ int run_score(const Arguments& arguments) {
       .decimal(&options.delay_ms, "--delay-ms", "MS", "from agent to server (default 20)", 0, 60'000)
       .number(&options.healthy_hours, "--healthy-hours", "N",
               "instead of files: N job-hours of small healthy jobs, a seed each", 1, 1'000'000)
-      .number(&options.seed, "--seed", "S", "the first of these seeds (default 1)", 0, INT64_MAX / 2);
+      .number(&options.seed, "--seed", "S", "the first of these seeds (default 1)", 0, INT64_MAX / 2)
+      .number(&options.steps, "--steps", "N", "no more than the first N steps of each", 1, 1'000'000);
   if (std::optional<int> code = answered(flags, arguments)) return *code;
   if (made_up && options.receivers)
     return fail("--receivers plays in real time; --healthy-hours would take hours", kExitUsage);
@@ -217,6 +222,7 @@ int run_score(const Arguments& arguments) {
   Result<Set> set = made_up ? Result<Set>(Set::healthy(options.healthy_hours, options.seed))
                             : Set::from_files(flags.positional(), options.filter);
   if (!set.ok()) return fail(set.error(), kExitNotFound);
+  if (options.steps > 0) set->shorten(options.steps);
 
   if (options.truth) {
     print_truth(*set);

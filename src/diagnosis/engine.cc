@@ -11,6 +11,7 @@
 #include "diagnosis/detectors/fail/fail.h"
 #include "diagnosis/detectors/registry.h"
 #include "diagnosis/detectors/transport/transport.h"
+#include "diagnosis/expectation.h"
 #include "diagnosis/lines/lines.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
@@ -56,36 +57,6 @@ void join_in_the_fabric(std::vector<Finding>& findings) {
   joined.subject = kInTheFabric;
   std::erase_if(findings, in_the_fabric);
   findings.push_back(std::move(joined));
-}
-
-// Healthy is a claim like any other: against what. A whole job that was never fast has nothing here to be compared with,
-// so what would show it is said.
-std::string compared_with(const JobWindow& window, const std::vector<StepNumber>& steps) {
-  constexpr double kMostly = 0.5;  // of a step
-  constexpr size_t kStepsMin = 20;
-  std::string text;
-  const size_t known = window.facts().size();
-  if (known < kStepsMin) text += format("; only %zu steps are known to compare with", known);
-  if (window.comms().empty())
-    return text + (window.world_size() < 2
-                       ? "; one rank alone, so only its own past is compared"
-                       : "; no communicator is reported, so a network slow for all would not be seen");
-  std::vector<double> shares, rates;
-  for (size_t i = known - std::min(known, steps.size()); i < known; ++i) {
-    const StepFacts& step = window.facts()[i];
-    if (step.duration_ns > 0) shares.push_back(step.comm_ns / step.duration_ns);
-  }
-  const double share = median(std::move(shares));
-  if (share < kMostly) return text;
-  for (StepNumber number : steps) {
-    for (const auto& [rank, row] : *window.step(number))
-      for (const FlowStep& flow : row.summary.flows)
-        if (flow.send && flow.wire_ns > 0 && flow.bytes > 0)
-          rates.push_back(static_cast<double>(flow.bytes) / static_cast<double>(flow.wire_ns));
-  }
-  text += format("; communication takes %s of a step", percent(share).c_str());
-  if (!rates.empty()) text += format(" at %.2f GB/s a link", median(std::move(rates)));
-  return text + ", on no rank more than on its like: whether the network could do better is not known";
 }
 
 }  // namespace
@@ -262,7 +233,18 @@ int64_t DiagnosisEngine::since_unix_ns(const std::string& job_id, const Job& job
 bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding& finding, int64_t now_unix_ns) const {
   if (finding.instead != nullptr) {
     Finding instead = *finding.instead;
-    if (explain(job_id, job, instead, now_unix_ns)) {
+    // GPUs that are slow together all show why: one warm GPU among them, as there is on many a host, explains none of it.
+    auto shown_by_most = [&] {
+      size_t asked = 0, shown = 0;
+      for (Rank rank : instead.layer == Layer::kGpu ? instead.ranks : std::vector<Rank>{}) {
+        if (++asked > kCulpritsMax) break;
+        Finding one = *finding.instead;
+        one.ranks = {rank};
+        shown += explain(job_id, job, one, now_unix_ns) && one.cause == instead.cause ? 1 : 0;
+      }
+      return asked == 0 || 2 * shown > asked;
+    };
+    if (explain(job_id, job, instead, now_unix_ns) && shown_by_most()) {
       finding = std::move(instead);
       return true;
     }
@@ -442,7 +424,7 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
 
 bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) {
   // Detectors see complete steps only: without a new one they would say the same again.
-  std::vector<StepNumber> complete = job.window.complete_steps();
+  std::vector<StepNumber> complete = job.window.compared_steps();
   // That the window forgets its oldest is no news.
   std::erase_if(job.looked_at, [&](StepNumber number) { return complete.empty() || number < complete.front(); });
   if (complete == job.looked_at && job.ended.size() == job.ended_looked_at) return false;
@@ -591,7 +573,8 @@ std::string DiagnosisEngine::summary(std::string_view job_id) const {
   }
   double step_ns = median(durations);
   return format("Healthy: %zu ranks, step %s, slowest rank +%s%s.", rows.size(), human_duration(step_ns).c_str(),
-                percent(step_ns > 0 ? worst / step_ns : 0).c_str(), compared_with(window, steps).c_str());
+                percent(step_ns > 0 ? worst / step_ns : 0).c_str(),
+                compared_with(window, signals_, steps, job.reported_unix_ns).c_str());
 }
 
 std::vector<Verdict> DiagnosisEngine::take_changed() {

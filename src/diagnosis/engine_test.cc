@@ -523,6 +523,48 @@ TEST(DiagnosisEngine, WhatIsPutDownWhileItLooksIsThereForTheNextLook) {
   EXPECT_EQ(alone.summary("job").substr(0, 8), "Healthy:");
 }
 
+// A job whose network was slow from its first step on all ranks: nothing in it is out of the ordinary, and the adapters
+// say what they could.
+TEST(DiagnosisEngine, HealthySaysWhatTheNetworkCouldDo) {
+  for (double gigabits : {0.0, 400.0, 20.0}) {
+    DiagnosisEngine engine;
+    MadeUpJob job(16);  // two hosts
+    job.ring_flows = true;
+    job.flow_wire_ms = 50;  // 100 MB: 2 GB/s
+    job.groups.front().transfer_ms = 400;
+    job.play(engine, 0_step, 30_step, {}, [&](StepNumber) {
+      for (const char* host : {"node-0", "node-1"}) {
+        MetricPoint point;
+        point.name = "hw.network.bandwidth.limit";
+        point.attributes = {{"device", "mlx5_0"}, {"port", "1"}};
+        point.value = gigabits / 8 * 1e9;
+        point.time_unix_ns = job.now_unix_ns();
+        if (gigabits > 0) engine.on_metrics({{"host.name", host}}, std::span(&point, 1), job.now_unix_ns());
+      }
+    });
+    const std::string summary = engine.summary("job");
+    EXPECT_TRUE(summary.starts_with("Healthy: 16 ranks")) << summary;
+    EXPECT_NE(summary.find("; communication takes 80 % of a step at 2.00 GB/s a link"), std::string::npos) << summary;
+    EXPECT_NE(summary.find(gigabits == 0     ? "whether the network could do better is not known"
+                           : gigabits == 400 ? "between hosts, where an adapter carries 50: the network is slow for"
+                                             : "between hosts, where an adapter carries 2.5: the network is what it"),
+              std::string::npos)
+        << summary;
+  }
+}
+
+TEST(DiagnosisEngine, HealthySaysHowMuchOfTheirPeakTheGpusDo) {
+  DiagnosisEngine engine;
+  MadeUpJob job(8);
+  job.play(engine, 0_step, 30_step, [](StepNumber, std::vector<RankPlan>& ranks) {
+    for (RankPlan& rank : ranks) rank.scalars = {{"flops", 12e12}, {"peak_flops", 1000e12}};
+  });
+  const std::string summary = engine.summary("job");
+  const size_t at = summary.find("; its GPUs do ");
+  ASSERT_NE(at, std::string::npos) << summary;
+  EXPECT_NEAR(std::atof(summary.c_str() + at + 14), 10, 0.5) << summary;  // percent of their peak
+}
+
 TEST(DiagnosisEngine, AfterARestartTheSameTroubleHasItsOldIdAndANewOneAnotherId) {
   auto slow_rank = [](StepNumber from, StepNumber to) {
     return

@@ -256,14 +256,16 @@ int64_t JobWindow::unknown_steps(StepNumber after, const std::vector<Rank>& rank
 }
 
 const std::vector<StepNumber>& JobWindow::complete_steps() const {
-  if (!complete_known_) {
-    complete_ = find_complete_steps();
-    complete_known_ = true;
-  }
+  if (!complete_known_) find_complete_steps();
   return complete_;
 }
 
-std::vector<StepNumber> JobWindow::find_complete_steps() const {
+const std::vector<StepNumber>& JobWindow::compared_steps() const {
+  if (!complete_known_) find_complete_steps();
+  return compared_;
+}
+
+void JobWindow::find_complete_steps() const {
   // Ranks send a step as it closes, so one that is three steps behind is missing, not late; and whoever has not sent
   // any of the last three is not waited for.
   const StepNumber newest = newest_step();
@@ -279,12 +281,14 @@ std::vector<StepNumber> JobWindow::find_complete_steps() const {
     if (all_here || as_before) last_complete = std::max(last_complete, number);
     before[seen++ % kBehindSteps] = here;
   }
-  std::vector<StepNumber> complete;
+  complete_.clear();
+  compared_.clear();
   for (const auto& [number, frame] : steps_) {
-    if (number >= first_step_ + kWarmUpSteps && number <= last_complete && !frame.known.empty())
-      complete.push_back(number);
+    if (number > last_complete || frame.known.empty()) continue;
+    compared_.push_back(number);
+    if (!is_warm_up(number)) complete_.push_back(number);
   }
-  return complete;
+  complete_known_ = true;
 }
 
 namespace {
@@ -334,7 +338,7 @@ double JobWindow::step_ns_before(StepNumber number) const {
   constexpr size_t kFew = 3, kMany = 16;
   std::vector<double> durations;
   for (auto fact = facts_.rbegin(); fact != facts_.rend() && durations.size() < kMany; ++fact) {
-    if (fact->number < first_step_ + kWarmUpSteps) break;  // or of an attempt before
+    if (is_warm_up(fact->number)) break;  // or of an attempt before
     if (fact->number < number) durations.push_back(fact->duration_ns);
   }
   return durations.size() < kFew ? 0 : median(std::move(durations));
@@ -348,8 +352,11 @@ double JobWindow::nats_for(double alarms_per_hour) const {
 const ShiftMonitor& JobWindow::own_time() const {
   constexpr size_t kDurations = 16;
   std::vector<float> shares;
-  for (StepNumber number : complete_steps()) {
+  for (StepNumber number : compared_steps()) {
     if (number <= own_time_through_) continue;
+    // What a step takes is not known before those of the warm-up are over.
+    if (!is_warm_up(number) && own_time_through_ != kNoStep && is_warm_up(own_time_through_))
+      own_time_steps_ns_.clear();
     own_time_through_ = number;
     const StepLateness& late = lateness(*this, steps_.at(number));
     if (late.duration_ns <= 0) continue;
@@ -364,7 +371,12 @@ const ShiftMonitor& JobWindow::own_time() const {
     for (size_t slot = 0; slot < shares.size(); ++slot)
       shares[slot] = static_cast<float>(static_cast<double>(late.late_ns[slot]) / step_ns);
     own_time_.hold_at(sure_nats());
-    own_time_.add_step(number.value(), shares);
+    own_time_.set_head_start(3.6e12 / step_ns);
+    if (is_warm_up(number)) {
+      own_time_.add_warm_up(shares);
+    } else {
+      own_time_.add_step(number.value(), shares);
+    }
   }
   return own_time_;
 }

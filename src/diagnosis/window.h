@@ -177,6 +177,7 @@ class JobWindow {
   static constexpr int64_t kBehindSteps = 3;
   // Compilation, allocator and connection set-up make the first steps of any job slow on random ranks.
   static constexpr int64_t kWarmUpSteps = 2;
+  static constexpr size_t kFewSteps = 4;
 
   // A step number this far from where most ranks are is not taken at face value.
   static constexpr int64_t kFarSteps = StepFollower::kFarSteps;
@@ -193,6 +194,12 @@ class JobWindow {
   // Numbers of the steps that are complete (every rank that reports has sent it, or later steps have overtaken it), in
   // order, without warm-up and without those that are unknown for every rank. Until a row or rank is added.
   const std::vector<StepNumber>& complete_steps() const;
+  // The same with those of the warm-up: for what is compared inside a step, which tells itself how far ranks are apart.
+  const std::vector<StepNumber>& compared_steps() const;
+  // The complete ones, as long as they are few with those of the warm-up.
+  const std::vector<StepNumber>& steps_to_compare() const {
+    return complete_steps().size() < kFewSteps ? compared_steps() : complete_steps();
+  }
   // The ranks whose GPU times are known; nullptr: no such step.
   const RankRows* step(StepNumber number) const;
   // The others that sent it: of their numbers only what the host told holds (duration, phases).
@@ -204,6 +211,7 @@ class JobWindow {
   int64_t unknown_steps(StepNumber after, const std::vector<Rank>& ranks) const;
   StepNumber newest_step() const;
   StepNumber first_step() const { return first_step_; }
+  bool is_warm_up(StepNumber number) const { return number < first_step_ + kWarmUpSteps; }
 
   const std::map<Rank, Identity>& ranks() const { return ranks_; }
   int32_t world_size() const { return world_size_.value(); }
@@ -239,8 +247,8 @@ class JobWindow {
   friend class RankRows;
   int32_t add_slot(Rank rank);
   void note_typical();
-  std::vector<StepNumber> find_complete_steps() const;
-  mutable std::vector<StepNumber> complete_;  // every detector asks for them at every look
+  void find_complete_steps() const;
+  mutable std::vector<StepNumber> complete_, compared_;  // every detector asks for them at every look
   mutable bool complete_known_ = false;
   std::map<StepNumber, StepFrame> steps_;
   std::map<Rank, Identity> ranks_;

@@ -30,6 +30,7 @@ Result<std::vector<ReadVerdict>> read_verdicts(std::string_view json) {
     verdict.state = term_of<VerdictState>(text_of(item, "state"));
     verdict.kind = term_of<VerdictKind>(text_of(item, "kind"));
     verdict.sentence = text_of(item, "sentence");
+    if (double share = 0; item["lost_share"].get(share) == simdjson::SUCCESS) verdict.lost_share = share;
     simdjson::dom::element culprit;
     simdjson::dom::array list;
     if (verdict.id.empty() || item["culprit"].get(culprit) != simdjson::SUCCESS ||

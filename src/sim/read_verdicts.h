@@ -26,6 +26,7 @@ struct ReadVerdict {
   std::vector<Rank> ranks;
   std::string place;                      // in the network
   std::vector<std::string> alternatives;  // their culprits, best first
+  double lost_share = -1;                 // of a step, that it costs the job; -1: not said
   bool operator==(const ReadVerdict&) const = default;
 };
 // From a JSON array of verdicts, or from an answer of GET /api/jobs/{job}/why.

@@ -19,6 +19,15 @@ double nats_of(const Repetition& seen) {
   return static_cast<double>(seen.hits) * std::log1p(1 / expected);
 }
 
+double nats_of_share(size_t hits, size_t all, size_t alike) {
+  if (hits == 0 || alike < 2) return 0;
+  const double n = static_cast<double>(all), share = static_cast<double>(hits) / n;
+  const double fair = 1 / static_cast<double>(alike);
+  if (share <= fair) return 0;
+  const double rest = 1 - share;
+  return n * (share * std::log(share / fair) + (rest > 0 ? rest * std::log(rest / (1 - fair)) : 0));
+}
+
 double nats_of_windows(size_t steps) {
   return std::log(std::max<double>(1, static_cast<double>(steps)));
 }

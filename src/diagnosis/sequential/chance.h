@@ -26,6 +26,9 @@ struct Repetition {
 // one. The others are taken to have been hit once more, since what was not seen yet may still be; what is far larger than
 // anything that was seen is as much rarer (the heaviest power law, one that has no mean).
 double nats_of(const Repetition& seen);
+// Minus the logarithm of the chance that one of so many alike has at least `hits` of `all` events (Chernoff's bound). It
+// holds however events come in time: all at a job's start, or in bursts.
+double nats_of_share(size_t hits, size_t all, size_t alike);
 // The same evidence is asked for once in so many steps: what a threshold for every step has too much.
 double nats_of_windows(size_t steps);
 

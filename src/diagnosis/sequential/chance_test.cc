@@ -41,6 +41,17 @@ TEST(Chance, IsSmallerForWhatIsLargerThanAnythingSeen) {
   EXPECT_LT(nats_of(large), nats_of(alike));
 }
 
+TEST(Chance, OfAShareIsThatOfAllEventsHittingOneHoweverTheyCome) {
+  EXPECT_NEAR(nats_of_share(4, 4, 5), 4 * std::log(5.0), 1e-9);
+  EXPECT_EQ(nats_of_share(1, 5, 5), 0);  // its share
+  EXPECT_EQ(nats_of_share(0, 0, 5), 0);
+  EXPECT_EQ(nats_of_share(7, 7, 1), 0);  // there is nobody else
+  EXPECT_GT(nats_of_share(10, 12, 4), nats_of_share(8, 12, 4));
+  // 10 and more of 12 by chance, one in four: 3.8e-5. The bound errs to the careful side.
+  EXPECT_LT(nats_of_share(10, 12, 4), -std::log(3.8e-5));
+  EXPECT_GT(nats_of_share(10, 12, 4), 7);
+}
+
 // The bound holds: of many ranks that are hit at random, the most unlucky one seldom gets more than it says.
 TEST(Chance, IsNotLessOftenThanItSays) {
   constexpr size_t kRanks = 8, kSteps = 96, kTrials = 20'000;

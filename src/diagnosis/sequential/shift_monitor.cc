@@ -36,6 +36,12 @@ constexpr double kPoolValues = 4096;
 constexpr double kDifferencesMin = 24;
 // Before excesses were seen the shoulders are taken for heavy, with the weight of so many.
 constexpr double kShoulderPrior = 10;
+// Fewer siblings than these do not tell how far they are apart.
+constexpr size_t kSiblingsMin = 4;
+// What takes more of a first step than this is the start of a rank (compilation, loading), not its slowness.
+constexpr float kFirstLevelMax = 0.8f;
+// So many of the first steps are odd, and tell nothing of anybody.
+constexpr float kFirstOdd = 0.1f;
 // A stream with this likelihood ratio teaches the pools nothing while it has it. Without a shift one in so many has.
 constexpr double kOutsideRatio = 100;
 constexpr double kRatioMax = 1e30;
@@ -97,6 +103,10 @@ struct ShiftMonitor::StepModel {
   float tail_density = 0;  // at kTailFrom scales
   float allowance = 0;     // for all but the one that stands out most
   size_t foremost = 0;
+  float siblings = 0;       // how far the streams are apart in this step; 0: too few tell
+  float siblings_tail = 0;  // the share of values that are further out than that tells
+  float largest = 0;        // of the values, and whose it is
+  size_t largest_of = 0;
 };
 
 // Beyond kTailFrom scales: a power law of index one, heavier than that of any noise that has a mean, since few values do
@@ -107,7 +117,7 @@ float ShiftMonitor::tail_density(const StepModel& model, float scales) {
 }
 
 double ShiftMonitor::mean_ratio(const Stream& stream) {
-  if (stream.values == 0) return 0;
+  if (stream.values == 0) return static_cast<double>(stream.ratio[kLevel]);
   double sum = 0;
   for (float ratio : stream.ratio) sum += static_cast<double>(ratio);
   return sum / kHypotheses;
@@ -115,6 +125,12 @@ double ShiftMonitor::mean_ratio(const Stream& stream) {
 
 double ShiftMonitor::evidence_nats(size_t stream) const {
   return std::log(std::max(1e-30, mean_ratio(streams_[stream]))) / long_run_;
+}
+
+double ShiftMonitor::baseline(size_t index) const {
+  const Stream& stream = streams_[index];
+  if (stream.values > 0) return static_cast<double>(stream.level);
+  return static_cast<double>(stream.run_excess) / std::max(1, stream.run_values);
 }
 
 void ShiftMonitor::hold_at(double nats) {
@@ -304,6 +320,64 @@ float ShiftMonitor::sure_spread(const Stream& stream) {
   return stream.spread * (1 + std::sqrt(2 / known));
 }
 
+// How far apart they are that are not the middle itself, one standard error and a half to the careful side. Half of them
+// may be at fault: the other half tells it.
+void ShiftMonitor::find_siblings(std::span<const float> values, StepModel& model) {
+  scratch_.clear();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isnan(values[i])) continue;
+    if (values[i] != 0) scratch_.push_back(std::abs(values[i]));
+    if (values[i] <= model.largest) continue;
+    model.largest = values[i];
+    model.largest_of = i;
+  }
+  if (scratch_.size() < kSiblingsMin) return;
+  const auto count = static_cast<float>(scratch_.size());
+  const auto middle = scratch_.begin() + static_cast<std::ptrdiff_t>(scratch_.size() / 2);
+  std::nth_element(scratch_.begin(), middle, scratch_.end());
+  const float careful = 1 + 1.75f / std::sqrt(count);
+  model.siblings = std::max(*middle / 0.6745f * careful, static_cast<float>(options_.least_shift / 4));
+  model.siblings_tail = 1 / count;  // one more than was seen
+  siblings_scale_ = model.siblings;
+}
+
+// A value without what the largest of the others may have made of it.
+float ShiftMonitor::beside_others(size_t stream, float value, const StepModel& model) const {
+  return stream == model.largest_of ? value : value - static_cast<float>(options_.shadow) * model.largest;
+}
+
+// The evidence of a stream without a past: that it is on one level, above lasting_max, in every step so far. The first
+// value may be on any level (equally likely by its logarithm), the others are on that of those before.
+void ShiftMonitor::compare(Stream& stream, float value, const StepModel& model) const {
+  if (stream.run_values == 0) stream.ratio[kLevel] = model.siblings > 0 ? head_start_ : 0;
+  if (model.siblings > 0 && head_start_ > 0) {
+    const auto lasting_max = static_cast<float>(options_.lasting_max);
+    const auto least = static_cast<float>(options_.least_shift);
+    constexpr int kFreedom = kBodies.back().freedom;
+    constexpr auto kMiddle = static_cast<float>(kBodies.back().density);
+    // Up to the limit nothing is against it.
+    const float limit = std::max(0.0f, (value - lasting_max) / model.siblings);
+    constexpr auto kFrom = static_cast<float>(kTailFrom);
+    const float tail = limit <= kFrom ? 0 : model.siblings_tail * kFrom / (limit * limit) / kMiddle;
+    const float null = 1 / inverse_density<kFreedom>(limit) + tail;
+    float other = 0;
+    if (stream.run_values == 0) {
+      if (value > lasting_max && value < kFirstLevelMax)
+        other = model.siblings / (value * std::log(kFirstLevelMax / lasting_max)) / kMiddle;
+    } else {
+      const auto known = static_cast<float>(stream.run_values);
+      const float level = std::max(stream.run_excess / known, lasting_max + least);
+      const float width = std::sqrt(1 + 1 / known);
+      if (level < kFirstLevelMax)
+        other = 1 / (inverse_density<kFreedom>((value - level) / (model.siblings * width)) * width);
+    }
+    float& ratio = stream.ratio[kLevel];
+    ratio = std::min(ratio_max_, (1 + ratio) * (kFirstOdd + (1 - kFirstOdd) * other / null));
+  }
+  stream.run_excess += value;
+  ++stream.run_values;
+}
+
 // The first values of a stream stand where its ratios will. Their median begins its level: an outlier among them must
 // not.
 void ShiftMonitor::begin(Stream& stream, float value) {
@@ -312,7 +386,10 @@ void ShiftMonitor::begin(Stream& stream, float value) {
   std::nth_element(stream.ratio, stream.ratio + kFirstValues / 2, stream.ratio + kFirstValues);
   stream.level = stream.level_before = stream.ratio[kFirstValues / 2];
   stream.values = kFirstValues * 2 / std::numbers::pi_v<float>;  // a median is worth less than a mean
-  std::fill(std::begin(stream.ratio), std::end(stream.ratio), 0.0f);
+  std::fill(stream.ratio, stream.ratio + kLevel, 0.0f);
+  stream.ratio[kLevel] *= kHypotheses;  // from now on one of so many
+  stream.run_excess = 0;
+  stream.run_values = 0;
 }
 
 template <int kFreedom>
@@ -327,6 +404,7 @@ void ShiftMonitor::update(int64_t step, std::span<const float> values, const Ste
     const bool in_shadow = model.allowance > 0 && model.foremost != i && stream.values > 0;
     if (in_shadow) x = x > stream.level + model.allowance ? x - model.allowance : std::min(x, stream.level);
     if (stream.values == 0) {
+      compare(stream, beside_others(i, x, model), model);
       begin(stream, x);
     } else if (model.known) {
       const float y = x - r * stream.last;
@@ -391,12 +469,26 @@ void ShiftMonitor::update(int64_t step, std::span<const float> values, const Ste
   }
 }
 
+void ShiftMonitor::make_room(size_t streams) {
+  if (streams <= streams_.size()) return;
+  streams_.resize(streams);
+  scratch_.reserve(streams);
+}
+
+void ShiftMonitor::add_warm_up(std::span<const float> values) {
+  make_room(values.size());
+  StepModel model;
+  find_siblings(values, model);
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!std::isnan(values[i]) && streams_[i].seen == 0)
+      compare(streams_[i], beside_others(i, values[i], model), model);
+}
+
 void ShiftMonitor::add_step(int64_t step, std::span<const float> values) {
-  if (values.size() > streams_.size()) {
-    streams_.resize(values.size());
-    scratch_.reserve(values.size());
-  }
-  const StepModel model = model_of(values);
+  make_room(values.size());
+  StepModel model = model_of(values);
+  if (std::any_of(streams_.begin(), streams_.end(), [](const Stream& stream) { return stream.values == 0; }))
+    find_siblings(values, model);
   learn(values, model);
   switch (model.freedom) {
     case 15:
@@ -416,6 +508,13 @@ void ShiftMonitor::add_step(int64_t step, std::span<const float> values) {
 
 ShiftEstimate ShiftMonitor::estimate(size_t index) const {
   const Stream& stream = streams_[index];
+  if (stream.values == 0) {
+    const double known = std::max(1, stream.run_values);
+    return {.size = baseline(index),
+            .error = static_cast<double>(siblings_scale_) / std::sqrt(known),
+            .steps = stream.run_values,
+            .lasting = true};
+  }
   const double r = correlation();
   // Of a mean of correlated values: whitening takes the same part off the shift as off the scale.
   const double scale = std::sqrt(variance_ * static_cast<double>(stream.spread)) / (1 - r);

@@ -24,6 +24,12 @@
 // Slow waves (load that is routed now here, now there) hide below the noise of single steps, but not in sums over many:
 // by as much as these vary more than the model has it, all evidence is worth less.
 //
+// The first steps. Before a stream has a past there are its siblings: how far these are apart in a step is the noise of
+// that step, and a level that is the same in one step after the other, above what healthy streams may differ by, is
+// evidence without any history. A fault that is there from the start is as likely as one that begins in any of the
+// `head_start` values after it, so the sum begins with that many (Shiryaev-Roberts with a head start: the mean time to a
+// false alarm becomes shorter by just so many values).
+//
 // Assumptions: streams are compared inside a step before they come here (what all share is gone). Trouble that comes in
 // bursts on one stream is told as a shift if a burst lasts.
 // How well the promise holds, on data of many kinds: bench/results/sequential.md. Why so: docs/decisions/0015.
@@ -87,6 +93,11 @@ class ShiftMonitor {
 
   // The values of one step, by stream; NaN: not known. Steps come in order; some may be missing.
   void add_step(int64_t step, std::span<const float> values);
+  // The same of a step before those, in which all is different still (compilation, caches): it tells who stands apart
+  // from its siblings, and nothing of the noise that is to come.
+  void add_warm_up(std::span<const float> values);
+  // Values after the first ones in which a fault is as likely to begin as to have been there from the start.
+  void set_head_start(double values) { head_start_ = static_cast<float>(values); }
   // From this evidence on (nats) a stream's level no longer learns: what it would learn is the shift. Evidence grows
   // little further.
   void hold_at(double nats);
@@ -96,7 +107,7 @@ class ShiftMonitor {
   double evidence_nats(size_t stream) const;
   // Of the stretch that the evidence is about, against the stream's own level before it.
   ShiftEstimate estimate(size_t stream) const;
-  double baseline(size_t stream) const { return static_cast<double>(streams_[stream].level); }
+  double baseline(size_t stream) const;
   // The standard deviation of one value of this stream around its level, as far as the body of the noise goes.
   double scale(size_t stream) const;
   Noise noise() const;
@@ -115,7 +126,7 @@ class ShiftMonitor {
     float values = 0;        // that the level is made of, at most kMemorySteps; 0: there is none yet
     float spread = 1;        // own squared scale over the pooled one
     float last = 0, last_but_one = 0;
-    float run_excess = 0;  // sum over the stretch, above level_before
+    float run_excess = 0;  // sum over the stretch, above level_before; of the first values, above zero
     float run_ratio = 1;   // likelihood ratio of the stretch; 1: there is none
     int32_t run_values = 0;
     int32_t seen = 0;
@@ -130,6 +141,10 @@ class ShiftMonitor {
   static double mean_ratio(const Stream& stream);
   static float sure_spread(const Stream& stream);
   static void begin(Stream& stream, float value);
+  float beside_others(size_t stream, float value, const StepModel& model) const;
+  void compare(Stream& stream, float value, const StepModel& model) const;
+  void make_room(size_t streams);
+  void find_siblings(std::span<const float> values, StepModel& model);
   double correlation() const;
   void learn_long_run(double wide, double blocks, double memory);
   StepModel model_of(std::span<const float> values);
@@ -143,6 +158,8 @@ class ShiftMonitor {
   std::vector<float> scratch_;
   double hold_ratio_ = 0;  // 0: never
   float ratio_max_ = 1e30f;
+  float head_start_ = 0;
+  float siblings_scale_ = 0;  // of the newest of the first steps
   // Pooled over streams.
   double variance_ = 0;  // of whitened values, by clipped differences
   double differences_ = 0;

@@ -234,6 +234,83 @@ TEST(ShiftMonitor, SaysNothingBeforeItKnowsTheNoise) {
   EXPECT_LT(constant.evidence_nats(1), 10) << "a fifth of the least shift";
 }
 
+// Starts of jobs: two steps of warm-up, then others.
+struct Start : Job {
+  Start(const NoiseKind& kind, size_t streams, uint64_t seed, double scale = NoiseSource::kScale)
+      : Job(kind, streams, seed, scale),
+        suspect(threshold_nats(kSuspectedPerJobHour, static_cast<double>(streams), 3600)) {
+    monitor.set_head_start(3600);
+  }
+  void play_first(size_t culprit, float shift, size_t culprits = 1) {
+    source.draw(values);
+    for (size_t i = 0; i < culprits; ++i) values[culprit + i] += shift;
+    if (step++ < 2) {
+      monitor.add_warm_up(values);
+    } else {
+      monitor.add_step(step, values);
+    }
+  }
+  double suspect;
+};
+
+TEST(ShiftMonitor, WhoStandsApartFromItsSiblingsIsToldInTheFirstSteps) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Start start(normal_noise(), 24, seed);
+    for (int i = 0; i < 2; ++i) start.play_first(7, 0.25f);
+    EXPECT_GE(start.monitor.evidence_nats(7), start.suspect) << seed;
+    for (int i = 0; i < 2; ++i) start.play_first(7, 0.25f);
+    EXPECT_GE(start.monitor.evidence_nats(7), start.sure) << seed;
+    EXPECT_EQ(start.told(), 1u) << seed;
+    const ShiftEstimate estimate = start.monitor.estimate(7);
+    EXPECT_TRUE(estimate.lasting);
+    EXPECT_NEAR(estimate.size, 0.25, 0.03);
+    for (int i = 0; i < 30; ++i) start.play_first(7, 0.25f);
+    EXPECT_GE(start.monitor.evidence_nats(7), start.sure) << "and when it has a past";
+    EXPECT_EQ(start.told(), 1u) << seed;
+  }
+}
+
+TEST(ShiftMonitor, AThirdOfTheSiblingsMayStandApart) {
+  Start start(normal_noise(), 24, 3);
+  for (int i = 0; i < 5; ++i) start.play_first(8, 0.3f, 8);
+  EXPECT_EQ(start.told(), 8u);
+}
+
+TEST(ShiftMonitor, WhatTheFirstStepsBringAndTakeAwayIsNotToldAndNeitherIsWhatTakesNearlyAllOfThem) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Start compiling(normal_noise(), 8, seed), loading(normal_noise(), 8, seed);
+    for (float size : {0.7f, 0.3f, 0.1f, 0.0f, 0.0f, 0.0f}) {
+      compiling.play_first(3, size);
+      EXPECT_LT(compiling.monitor.evidence_nats(3), compiling.suspect) << seed;
+      loading.play_first(3, size > 0 ? 0.95f : 0);
+      EXPECT_LT(loading.monitor.evidence_nats(3), loading.suspect) << seed;
+    }
+  }
+}
+
+TEST(ShiftMonitor, HealthyStartsAreToldOfNoOftenerThanStated) {
+  // Stated is one in ten hours; a start counts as one.
+  for (const NoiseKind& kind : noise_kinds()) {
+    int suspected = 0, sure = 0;
+    constexpr int kStarts = 400;
+    for (uint64_t seed = 1; seed <= kStarts; ++seed) {
+      Start start(kind, seed % 2 == 0 ? 8 : 24, seed, seed % 3 == 0 ? 6 * NoiseSource::kScale : NoiseSource::kScale);
+      bool is_suspected = false, is_sure = false;
+      for (int i = 0; i < 12; ++i) {
+        start.play_first(0, 0);
+        for (size_t stream = 0; stream < start.values.size(); ++stream) {
+          is_suspected |= start.monitor.evidence_nats(stream) >= start.suspect;
+          is_sure |= start.monitor.evidence_nats(stream) >= start.sure;
+        }
+      }
+      suspected += is_suspected ? 1 : 0;
+      sure += is_sure ? 1 : 0;
+    }
+    EXPECT_LE(suspected, kStarts / 10) << kind.name;
+    EXPECT_LE(sure, 1) << kind.name;
+  }
+}
+
 TEST(ShiftMonitor, WhoOnlyStandsInTheShadowOfAnotherIsNotTold) {
   for (double shadow : {0.0, 0.25}) {
     Job job(normal_noise(), 32, 13);

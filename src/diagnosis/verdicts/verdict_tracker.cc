@@ -242,7 +242,7 @@ TrackedVerdict& VerdictTracker::open(const JobState& job, JobVerdicts& verdicts,
 void VerdictTracker::follow(const JobState& job, Findings sort, const std::vector<Finding>& findings,
                             int64_t now_unix_ns) {
   JobVerdicts& verdicts = jobs_[job.id];
-  std::vector<StepNumber> complete = job.window.complete_steps();
+  const std::vector<StepNumber>& complete = job.window.compared_steps();
   const StepNumber newest = complete.empty() ? kNoStep : complete.back();
   std::set<std::string> found;
   for (const Finding& finding : findings) {

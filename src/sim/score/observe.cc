@@ -47,6 +47,8 @@ void Watcher::look(const std::string& job, std::string_view json, int64_t at_uni
     return;
   }
   for (ReadVerdict& verdict : *verdicts) {
+    if (verdict.state == VerdictState::kConfirmed && verdict.lost_share >= 0)
+      observed_.prices[{job, verdict.id}] = verdict.lost_share;
     ReadVerdict& known = known_[job + "\n" + verdict.id];
     if (same_accusation(known, verdict)) continue;
     known = verdict;

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -39,6 +40,8 @@ struct ObservedJob {
 };
 
 struct Observed {
+  // What each verdict said last, while it was confirmed, that it costs: share of a step, by job and id.
+  std::map<std::pair<std::string, std::string>, double> prices;
   std::vector<Sighting> sightings;  // in order of time
   std::map<std::string, ObservedJob> jobs;
   std::vector<SeenWarning> warnings;  // in the order in which they were raised

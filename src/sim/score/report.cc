@@ -114,6 +114,17 @@ constexpr CurveGoal kCurveGoals[] = {
     {"faults of 2 % found within 60 steps, noise x1", 0, 3, 80},
 };
 
+// How far the price of a verdict may be from the truth.
+struct PriceGoal {
+  const char* what;
+  double Totals::*error;
+  double most;  // of a step
+};
+constexpr PriceGoal kPriceGoals[] = {
+    {"what a verdict says it costs, half of them off by", &Totals::price_error_p50, 0.02},
+    {"what a verdict says it costs, nine of ten off by", &Totals::price_error_p90, 0.10},
+};
+
 std::vector<Goal> goals(const Totals& totals, const std::vector<CaseScore>& cases) {
   std::vector<Goal> all;
   if (totals.faults > 0) {
@@ -123,6 +134,12 @@ std::vector<Goal> goals(const Totals& totals, const std::vector<CaseScore>& case
         at_least("cause, first answer", 88, totals.cause, totals.faults),
         at_least("faults of 20 % and more detected within 3 s or 2 steps", 92, totals.detected_in_time, totals.plain),
         at_least("verdict within 10 s or 4 steps", 92, totals.confirmed_in_time, totals.faults)};
+    for (const PriceGoal& goal : kPriceGoals) {
+      const double error = totals.*goal.error;
+      all.push_back({goal.what, format("<= %g %% of a step", 100 * goal.most),
+                     totals.priced == 0 ? "-" : format("%.1f %%", 100 * error),
+                     totals.priced == 0 ? "cannot tell" : met_or_not(error <= goal.most)});
+    }
   }
   if (totals.with_place > 0)
     all.push_back(at_least("link, adapter or switch, first answer", 90, totals.place_first, totals.with_place));
@@ -318,6 +335,7 @@ void write_fault(JsonWriter& json, const FaultScore& fault) {
       .field("said_layer", fault.said_layer)
       .field("said_cause", fault.said_cause)
       .field("repeated", fault.repeated)
+      .field("price_error", fault.price_error)
       .field("sentence", fault.sentence)
       .end_object();
 }
@@ -362,6 +380,9 @@ void write_totals(JsonWriter& json, const Totals& totals) {
       .field("detected_p90_s", totals.detected_p90_s)
       .field("confirmed_p50_s", totals.confirmed_p50_s)
       .field("confirmed_p90_s", totals.confirmed_p90_s)
+      .field("priced", totals.priced)
+      .field("price_error_p50", totals.price_error_p50)
+      .field("price_error_p90", totals.price_error_p90)
       .field("repeated", totals.repeated)
       .field("wrong", totals.wrong)
       .field("wrong_while_healthy", totals.wrong_while_healthy)
@@ -377,7 +398,7 @@ void write_totals(JsonWriter& json, const Totals& totals) {
 
 Totals total(const std::vector<CaseScore>& cases, const FaultFilter& which) {
   Totals totals;
-  std::vector<double> detected, confirmed, found, named;
+  std::vector<double> detected, confirmed, found, named, price_errors;
   for (const CaseScore& score : cases) {
     bool counted = false;
     for (const FaultScore& fault : score.faults) {
@@ -414,6 +435,7 @@ Totals total(const std::vector<CaseScore>& cases, const FaultFilter& which) {
       confirmed.push_back(fault.confirmed() ? fault.confirmed_s : kNever);
       if (fault.detected()) found.push_back(fault.detected_s);
       if (fault.confirmed()) named.push_back(fault.confirmed_s);
+      if (fault.price_error >= 0) price_errors.push_back(fault.price_error);
     }
     // What is wrong belongs to a scenario, not to one of its faults; so it counts where any of them does, and in a
     // table of all where there is none.
@@ -438,6 +460,9 @@ Totals total(const std::vector<CaseScore>& cases, const FaultFilter& which) {
   totals.confirmed_p90_s = percentile(confirmed, 0.9);
   totals.found_p90_s = percentile(found, 0.9);
   totals.named_p90_s = percentile(named, 0.9);
+  totals.priced = static_cast<int64_t>(price_errors.size());
+  totals.price_error_p50 = percentile(price_errors, 0.5);
+  totals.price_error_p90 = percentile(price_errors, 0.9);
   return totals;
 }
 

@@ -30,7 +30,9 @@ struct Totals {
   int64_t detected_in_time = 0;     // of the plain ones: within kDetectSeconds or kDetectSteps
   int64_t confirmed_in_time = 0;    // within kVerdictSeconds or kVerdictSteps
   double detected_p50_s = -1, detected_p90_s = -1, confirmed_p50_s = -1, confirmed_p90_s = -1;  // missed: never
-  double found_p90_s = -1, named_p90_s = -1;  // the same of those alone that were found, and named
+  double found_p90_s = -1, named_p90_s = -1;          // the same of those alone that were found, and named
+  int64_t priced = 0;                                 // verdicts whose price can be compared with the truth
+  double price_error_p50 = -1, price_error_p90 = -1;  // of these, as a share of a step; -1: none
   int64_t repeated = 0;
   int64_t wrong = 0;                // confirmed verdicts that name no fault
   int64_t wrong_while_healthy = 0;  // of these: without any fault in the job

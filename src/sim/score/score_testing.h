@@ -51,6 +51,7 @@ class MadeUpCase {
   }
   // The last fault is a ramp that has acted since then.
   void acted_since(int64_t from_s) { onsets_.back().acted_unix_ns = kStartNs + from_s * kSecondNs; }
+  void priced(std::string id, double share) { observed_.prices[{"job", std::move(id)}] = share; }
   Truth& slow_gpu() { return fault(Cause::kSlowCompute, VerdictKind::kSlow, {5_rank}, {Layer::kGpu}, 40); }
 
   ReadVerdict& saw(double at_s, std::string id, VerdictState state, std::vector<Rank> ranks, Layer layer = Layer::kGpu,

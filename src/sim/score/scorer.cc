@@ -1,6 +1,7 @@
 #include "sim/score/scorer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -61,6 +62,7 @@ class Comparison {
     detect();
     judge();
     top_one();
+    compare_prices();
     measure_health();
     return std::move(score_);
   }
@@ -275,6 +277,21 @@ class Comparison {
         for (size_t place = 0; place < std::min<size_t>(2, others.size()); ++place)
           if (contains(truth.ranks, rank_in(others[place]))) fault.rank_among_three = true;
       }
+    }
+  }
+
+  // A step as it is has the cost in it.
+  void compare_prices() {
+    for (size_t i = 0; i < score_.faults.size(); ++i) {
+      FaultScore& fault = score_.faults[i];
+      const Truth& truth = answers_.truths[i];
+      const auto beside = std::count_if(answers_.truths.begin(), answers_.truths.end(),
+                                        [&](const Truth& other) { return other.job == truth.job; });
+      if (!fault.confirmed() || fault.kind != VerdictKind::kSlow || fault.shape != shape_text(Shape::kConstant) ||
+          beside > 1)
+        continue;
+      const auto said = observed_.prices.find({truth.job, confirmed_id_[i]});
+      if (said != observed_.prices.end()) fault.price_error = std::abs(said->second - truth.cost / (1 + truth.cost));
     }
   }
 

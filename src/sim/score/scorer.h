@@ -56,6 +56,9 @@ struct FaultScore {
   bool place_first = false;    // the first place that its verdict named, confirmed, is the right one
   std::string place, said_place;
   int repeated = 0;
+  // How far what the verdict says it costs is from the truth, as a share of the step with the fault, at last; -1: there is
+  // nothing to compare (no verdict, other faults beside it, or it comes and goes).
+  double price_error = -1;
   std::string said_layer, said_cause, sentence;  // of the first confirmed verdict
   bool detected() const { return detected_s >= 0; }
   bool confirmed() const { return confirmed_s >= 0; }

@@ -29,6 +29,16 @@ TEST(Scorer, MeasuresFromTheHarmToTheSuspicionAndToTheVerdict) {
   EXPECT_EQ(score.parallelism, "tp8 dp8");
 }
 
+TEST(Scorer, ComparesThePriceWithWhatTheFaultCosts) {
+  MadeUpCase made;
+  made.slow_gpu().cost = 0.25;  // of a healthy step: a fifth of one as it is
+  made.saw(45, "a", VerdictState::kConfirmed, {5_rank});
+  made.priced("a", 0.22);
+  EXPECT_NEAR(made.score().faults[0].price_error, 0.02, 1e-9);
+  made.slow_gpu();  // another one beside it: nobody knows what each costs
+  EXPECT_EQ(made.score().faults[0].price_error, -1);
+}
+
 TEST(Scorer, AWrongRankIsAWrongVerdictAndAMissedFault) {
   MadeUpCase made;
   made.slow_gpu();

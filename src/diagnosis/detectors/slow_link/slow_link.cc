@@ -14,6 +14,7 @@
 #include "diagnosis/flow_steps.h"
 #include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
+#include "diagnosis/price.h"
 #include "diagnosis/roles.h"
 #include "model/rank_text.h"
 
@@ -335,11 +336,10 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
 
 std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<AttributedRange>& explained) {
   if (window.slots() >= kSlowFlowsRanksMin) return {};
-  const std::vector<StepNumber>& all = window.complete_steps();
+  const std::vector<StepNumber>& all = window.steps_to_compare();
   const auto last = [&](size_t count) {
     return std::vector(all.end() - static_cast<long>(std::min(count, all.size())), all.end());
   };
-  if (all.size() < kStepsSuspect) return {};
   // What has just begun shows in the newest steps alone.
   std::vector<Finding> findings;
   const std::vector<StepNumber> with_flows = last_steps_with_flows(window, all, kWindow);
@@ -441,7 +441,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
   std::vector<Finding> findings;
   std::set<Rank> receivers_blamed;
   const std::vector<StepNumber> with_flows =
-      last_steps_with_flows(window, window.complete_steps(), JobWindow::kStepsMax);
+      last_steps_with_flows(window, window.steps_to_compare(), JobWindow::kStepsMax);
   // Back over the window, as long as the flows stay slow. `before_ns`: what a step took while they were not; 0: not known.
   struct Since {
     StepNumber step;
@@ -497,6 +497,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
       saved = since.before_ns > 0 ? step_ns - since.before_ns : 0;
     }
     if (saved < kSavedShareMin * step_ns) return;
+    saved = cost_of_a_step(window, since.step, saved, step_ns);
     Finding finding;
     finding.kind = emits<Emitter::kSlowLink, VerdictKind::kSlow>;
     finding.ranks = {rank};

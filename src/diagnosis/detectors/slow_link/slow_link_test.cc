@@ -41,6 +41,18 @@ TEST(SlowLinkDetector, NamesTheSenderOfTheOneSlowFlow) {
                           [](const Claim& entry) { return entry.kind == ClaimKind::kCounterfactual; }));
 }
 
+TEST(SlowLinkDetector, SuspectsALinkThatIsSlowFromTheFirstStepAfterTwoAndIsSureAfterFour) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  for (int64_t steps = 1; steps <= 6; ++steps) {
+    std::vector<Finding> findings = links_of(job, slow_sender(3), steps);
+    ASSERT_EQ(findings.size(), steps < 2 ? 0u : 1u) << steps;
+    if (findings.empty()) continue;
+    EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
+    EXPECT_EQ(findings[0].sure, steps >= 4) << steps;
+  }
+}
+
 // NCCL's proxy thread without a CPU: all that it does crawls, also what no wire has a part in.
 TEST(SlowLinkDetector, IsTheHostWhereWhatHasArrivedIsHandedOnAsSlowly) {
   MadeUpJob job(8);

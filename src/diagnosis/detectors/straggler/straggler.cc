@@ -12,6 +12,7 @@
 #include "diagnosis/evidence.h"
 #include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
+#include "diagnosis/price.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/sequential/chance.h"
 #include "model/rank_text.h"
@@ -303,9 +304,9 @@ struct Late {
   StepNumber begin() const { return StepNumber(evident && !shift.lasting ? shift.begin_step : -1); }
 };
 
-// Complete steps from `begin` on, at most the last kStretch of them.
+// Steps from `begin` on, at most the last kStretch of them.
 std::vector<StepNumber> stretch_since(const JobWindow& window, StepNumber begin) {
-  std::vector<StepNumber> steps = window.complete_steps();
+  std::vector<StepNumber> steps = window.steps_to_compare();
   auto from = std::lower_bound(steps.begin(), steps.end(), begin);
   if (from == steps.end()) --from;
   from = std::max(from, steps.end() - static_cast<std::ptrdiff_t>(std::min(kStretch, steps.size())));
@@ -345,7 +346,7 @@ std::set<CommId> small_groups(const JobWindow& window, const StepFrame& frame, s
 // is placed, and no rank's or host's trouble.
 bool is_as_its_group(const JobWindow& window, size_t slot) {
   const ShiftMonitor& monitor = window.own_time();
-  const StepFrame& frame = *window.frame(window.complete_steps().back());
+  const StepFrame& frame = *window.frame(window.steps_to_compare().back());
   for (CommId id : small_groups(window, frame, slot)) {
     const auto group = window.comms().find(id);
     if (group == window.comms().end()) continue;
@@ -367,7 +368,7 @@ bool is_as_its_group(const JobWindow& window, size_t slot) {
 
 // How late a rank was in the newest step; 0: not known.
 double last_late(const JobWindow& window, size_t slot) {
-  const std::vector<float>& late = lateness(window, *window.frame(window.complete_steps().back())).late_ns;
+  const std::vector<float>& late = lateness(window, *window.frame(window.steps_to_compare().back())).late_ns;
   return slot < late.size() && !std::isnan(late[slot]) ? static_cast<double>(late[slot]) : 0;
 }
 
@@ -391,8 +392,10 @@ void add_evident(const JobWindow& window, double step_ns, std::vector<Late>& lat
         (found.shift.size - kErrors * found.shift.error < kLastingMax || is_as_its_group(window, slot)))
       continue;
     // What is far out of all noise for a step or two may be anything (compilation, for one), and be over.
-    found.sure = nats >= sure && (found.shift.lasting || (found.shift.steps >= static_cast<int64_t>(kPlainSteps) &&
-                                                          last_late(window, slot) >= 0.5 * found.shift.size * step_ns));
+    const size_t lasted =
+        found.shift.lasting ? window.complete_steps().size() + 1 : static_cast<size_t>(found.shift.steps);
+    found.sure = nats >= sure && lasted >= kPlainSteps && last_late(window, slot) >= 0.5 * found.shift.size * step_ns;
+    if (window.complete_steps().size() < kStepsFresh) found.nearly_sure = false;
     auto known = std::find_if(late.begin(), late.end(), [&](const Late& entry) { return entry.slot == slot; });
     if (known != late.end()) {
       known->evident = true;
@@ -414,7 +417,7 @@ void add_evident(const JobWindow& window, double step_ns, std::vector<Late>& lat
 
 // Back to the first step of the unbroken stretch, as far as the window remembers.
 StepNumber since_step_of(const JobWindow& window, size_t slot, double typical, StepNumber newest) {
-  std::vector<StepNumber> all = window.complete_steps();
+  const std::vector<StepNumber>& all = window.steps_to_compare();
   StepNumber since = newest;
   int misses = 0;
   for (auto at = all.rbegin(); at != all.rend() && misses < 3; ++at) {
@@ -600,11 +603,13 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   if (!host.empty()) finding.subject = "host " + host;
   const bool lasting = worst.lasting && worst.goes_on && worst.hits >= kStepsSure;
   finding.sure =
-      settled && ((lasting && (worst.obvious || worst.evident)) || (worst.clear && worst.evident) || worst.sure);
-  finding.sure_with_signals = settled && (worst.plain || worst.nearly_sure);
+      worst.sure || (settled && ((lasting && (worst.obvious || worst.evident)) || (worst.clear && worst.evident)));
+  finding.sure_with_signals = worst.nearly_sure || (settled && worst.plain);
   finding.through_step = steps.back();
   finding.since_step =
       worst.begin() == kNoStep ? since_step_of(window, worst.slot, worst.ns, steps.back()) : worst.begin();
+  // Who is hidden behind others costs nothing, whatever steps take longer since.
+  if (saved >= kHiddenShare * last.step_ns) saved = cost_of_a_step(window, finding.since_step, saved, last.step_ns);
   finding.step_ns = static_cast<int64_t>(last.step_ns);
   finding.step_without_ns = static_cast<int64_t>(last.step_ns - saved);
   finding.lost_ns_per_step = static_cast<int64_t>(saved);
@@ -717,6 +722,9 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
   size_t runs = 0;
   for (size_t i = 0; i < best; ++i) runs += i == 0 || culprit.at[i] > culprit.at[i - 1] + 1 ? 1 : 0;
   if (last.late.size() - 1 - culprit.at.back() > kRecurringQuiet || share < kHiddenShare) return {};
+  // A rate needs a past: what hits since the first steps (a rank that compiles again) counts only by whom it hits.
+  const bool has_past =
+      last.steps.front() > window.first_step() + kSettleSteps || 2 * culprit.at.front() >= last.late.size();
   Repetition seen{.hits = best,
                   .steps = last.late.size(),
                   .size = culprit.lost_ns / static_cast<double>(best),
@@ -725,7 +733,8 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
   for (const StepLateness* step : last.late)
     seen.others_largest = std::max(seen.others_largest, host.empty() ? step->latest.of_others(culprit.slots.front())
                                                                      : largest_but(*step, culprit.slots));
-  const double nats = nats_of(seen) + nats_of_windows(last.late.size());
+  const double nats = std::min(nats_of(seen), has_past ? HUGE_VAL : nats_of_share(best, all, window.slots())) +
+                      nats_of_windows(last.late.size());
   const bool often = nats >= window.suspect_nats() && runs >= kRecurringRuns && share >= kRecurringLostMin;
   if (!often && nats < window.suspect_nats() - witness_nats()) return {};
   std::vector<StepNumber> hit;
@@ -772,35 +781,11 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
   return {finding};
 }
 
-}  // namespace
-
-std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<AttributedRange>& explained) {
-  std::vector<StepNumber> steps = window.complete_steps();
-  if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
-  if (steps.size() < kStepsSuspect) return {};
-  const LastSteps last(window, std::move(steps));
-  if (last.step_ns <= 0) return {};
-
-  // How late each rank typically is; NaN: not known.
-  std::vector<double> typical(window.slots(), std::nan(""));
-  std::vector<double> values, noise;
-  size_t known = 0;
-  double limit = std::max(kExcessMinNs, kShareMin * last.step_ns);
-  for (size_t slot = 0; slot < typical.size(); ++slot) {
-    last.of_slot(slot, values);
-    if (values.empty()) continue;
-    ++known;
-    typical[slot] = median(values);
-    if (typical[slot] < limit) {
-      noise.insert(noise.end(), values.begin(), values.end());
-    }
-  }
-  limit = std::max(limit, kSigmas * spread_of(std::move(noise), 0));
+// Who is late by limits that need no model of the noise: in most of the last steps, or clearly in the newest.
+std::vector<Late> late_by_rule(const JobWindow& window, const LastSteps& last, const std::vector<double>& typical,
+                               double limit, const std::set<Rank>& named) {
   const double fresh_limit = std::max(limit, kFreshShareMin * last.step_ns);
-  // Who is named already stays so until it is clearly better: a slowness at the limit does not come and go.
-  std::set<Rank> named;
-  for (const AttributedRange& entry : explained)
-    if (entry.to_step >= last.steps.front()) named.insert(entry.rank);
+  std::vector<double> values;
   // Where nobody else was late before, or by far less, two steps are enough to suspect somebody; where ranks take turns
   // they are chance.
   std::vector<double> hiccups(last.steps.size() - kStepsFresh, 0.0);  // the latest in each step before
@@ -849,6 +834,40 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     }
     if (entry.ns > 0) late.push_back(entry);
   }
+  return late;
+}
+
+}  // namespace
+
+std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<AttributedRange>& explained) {
+  std::vector<StepNumber> steps = window.steps_to_compare();
+  if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
+  if (steps.size() < kStepsFresh) return {};
+  const LastSteps last(window, std::move(steps));
+  if (last.step_ns <= 0) return {};
+
+  // How late each rank typically is; NaN: not known.
+  std::vector<double> typical(window.slots(), std::nan(""));
+  std::vector<double> values, noise;
+  size_t known = 0;
+  double limit = std::max(kExcessMinNs, kShareMin * last.step_ns);
+  for (size_t slot = 0; slot < typical.size(); ++slot) {
+    last.of_slot(slot, values);
+    if (values.empty()) continue;
+    ++known;
+    typical[slot] = median(values);
+    if (typical[slot] < limit) {
+      noise.insert(noise.end(), values.begin(), values.end());
+    }
+  }
+  limit = std::max(limit, kSigmas * spread_of(std::move(noise), 0));
+  const double fresh_limit = std::max(limit, kFreshShareMin * last.step_ns);
+  // Who is named already stays so until it is clearly better: a slowness at the limit does not come and go.
+  std::set<Rank> named;
+  for (const AttributedRange& entry : explained)
+    if (entry.to_step >= last.steps.front()) named.insert(entry.rank);
+  std::vector<Late> late;
+  if (window.complete_steps().size() >= kStepsSuspect) late = late_by_rule(window, last, typical, limit, named);
   const size_t by_rule = late.size();
   add_evident(window, last.step_ns, late, typical);
   // Late together, in the job or in a role: the work is shaped so.

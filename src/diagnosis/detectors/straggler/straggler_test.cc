@@ -347,13 +347,50 @@ TEST(StragglerDetector, WarmUpStepsAccuseNobody) {
   }
 }
 
-TEST(StragglerDetector, IsNotSureOfASlownessThatEndsWithinTheFirstSteps) {
+TEST(StragglerDetector, SuspectsWhoIsSlowFromTheFirstStepAfterTwoAndIsSureAfterFour) {
+  for (bool host : {false, true}) {
+    MadeUpJob job(24);
+    JobWindow window;
+    for (StepNumber step = 0_step; step < 8_step; ++step) {
+      job.play(window, step, step, [&](StepNumber, std::vector<RankPlan>& ranks) {
+        for (size_t rank = 8; rank < (host ? 16u : 9u); ++rank) ranks[rank].own_ms += 40;
+      });
+      const std::vector<Finding> findings = find_stragglers(window, {});
+      EXPECT_EQ(findings.size(), step < 1_step ? 0u : 1u) << "after step " << step;
+      for (const Finding& finding : findings) {
+        EXPECT_EQ(finding.ranks.size(), host ? 8u : 1u);
+        EXPECT_EQ(finding.ranks.front(), 8_rank);
+        EXPECT_EQ(finding.sure, step >= 3_step) << "after step " << step;
+        EXPECT_EQ(finding.since_step, step < 5_step ? 0_step : finding.since_step);
+      }
+    }
+  }
+}
+
+TEST(StragglerDetector, IsNotSureOfASlownessThatEndsWithTheWarmUp) {
   MadeUpJob job(8);
   JobWindow window;
   for (StepNumber step = 0_step; step < 40_step; ++step) {
     job.play(window, step, step,
-             [](StepNumber number, std::vector<RankPlan>& ranks) { ranks[3].own_ms += number < 10_step ? 80 : 0; });
+             [](StepNumber number, std::vector<RankPlan>& ranks) { ranks[3].own_ms += number < 3_step ? 80 : 0; });
     for (const Finding& finding : find_stragglers(window, {})) EXPECT_FALSE(finding.sure) << "after step " << step;
+  }
+}
+
+// A rank that compiles again and again while the job is young: by chance always the same one of five.
+TEST(StragglerDetector, IsNotSureOfWhoIsHitAgainAndAgainByWhatAYoungJobHas) {
+  for (bool young : {true, false}) {
+    MadeUpJob job(5);
+    JobWindow window;
+    const StepNumber begin = young ? 0_step : 60_step;
+    bool sure = false;
+    for (StepNumber step = 0_step; step < begin + 32; ++step) {
+      job.play(window, step, step, [&](StepNumber number, std::vector<RankPlan>& ranks) {
+        ranks[2].own_ms += number >= begin && number.value() % 5 == 4 ? 400 : 0;
+      });
+      for (const Finding& finding : find_stragglers(window, {})) sure |= finding.sure;
+    }
+    EXPECT_EQ(sure, !young);
   }
 }
 

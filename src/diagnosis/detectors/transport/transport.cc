@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
+#include "diagnosis/roles.h"
 
 namespace lockstep {
 namespace {
@@ -30,12 +31,16 @@ constexpr int64_t kLookNs = 30'000'000'000;
 
 std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const SignalStore& signals,
                                                 int64_t now_unix_ns) {
-  const std::deque<StepFacts>& facts = window.facts();
-  if (facts.size() < kStepsSuspect) return std::nullopt;
-  std::vector<double> durations, communications;
-  for (size_t i = facts.size() - std::min<size_t>(8, facts.size()); i < facts.size(); ++i) {
-    durations.push_back(facts[i].duration_ns);
-    communications.push_back(facts[i].comm_ns);
+  const std::vector<StepNumber>& all = window.steps_to_compare();
+  if (all.size() < kStepsSuspect) return std::nullopt;
+  const std::vector<StepNumber> looked_at(all.end() - static_cast<std::ptrdiff_t>(std::min<size_t>(8, all.size())),
+                                          all.end());
+  const std::vector<double> durations = step_durations(window, looked_at);
+  std::vector<double> communications;
+  for (StepNumber number : looked_at) {
+    std::vector<double> of_ranks;
+    for (const auto& [rank, row] : *window.step(number)) of_ranks.push_back(static_cast<double>(row.summary.comm_ns));
+    communications.push_back(median(std::move(of_ranks)));
   }
   const double step_ns = median(durations), communication_ns = median(communications);
   if (step_ns <= 0 || communication_ns < kCommunicationMin * step_ns) return std::nullopt;
@@ -79,16 +84,15 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
   finding.layer = emits<Emitter::kTransport, Layer::kSoftware>;
   finding.cause = emits<Emitter::kTransport, Cause::kTcpFallback>;
   finding.component = "NCCL transport";
-  finding.sure = facts.size() >= kStepsSure;
-  finding.since_step = facts.front().number;
-  finding.through_step = facts.back().number;
+  finding.sure = all.size() >= kStepsSure;
+  finding.since_step = all.front();
+  finding.through_step = all.back();
   finding.step_ns = finding.step_without_ns = static_cast<int64_t>(step_ns);
   finding.coverage =
       static_cast<double>(reported) / static_cast<double>(std::min(hosts.size(), (at + stride - 1) / stride));
   finding.confidence = 0.9 * static_cast<double>(over_tcp) / static_cast<double>(reported);
   const StepNumber from = finding.since_step, to = finding.through_step;
-  Measure steps{.of = "step_ms"};
-  for (size_t i = facts.size() - durations.size(); i < facts.size(); ++i) steps.steps.push_back(facts[i].number);
+  const Measure steps{.of = "step_ms", .steps = looked_at};
   finding.chain.push_back(claim(
       ClaimKind::kCounter, finding.component,
       format("On %zu of %zu hosts the interfaces send and RDMA next to nothing; those of %s "
