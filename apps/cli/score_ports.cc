@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "store/metrics/matching.h"
+
 namespace lockstep::cli {
 
 class PortSeries::Selection final : public MetricSelection {
@@ -42,7 +44,9 @@ void PortSeries::on_metrics(const Attributes&, std::span<const MetricPoint> poin
     const std::string_view of = find_string(point.attributes, "switch"), port = find_string(point.attributes, "port"),
                            direction = find_string(point.attributes, "direction");
     if (of.empty() || port.empty()) continue;
-    Series& series = ports_[{std::string(of), std::string(port)}][point.name + " " + std::string(direction)];
+    const auto [known, is_new] = ports_.try_emplace({std::string(of), std::string(port)});
+    if (is_new) asked_.clear();
+    Series& series = known->second[point.name + " " + std::string(direction)];
     if (series.labels.empty()) {
       series.labels = {
           {symbol("__name__"), symbol(point.name)}, {symbol("port"), symbol(port)}, {symbol("switch"), symbol(of)}};
@@ -62,15 +66,22 @@ void PortSeries::on_metrics(const Attributes&, std::span<const MetricPoint> poin
 
 Result<std::unique_ptr<MetricSelection>> PortSeries::select(std::span<const LabelMatcher> matchers,
                                                             const SelectOptions&) const {
-  Port wanted;
-  for (const LabelMatcher& matcher : matchers) {
-    if (matcher.name == "switch") wanted.first = matcher.value;
-    if (matcher.name == "port") wanted.second = matcher.value;
+  std::string question;
+  for (const LabelMatcher& matcher : matchers) question += matcher.name + "\n" + matcher.value + "\n";
+  auto [asked, is_new] = asked_.try_emplace(std::move(question));
+  if (is_new) {
+    const metrics::CompiledMatchers compiled = LOCKSTEP_TRY(metrics::compile_matchers(matchers));
+    for (const auto& [port, series] : ports_) {
+      const bool fits =
+          std::all_of(compiled.begin(), compiled.end(), [port = &port](const metrics::CompiledMatcher& one) {
+            return one.matches(one.name() == "switch" ? port->first : one.name() == "port" ? port->second : "");
+          });
+      if (fits) asked->second.push_back(&series);
+    }
   }
   auto selection = std::make_unique<Selection>(*this);
-  if (const auto found = ports_.find(wanted); found != ports_.end()) {
-    for (const auto& [name, series] : found->second) selection->add(series);
-  }
+  for (const OfPort* port : asked->second)
+    for (const auto& [name, series] : *port) selection->add(series);
   return std::unique_ptr<MetricSelection>(std::move(selection));
 }
 

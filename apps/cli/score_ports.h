@@ -27,7 +27,7 @@ class PortSeries final : public StoreSubscriber, public MetricReader {
   bool hears_metric(std::string_view name) const override { return name.starts_with("lockstep_port_"); }
   void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) override;
 
-  // Matchers: switch and port, each by its name.
+  // Matchers: of switch and port.
   Result<std::unique_ptr<MetricSelection>> select(std::span<const LabelMatcher> matchers,
                                                   const SelectOptions& options) const override;
   Result<std::vector<std::string>> label_names(std::span<const std::vector<LabelMatcher>>, int64_t,
@@ -55,7 +55,9 @@ class PortSeries final : public StoreSubscriber, public MetricReader {
 
   std::deque<std::string> texts_;
   std::unordered_map<std::string_view, uint32_t> symbols_;
-  std::map<Port, std::map<std::string, Series>> ports_;  // by name and direction
+  using OfPort = std::map<std::string, Series>;  // by name and direction
+  std::map<Port, OfPort> ports_;
+  mutable std::map<std::string, std::vector<const OfPort*>> asked_;  // the ports that fit, by the question
 };
 
 }  // namespace lockstep::cli

@@ -351,6 +351,8 @@ struct OneSaverAtATime final : testing::WithFailingAccess<StateStore> {
   Result<void> save_capture(const StoredCapture&) override { return {}; }
   Result<void> drop_capture(std::string_view) override { return {}; }
   std::vector<StoredCapture> captures() const override { return {}; }
+  Result<void> save_incidents(std::span<const StoredIncident>) override { return {}; }
+  Result<std::vector<StoredIncident>> incidents() const override { return std::vector<StoredIncident>(); }
 };
 
 TEST_F(Alerts, StatesAreSavedInTheOrderInWhichTheyCame) {

@@ -986,10 +986,11 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
                               : path.starts_with("/prometheus/") ? "query=up&start=1&end=2&step=1&match[]=up"
                                                                  : "";
     const bool is_file = path.find("/files") != std::string::npos;
-    const bool is_refused = path.starts_with("/tempo/api/metrics/") ||           // and says so
-                            path == "/api/alerts" || path == "/api/silences" ||  // tests/system/test_alerts.py
-                            path.starts_with("/api/sle") ||                      // tests/system/test_sle.py
-                            path.starts_with("/api/incidents") ||                // tests/system/test_incidents.py
+    const bool is_refused = path.starts_with("/tempo/api/metrics/") ||  // and says so
+                            path == "/api/alerts" || path == "/api/silences" ||
+                            path == "/api/actions" ||              // tests/system/test_alerts.py
+                            path.starts_with("/api/sle") ||        // tests/system/test_sle.py
+                            path.starts_with("/api/incidents") ||  // tests/system/test_incidents.py
                             (!is_file && path.find("/profiles") != std::string::npos);  // tests/system/test_profiles.py
     const bool is_off = path.starts_with("/api/session/oidc") || is_file;               // nobody configured it
     EXPECT_EQ(get(path, query).status, is_refused ? 501 : is_off ? 404 : 200) << path;

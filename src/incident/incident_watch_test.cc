@@ -86,7 +86,8 @@ class Watch : public ::testing::Test {
   Counters counters_{kServerCounters};
   std::unique_ptr<StateStore> state_ = open_sqlite_state_store(folder_.path() + "/state.sqlite").value();
   Verdicts verdicts_;
-  AlertRegistry alerts_{*state_, clock_, counters_};
+  ClockWitness witness_{clock_};
+  AlertRegistry alerts_{*state_, clock_, witness_, counters_};
   const fabric::FleetShape shape_;
   fabric::Fabric fabric_{fabric::fleet_switches(shape_), clock_};
   std::unique_ptr<IncidentRegistry> registry_;

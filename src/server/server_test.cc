@@ -296,6 +296,8 @@ struct FailingState final : testing::WithFailingAccess<StateStore> {
   std::vector<StoredCapture> captures() const override { return {}; }
   Result<void> save_alert_rows(std::span<const StoredAlertRow>) override { return Error{"disk full"}; }
   Result<std::vector<StoredAlertRow>> alert_rows() const override { return std::vector<StoredAlertRow>(); }
+  Result<void> save_incidents(std::span<const StoredIncident>) override { return Error{"disk full"}; }
+  Result<std::vector<StoredIncident>> incidents() const override { return std::vector<StoredIncident>(); }
 };
 
 Verdict verdict_of(std::string id, VerdictState state) {

@@ -87,8 +87,10 @@ TEST(NetworkBoard, HasTheCasesAndTheDecoysItPromises) {
     ++(is_decoy ? decoys : network);
     for (const sim::Truth& truth : sim::truths(scenario)) {
       EXPECT_FALSE(truth.below_notice) << scenario.name << " costs " << truth.cost;
-      if (is_decoy) EXPECT_TRUE(truth.places.empty()) << scenario.name;
-      if (is_decoy) continue;
+      if (is_decoy) {
+        EXPECT_TRUE(truth.places.empty()) << scenario.name;
+        continue;
+      }
       causes.insert(scenario.faults[truth.fault].cause);
       for (const std::string& place : truth.places) kinds.insert(place.substr(0, place.find(':')));
     }

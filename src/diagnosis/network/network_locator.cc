@@ -97,7 +97,7 @@ class Ways {
   std::vector<CrossedComponent> find_between(const End& from, const End& to, bool alone) const {
     fabric::PathQuestion question{.a = from.gpu, .b = to.gpu};
     if (alone) {
-      question.flow = fabric::FiveTuple{};
+      question.flow = FlowKey{};
       question.from_unix_ns = since_unix_ns_;
       question.to_unix_ns = now_unix_ns_;
     }

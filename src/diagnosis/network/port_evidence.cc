@@ -43,7 +43,10 @@ bool says_more(const std::optional<fabric::HopValue>& a, const std::optional<fab
 
 const std::vector<fabric::HopValue>& PortReadings::read(fabric::LinkIndex link, fabric::NodeIndex end) {
   const auto [entry, is_new] = known_.try_emplace({link, end});
-  if (is_new) entry->second = states_.of_port(link, end);
+  if (is_new) {
+    const fabric::HopStates::PortEnd port{link, end};
+    entry->second = states_.of_ports({&port, 1}).front();
+  }
   return entry->second;
 }
 
@@ -52,11 +55,11 @@ PortEvidence PortReadings::of_port(fabric::LinkIndex link, fabric::NodeIndex end
   PortEvidence evidence{.reported = !values.empty()};
   if (values.empty()) return evidence;
   const fabric::NodeKind beyond = topology_.nodes()[topology_.other_end(link, end)].kind;
-  std::vector<std::vector<fabric::HopValue>> siblings;
+  std::vector<const fabric::HopStates::Values*> siblings;
   for (const fabric::LinkIndex other : topology_.links_of(end)) {
     if (siblings.size() == kSiblingsMax) break;
     if (other != link && topology_.nodes()[topology_.other_end(other, end)].kind == beyond)
-      siblings.push_back(read(other, end));
+      siblings.push_back(&read(other, end));  // a map's entries stay where they are
   }
   fabric::HopStates::compare(values, siblings);
   for (const fabric::HopValue& value : values) {

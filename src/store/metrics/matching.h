@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/metric_descriptor.h"
 #include "store/metric_reader.h"
 #include "store/metrics/postings.h"
 

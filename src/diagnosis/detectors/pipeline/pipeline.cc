@@ -162,10 +162,19 @@ struct Stretch {
   Bottleneck typical;
   std::vector<StepNumber> steps;
   bool has_before = false;  // it is known how long transfers were waited for before
+  StepNumber since;         // of the slow steps in a row that these end; not of all of them transfers are known
 };
 
+// The first of the slow steps in a row that end at this one.
+StepNumber slow_since(const JobWindow& window, StepNumber step, double good_ns) {
+  const std::vector<StepNumber>& all = window.complete_steps();
+  auto at = std::lower_bound(all.begin(), all.end(), step);
+  while (at != all.begin() && lateness(window, *window.frame(*std::prev(at))).duration_ns >= kSlowStep * good_ns) --at;
+  return at == all.end() ? step : *at;
+}
+
 // The newest slow steps in a row, if both ends of one link waited for each other in them.
-std::optional<Stretch> slow_link_stretch(const std::vector<StepNumber>& numbers,
+std::optional<Stretch> slow_link_stretch(const JobWindow& window, const std::vector<StepNumber>& numbers,
                                          const std::vector<std::pair<double, const Waits*>>& steps, const Waits& usual,
                                          double good_ns) {
   Stretch stretch{.has_before = true};
@@ -179,6 +188,7 @@ std::optional<Stretch> slow_link_stretch(const std::vector<StepNumber>& numbers,
   for (auto& [ends, values] : all) waits.ns[ends] = median(std::move(values));
   stretch.typical = slow_link_of(waits, usual, kLeastWait * good_ns);
   if (stretch.typical.rank == kNoRank) return std::nullopt;
+  stretch.since = slow_since(window, stretch.steps.front(), good_ns);
   return stretch;
 }
 
@@ -219,9 +229,10 @@ std::optional<Stretch> newest_stretch(const JobWindow& window) {
     others.push_back(here.others_wait_ns);
     own.push_back(here.waits_ns);
   }
-  if (stretch.steps.size() < kStepsSuspect) return slow_link_stretch(numbers, steps, usual, good_ns);
+  if (stretch.steps.size() < kStepsSuspect) return slow_link_stretch(window, numbers, steps, usual, good_ns);
   stretch.typical.others_wait_ns = median(std::move(others));
   stretch.typical.waits_ns = median(std::move(own));
+  stretch.since = stretch.has_before ? slow_since(window, stretch.steps.front(), good_ns) : stretch.steps.front();
   return stretch;
 }
 
@@ -351,7 +362,7 @@ std::vector<Finding> find_slow_stages(const JobWindow& window, const std::vector
   const std::optional<Stretch> stretch = newest_stretch(window);
   if (!stretch) return {};
   const Rank rank = stretch->typical.rank;
-  const StepNumber since = stretch->steps.front(), to = stretch->steps.back();
+  const StepNumber since = stretch->since, to = stretch->steps.back();
   const std::vector<StepNumber> now = beside(window, since, false), before = beside(window, since, true);
   const double step_ns = median(step_durations(window, now)), usual_ns = window.step_ns_before(since);
   const bool always = usual_ns <= 0 || (!stretch->has_before && since < window.first_step() + kFirstSteps);

@@ -170,6 +170,21 @@ TEST(PipelineDetector, TheEndOfASlowLinkWhoseOtherLinkIsSlowTooIsNamed) {
   EXPECT_TRUE(findings[0].sure);
 }
 
+// The plugin thins itself out where there is much to do: which transfers were slow is known some steps later.
+TEST(PipelineDetector, WhatWasSlowBeforeTransfersAreKnownAgainIsPartOfIt) {
+  JobWindow window;
+  const auto plan = [](int64_t step, std::vector<Plan>& ranks) {
+    if (step >= 40) wait_for(ranks, 3);
+  };
+  add_steps(window, 0, 40, plan);
+  add_steps(window, 40, 60, plan, 1000);
+  add_steps(window, 60, 70, plan);
+  const std::vector<Finding> findings = find_slow_stages(window, {});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].since_step, 40_step);
+  EXPECT_EQ(findings[0].lost_ns_per_step, 200'000'000);
+}
+
 TEST(PipelineDetector, CallsAStageThatWasSoFromTheFirstStepOnUneven) {
   std::vector<Finding> findings = found(30, [](int64_t, std::vector<Plan>& ranks) {
     wait_for(ranks, 5);
