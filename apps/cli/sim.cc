@@ -250,7 +250,8 @@ int run_sim(const Arguments& arguments) {
       .decimal(&shape.step_ms, "--step-ms", "MS", "length of a healthy step (default 250)", 10, 600'000)
       .decimal(&options.speed, "--speed", "N", "so many times faster than real (default 1)", 0.01, 10'000)
       .number(&given.seed, "--seed", "S", "same seed, same job (default 1)", 0, INT64_MAX)
-      .toggle(&print_topology, "--print-topology", "of FILE.yaml: how its switches are cabled, for lockstepd --topology")
+      .toggle(&print_topology, "--print-topology",
+              "of FILE.yaml: how its switches are cabled, for lockstepd --topology")
       .list(&given.faults, "--fault", "FAULT", "KIND:RANK[:STEP[:STEPS[:SEVERITY]]], may be repeated");
   if (std::optional<int> code =
           answered(flags, arguments,

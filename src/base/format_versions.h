@@ -43,8 +43,9 @@ inline constexpr Format kKernelLogState{"kernel log position", "", 1, 1, Version
 inline constexpr Format kSleLedger{"SLE ledger", "", 1, 1, VersionPlace::kElsewhere};
 inline constexpr Format kBackup{"backup manifest", "", 1, 1, VersionPlace::kElsewhere};
 
-inline constexpr const Format* kAll[] = {&kDurableLog, &kMetricLog, &kMetricBlock, &kTombstones,     &kSpanFile,
-                                         &kStepFile,   &kState,     &kSpool,       &kKernelLogState, &kSleLedger, &kBackup};
+inline constexpr const Format* kAll[] = {&kDurableLog,     &kMetricLog, &kMetricBlock, &kTombstones,
+                                         &kSpanFile,       &kStepFile,  &kState,       &kSpool,
+                                         &kKernelLogState, &kSleLedger, &kBackup};
 
 enum class Found : uint8_t {
   kKnown,    // a version that is read

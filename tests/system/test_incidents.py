@@ -117,4 +117,4 @@ def test_a_hostile_name_is_text_in_every_export_and_nonsense_is_one_line(start, 
         assert refused.status == status and part in refused.json()["error"] and "\n" not in refused.json()["error"], refused.text
     assert harness.request(server.http, "GET", "/api/incidents?state=broken").status == 400
     assert harness.lockstep("incidents", "show", "i-none", "--server", server.url).returncode == 4
-    assert server.counters().total("lockstep_incidents", state="acknowledged") == 1
+    harness.eventually(lambda: server.counters().total("lockstep_incidents", state="acknowledged") == 1, 10, "one that somebody takes care of")

@@ -41,9 +41,7 @@ HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
   const std::string gpu = job->ranks.empty() ? "" : job->ranks.front().identity.gpu_uuid;
   const double price =
       context.gpu_prices.of(context.gpu_prices.has_models() ? gpu_model(context.metrics, gpu) : std::string());
-  const auto money = [&](double gpu_seconds) {
-    return price > 0 ? gpu_seconds / 3600 * price : unknown;
-  };
+  const auto money = [&](double gpu_seconds) { return price > 0 ? gpu_seconds / 3600 * price : unknown; };
   std::vector<double> shares;
   for (const JobLoss& loss : losses.parts) shares.push_back(loss.part.share);
   shares = rounded_shares(std::move(shares));
