@@ -307,8 +307,7 @@ void NetworkLocator::add_flow_claims(const Question& question, Located& located)
             format("%zu of %zu slow flows may cross %s, and %zu of %zu others.", best.suspect.slow_crossing, slow,
                    words_of(topology, best.suspect.component).c_str(), best.suspect.fast_crossing,
                    question.paths.size() - slow),
-            static_cast<double>(best.suspect.slow_crossing), "flows", static_cast<double>(slow),
-            static_cast<double>(best.suspect.fast_crossing), finding.since_step, finding.through_step,
+            0, "", 0, 0, finding.since_step, finding.through_step,
             affected_query(place_of(topology, best.suspect.component))));
   if (best.ports.odd) located.claims.push_back(claim_of(best.ports, finding, question.moment.now_unix_ns));
   // The switch that most of these flows cross, and that is cleared by the fast ones.
@@ -322,8 +321,8 @@ void NetworkLocator::add_flow_claims(const Question& question, Located& located)
         claim(ClaimKind::kExclusion, name_of(topology, cleared->suspect.component),
               format("Not %s as a whole: %zu flows that may cross it are as fast as before.",
                      words_of(topology, cleared->suspect.component).c_str(), cleared->suspect.fast_crossing),
-              static_cast<double>(cleared->suspect.fast_crossing), "flows", 0, 0, finding.since_step,
-              finding.through_step, affected_query(place_of(topology, cleared->suspect.component))));
+              0, "", 0, 0, finding.since_step, finding.through_step,
+              affected_query(place_of(topology, cleared->suspect.component))));
   constexpr size_t kAlternativesMax = 3;
   for (size_t i = 1; i < std::min(question.weighed.size(), kAlternativesMax + 1); ++i) {
     const Weighed& one = question.weighed[i];
