@@ -134,7 +134,7 @@ def line_of(name, result):
     if truth is not None:
         text += f" suspected {seconds(result['suspected_s'])}, confirmed {seconds(result['confirmed_s'])};"
     text += f" false {len(result['false'])}, false suspicions {len(result['false_suspicions'])}"
-    return text
+    return text + f"; step {result['step_ms'] or 0:.0f} ms"
 
 
 def run_case(name, out):
@@ -162,38 +162,43 @@ def run_case(name, out):
                 daemon.stop()
 
 
+def check(parser, unknown):
+    """Refuses what cannot be played before anything is built."""
+    if unknown:
+        parser.error(f"no such case: {' '.join(unknown)}")
+    if not (CARRIED / "bin" / "lockstepd").exists():
+        parser.error(f"no server in {CARRIED}: run bundle.sh where it can be built, and carry that folder along")
+
+
+def run_cases(file, names, minutes, run_case, line_of):
+    """Those that begin within so many minutes, one after the other; the results by name, those of earlier calls too, are in the file."""
+    results = json.loads(file.read_text()) if file.exists() else {}
+    with ready_machine():
+        began = time.monotonic()
+        for name in names:
+            if time.monotonic() - began > minutes * 60:
+                print(f"no time for {name}", flush=True)
+                continue
+            at = time.monotonic()
+            restart_mps()
+            try:
+                results[name] = run_case(name)
+            except (OSError, RuntimeError, ValueError, KeyError) as problem:  # the other cases are worth having
+                print(f"FAILED {name}: {problem!r}", flush=True)
+                continue
+            print(f"{line_of(name, results[name])}; {time.monotonic() - at:.0f} s", flush=True)
+            for wrong in results[name]["false"]:
+                print(f"       false: {wrong}", flush=True)
+            file.write_text(json.dumps(results, indent=1))
+    return results
+
+
 def main(out, arguments):
     parser = argparse.ArgumentParser(prog="run.py OUT live")
     parser.add_argument("cases", nargs="+", metavar="CASE", help=f"ddp, hyb, all, or of: {' '.join(CASES)}")
     parser.add_argument("--minutes", type=float, default=9.0, help="no case is begun after this")
     options = parser.parse_args(arguments)
     names = [name for name in CASES if name in options.cases or name.split("_")[0] in options.cases or "all" in options.cases]
-    unknown = [case for case in options.cases if case not in CASES and case not in ("ddp", "hyb", "all")]
-    if unknown:
-        parser.error(f"no such case: {' '.join(unknown)}")
-    if not (CARRIED / "bin" / "lockstepd").exists():
-        parser.error(f"no server in {CARRIED}: run bundle.sh where it can be built, and carry that folder along")
-    with ready_machine():
-        run_cases(out, names, options.minutes)
-
-
-def run_cases(out, names, minutes):
-    file = out / "live.json"
-    results = json.loads(file.read_text()) if file.exists() else {}
-    began = time.monotonic()
-    for name in names:
-        if time.monotonic() - began > minutes * 60:
-            print(f"no time for {name}", flush=True)
-            continue
-        at = time.monotonic()
-        restart_mps()
-        try:
-            results[name] = run_case(name, out)
-        except (OSError, RuntimeError, ValueError, KeyError) as problem:  # the other cases are worth having
-            print(f"FAILED {name}: {problem!r}", flush=True)
-            continue
-        print(f"{line_of(name, results[name])}; step {results[name]['step_ms'] or 0:.0f} ms, {time.monotonic() - at:.0f} s", flush=True)
-        for wrong in results[name]["false"]:
-            print(f"       false: {wrong}", flush=True)
-        file.write_text(json.dumps(results, indent=1))
+    check(parser, [case for case in options.cases if case not in CASES and case not in ("ddp", "hyb", "all")])
+    results = run_cases(out / "live.json", names, options.minutes, lambda name: run_case(name, out), line_of)
     print(f"{sum(result['right'] for result in results.values())} of {len(results)} right", flush=True)

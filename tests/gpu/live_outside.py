@@ -10,7 +10,7 @@ import urllib.error
 
 import live
 import outside
-from programs import CARRIED, fresh, http_get, ready_machine, restart_mps, start_agent, start_server
+from programs import fresh, http_get, start_agent, start_server
 
 # As outside.CASES.
 CASES = {
@@ -121,7 +121,7 @@ def run_case(name, out):
 def line_of(name, result):
     right = all(result["named"]) and not result["false"]
     after = ", ".join("missed" if seconds is None else f"{seconds:.1f} s" for seconds in result["confirmed_s"]) or "healthy"
-    return f"{'right' if right else 'WRONG'}  {name:24} {after}; false: {', '.join(result['false']) or 'none'}; suspected: {', '.join(result['suspected']) or 'nobody'}"
+    return f"{'right' if right else 'WRONG'}  {name:24} {after}; suspected: {', '.join(result['suspected']) or 'nobody'}; exit {result['exit_codes']}"
 
 
 def main(out, arguments):
@@ -129,25 +129,7 @@ def main(out, arguments):
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"none: all of {' '.join(CASES)}")
     parser.add_argument("--minutes", type=float, default=9.0, help="no case is begun after this")
     options = parser.parse_args(arguments)
-    unknown = [case for case in options.cases if case not in CASES]
-    if unknown:
-        parser.error(f"no such case: {' '.join(unknown)}")
-    if not (CARRIED / "bin" / "lockstepd").exists():
-        parser.error(f"no server in {CARRIED}: run bundle.sh where it can be built, and carry that folder along")
-    results, began = {}, time.monotonic()
-    with ready_machine():
-        for name in options.cases or CASES:
-            if time.monotonic() - began > options.minutes * 60:
-                print(f"no time for {name}", flush=True)
-                continue
-            restart_mps()
-            at = time.monotonic()
-            try:
-                results[name] = run_case(name, out)
-            except (OSError, RuntimeError, ValueError, KeyError) as problem:  # the other cases are worth having
-                print(f"FAILED {name}: {problem!r}", flush=True)
-                continue
-            print(f"{line_of(name, results[name])}; {time.monotonic() - at:.0f} s, exit {results[name]['exit_codes']}", flush=True)
-            (out / "live-outside.json").write_text(json.dumps(results, indent=1))
+    live.check(parser, [case for case in options.cases if case not in CASES])
+    results = live.run_cases(out / "live-outside.json", options.cases or CASES, options.minutes, lambda name: run_case(name, out), line_of)
     faults = [named for result in results.values() for named in result["named"]]
     print(f"{sum(faults)} of {len(faults)} faults named, {sum(len(result['false']) for result in results.values())} false verdicts", flush=True)
