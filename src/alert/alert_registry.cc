@@ -567,17 +567,21 @@ int64_t AlertRegistry::retry_wait_ns(int64_t failures) {
 }
 
 void AlertRegistry::delivered(std::span<const Delivery> deliveries, const std::string& line) {
+  std::map<std::string, int64_t> taken;
   {
     MutexLock lock(mutex_);
     for (const Delivery& delivery : deliveries) {
       const auto found = waiting_.find(delivery.id);
       if (found == waiting_.end()) continue;
       ++found->second.delivery.attempts;
-      counters_.add("lockstep_alert_notifications_total", receiver_label(delivery.receiver, "result", "delivered"));
+      ++taken[delivery.receiver];
       drop(found, "delivered", line);
     }
   }
-  save();  // at once: a kill from here on sends nothing again
+  save();
+  // From here on a kill sends nothing again, and only now they are counted.
+  for (const auto& [receiver, count] : taken)
+    counters_.add("lockstep_alert_notifications_total", receiver_label(receiver, "result", "delivered"), count);
 }
 
 void AlertRegistry::failed(std::span<const Delivery> deliveries, const std::string& line, bool again) {

@@ -46,6 +46,15 @@ def once(receiver, name):
     assert receiver.alerts().count((name, "firing")) == 1
 
 
+def noted(server, count):
+    """The server has noted on disk that so many pages are delivered: killed from now on it sends none of them again."""
+
+    def delivered():
+        return server.counters().total("lockstep_alert_notifications_total", receiver="hook", result="delivered")
+
+    harness.eventually(lambda: delivered() == count or None, 10, "the deliveries are noted")
+
+
 def test_a_hardware_fault_without_a_job_and_a_slow_rank_are_one_page_each(start, tmp_path):
     receiver, mail = Receiver(), MailServer()
     token = secret_file(tmp_path, "token", "a-secret-token\n")
@@ -102,6 +111,7 @@ def test_a_kill_before_anything_could_be_sent_and_a_receiver_that_is_down_cost_n
     server = start(harness.Server, tmp_path / "data", more=["--notify", config])
     receiver = Receiver(port)
     once(receiver, "LockstepGpuFault")
+    noted(server, 1)
     server.kill()
     server = start(harness.Server, tmp_path / "data", more=["--notify", config])
     xid(server, host="gpu-018")
@@ -136,6 +146,7 @@ def test_exactly_one_page_whoever_is_down_and_wherever_the_clock_is_set(moved, t
         return sorted(one["labels"]["host"] for post in receiver.posts for one in post["alerts"] if one["status"] == "firing")
 
     harness.eventually(lambda: len(paged()) >= 3 or None, 70, "three pages")
+    noted(server, 3)
     moved.move(0)
     server.kill()
     server = moved.start(0, more)
