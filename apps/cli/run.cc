@@ -258,6 +258,7 @@ int run_command(const Arguments& command) {
   sigemptyset(&passed_on);
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&passed_on, number);
   ::sigprocmask(SIG_BLOCK, &passed_on, &before);
+  ::signal(SIGCHLD, SIG_DFL);  // who started us may have ignored it: then nobody learns how a child ended
   int report[2];  // closed by a successful exec, carries errno otherwise
   if (::pipe2(report, O_CLOEXEC) != 0) {
     say(format("no pipe: %s", std::strerror(errno)));
@@ -282,13 +283,15 @@ int run_command(const Arguments& command) {
   }
   if (own_group) ::setpgid(child, child);  // whichever of the two comes first
   report_write.reset();
-  int reason = 0, status = 0;
+  int reason = 0;
   if (::read(report_read.get(), &reason, sizeof reason) > 0) {
-    ::waitpid(child, &status, 0);
+    ::waitpid(child, nullptr, 0);
     say(format("cannot start %s: %s", words[0], std::strerror(reason)));
     return reason == ENOENT ? kExitNoCommand : kExitCannotExecute;
   }
-  while (::waitpid(child, &status, WNOHANG) != child) {
+  siginfo_t end{};
+  // It is not fetched: an agent that sees the command only now can read how it ended until we end.
+  while (::waitid(P_PID, static_cast<id_t>(child), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == 0) {
     siginfo_t info{};
     const int number = ::sigwaitinfo(&passed_on, &info);
     if (number < 0 || number == SIGCHLD) continue;
@@ -297,7 +300,7 @@ int run_command(const Arguments& command) {
     else if (info.si_code != SI_KERNEL)  // what the terminal sent, it has sent to the command, too
       ::kill(child, number);
   }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return end.si_code == CLD_EXITED ? end.si_status : 128 + end.si_status;
 }
 
 std::string joined(const std::vector<std::string>& parts) {

@@ -225,14 +225,15 @@ int ChildProcess::stop(int64_t timeout_ms) {
 
 ProcessState process_state(int32_t pid, const std::string& root) {
   const Result<std::string> stat = read_file(root + format("/proc/%d/stat", pid), 65'536);
-  return stat.ok() ? parse_process_stat(*stat) : ProcessState{};
+  const ProcessState state = stat.ok() ? parse_process_stat(*stat) : ProcessState{};
+  return state.ended() ? ProcessState{} : state;
 }
 
 ProcessState parse_process_stat(std::string_view text) {
   const size_t close = text.rfind(')');  // the name before it may contain anything
   if (close == std::string_view::npos) return {};
   const std::vector<std::string_view> fields = split(text.substr(close + 1), ' ');
-  if (fields.size() < 21 || fields[1].empty() || fields[1][0] == 'Z' || fields[1][0] == 'X') return {};
+  if (fields.size() < 21 || fields[1].empty()) return {};
   return {parse_uint(fields[20]).value_or(0), fields[1][0]};
 }
 

@@ -66,6 +66,7 @@ struct ProcessState {
   uint64_t start_ticks = 0;  // field 22 of /proc/PID/stat: tells a reused pid from the one that is meant. 0: it is gone
   char letter = '?';         // field 3: R, S, D (in the kernel, cannot be interrupted), T or t (stopped), ...
   bool stopped() const { return letter == 'T' || letter == 't'; }
+  bool ended() const { return letter == 'Z' || letter == 'X'; }  // nobody has waited for it
 };
 ProcessState parse_process_stat(std::string_view text);  // of /proc/PID/stat
 // A process that has ended but was not waited for is gone. root: files are found under it; "" is the machine itself.

@@ -249,7 +249,8 @@ void RecorderWatch::look_at(WatchedRank& rank, bool flush, CollectedBatch& batch
   if (!rank.pid_checked) {
     rank.pid_checked = true;
     const uid_t owner = rank.folder->owner();
-    std::optional<ProcessHandle> writes = ProcessHandle::open(rank.header.pid, rank.header.process_start_ticks, owner);
+    std::optional<ProcessHandle> writes =
+        ProcessHandle::open_ended_too(rank.header.pid, rank.header.process_start_ticks, owner);
     rank.pid_counts = writes.has_value();
     if (writes) rank.process_exit = ProcessExit::watch(std::move(*writes), owner);
   }

@@ -14,7 +14,7 @@ namespace lockstep {
 
 class ProcessExit {
  public:
-  // handle: of a process that lives. Always gives one; of a process that is gone it never knows anything.
+  // Always gives one; of a process that was gone before, and fetched by its parent, it never knows anything.
   static ProcessExit watch(ProcessHandle handle, uid_t owner);
 
   // Nothing: it lives, or nobody knows.

@@ -57,6 +57,17 @@ TEST(ProcessExit, TellsStatusAndSignalUntilTheParentHasFetchedThem) {
   EXPECT_EQ(*second.status(), (ExitStatus{.code = 0, .signal = SIGKILL}));
 }
 
+TEST(ProcessExit, TellsHowOneEndedThatNobodyHasFetchedYet) {
+  Child child(0);
+  ::kill(child.pid(), SIGKILL);
+  ASSERT_TRUE(testing::eventually([&] { return !ProcessHandle::open(child.pid(), 0, ::geteuid()); }));
+  std::optional<ProcessHandle> ended = ProcessHandle::open_ended_too(child.pid(), 0, ::geteuid());
+  ASSERT_TRUE(ended);
+  EXPECT_FALSE(ended->holds());
+  EXPECT_FALSE(ProcessHandle::open_ended_too(child.pid(), 1, ::geteuid())) << "another that had its number";
+  EXPECT_EQ(ProcessExit::watch(std::move(*ended), ::geteuid()).status(), (ExitStatus{.code = 0, .signal = SIGKILL}));
+}
+
 TEST(ProcessExit, AfterwardsTheKernelTellsItOrNobodyDoes) {
   Child child(0);
   const ProcessExit watched = child.watch();

@@ -35,21 +35,35 @@ Result<std::string> read_in(int folder, const char* name, uint64_t bytes_max) {
 }  // namespace
 
 std::optional<ProcessHandle> ProcessHandle::open(int32_t pid, uint64_t start_ticks, uid_t owner,
-                                                 const std::string& root) {
+                                                 const std::string& root, bool may_have_ended) {
   if (pid <= 0) return std::nullopt;
   UniqueFd folder(::open(format("%s/proc/%d", root.c_str(), pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!folder.valid()) return std::nullopt;
   ProcessHandle handle(pid, start_ticks, owner, std::move(folder));
-  if (!handle.holds()) return std::nullopt;
+  if (!handle.is_owners(may_have_ended)) return std::nullopt;
   return handle;
 }
 
+std::optional<ProcessHandle> ProcessHandle::open(int32_t pid, uint64_t start_ticks, uid_t owner,
+                                                 const std::string& root) {
+  return open(pid, start_ticks, owner, root, false);
+}
+
+std::optional<ProcessHandle> ProcessHandle::open_ended_too(int32_t pid, uint64_t start_ticks, uid_t owner) {
+  return open(pid, start_ticks, owner, "", true);
+}
+
 bool ProcessHandle::holds() const {
+  return is_owners(false);
+}
+
+bool ProcessHandle::is_owners(bool may_have_ended) const {
   const Result<std::string> stat = read_in(folder_.get(), "stat", kSmallFile);
   const Result<std::string> status = read_in(folder_.get(), "status", kSmallFile);
   if (!stat.ok() || !status.ok()) return false;
   const ProcessState state = parse_process_stat(*stat);
   if (state.start_ticks == 0 || (start_ticks_ != 0 && state.start_ticks != start_ticks_)) return false;
+  if (state.ended() && !may_have_ended) return false;
   return parse_status(*status).only_uid == static_cast<int64_t>(owner_);
 }
 

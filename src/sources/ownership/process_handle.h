@@ -25,6 +25,8 @@ class ProcessHandle {
   // nullopt: there is none, or it is another's.
   static std::optional<ProcessHandle> open(int32_t pid, uint64_t start_ticks, uid_t owner,
                                            const std::string& root = "");
+  // Also of one that has ended, for as long as its parent has not asked how: that can be read then.
+  static std::optional<ProcessHandle> open_ended_too(int32_t pid, uint64_t start_ticks, uid_t owner);
 
   int32_t pid() const { return pid_; }
   // It lives, and is still its owner's alone. For after reading /proc by its number: what was read is its own then.
@@ -40,6 +42,10 @@ class ProcessHandle {
  private:
   ProcessHandle(int32_t pid, uint64_t start_ticks, uid_t owner, UniqueFd folder)
       : pid_(pid), start_ticks_(start_ticks), owner_(owner), folder_(std::move(folder)) {}
+
+  static std::optional<ProcessHandle> open(int32_t pid, uint64_t start_ticks, uid_t owner, const std::string& root,
+                                           bool may_have_ended);
+  bool is_owners(bool may_have_ended) const;
 
   int32_t pid_;
   uint64_t start_ticks_;
