@@ -142,8 +142,11 @@ Result<std::vector<StoredFile>> stored_files(const char* program, const std::str
   return files;
 }
 
+// What is read of a pipe is gone for whoever reads it next.
 bool is_export(const std::string& path) {
-  const UniqueFd file(path == "-" ? -1 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info = {};
+  if (path == "-" || ::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   char first[kSqliteMagic.size()];
   return file.valid() && ::read(file.get(), first, sizeof first) == sizeof first &&
          std::string_view(first, sizeof first) == kSqliteMagic;

@@ -38,7 +38,7 @@ struct PlayedJob {
   std::shared_ptr<const Placement> placement;
   int32_t episode_end = 0;
   int kind = 0;
-  uint32_t owner = kUnexplained;
+  Owner owner;
   int32_t hurt_rank = 0;
 };
 
@@ -55,21 +55,21 @@ std::shared_ptr<const Placement> place(const PlayedJob& job, int attempt, std::m
   return placement;
 }
 
-void begin_episode(Ledger& ledger, PlayedJob& job, int32_t minute, std::mt19937& random) {
+void begin_episode(PlayedJob& job, int32_t minute, std::mt19937& random) {
   static const char* const kLayers[] = {"gpu", "host", "input", "nic", "link", "switch", "software"};
   job.episode_end = minute + 2 + static_cast<int32_t>(random() % 59);
   job.kind = static_cast<int>(random() % 4);
   job.hurt_rank = static_cast<int32_t>(random() % static_cast<uint32_t>(job.gpus));
   if (job.kind != 0 && job.kind != 1) return;
   const char* layer = kLayers[random() % 7];
-  job.owner = ledger.owner({.key = format("%s-%d", job.id.c_str(), minute),
-                            .classifier = layer,
-                            .sub = "cause-" + std::to_string(random() % 4),
-                            .kind = CulpritKind::kGpu,
-                            .culprit = format("GPU of rank %d", job.hurt_rank),
-                            .host = job.placement->hosts[static_cast<size_t>(job.hurt_rank / 8)].host,
-                            .job_id = job.id,
-                            .weight = 0.2f});
+  job.owner = {.key = format("%s-%d", job.id.c_str(), minute),
+               .classifier = layer,
+               .sub = "cause-" + std::to_string(random() % 4),
+               .kind = CulpritKind::kGpu,
+               .culprit = format("GPU of rank %d", job.hurt_rank),
+               .host = job.placement->hosts[static_cast<size_t>(job.hurt_rank / 8)].host,
+               .job_id = job.id,
+               .weight = 0.2f};
 }
 
 JudgedMinute judged(const PlayedJob& job, int32_t minute) {
@@ -77,13 +77,14 @@ JudgedMinute judged(const PlayedJob& job, int32_t minute) {
   const RankCells good = all_ranks(job.gpus, Cell::good());
   for (size_t i = 0; i < 13; ++i) one.cells[i] = good;
   if (minute >= job.episode_end) return one;
+  if (job.kind == 0 || job.kind == 1) one.owners = {job.owner};
   const auto set = [&](Sle sle, RankCells cells) { one.cells[static_cast<size_t>(sle)] = std::move(cells); };
   const RankSpans rank = {{job.hurt_rank, job.hurt_rank + 1}};
   const int32_t host = job.hurt_rank / 8 * 8;
   if (job.kind == 0)
     for (const Sle sle : {Sle::kProgress, Sle::kMfu, Sle::kSkew, Sle::kGoodput})
-      set(sle, all_ranks(job.gpus, Cell::degraded(job.owner)));
-  if (job.kind == 1) set(Sle::kGpu, with(good, rank, Cell::degraded(job.owner)));
+      set(sle, all_ranks(job.gpus, Cell::degraded(1)));
+  if (job.kind == 1) set(Sle::kGpu, with(good, rank, Cell::degraded(1)));
   if (job.kind == 2)
     for (const Sle sle : {Sle::kProgress, Sle::kGpu, Sle::kNic, Sle::kHost})
       set(sle, with(good, {{host, host + 8}}, Cell::unknown()));
@@ -121,7 +122,7 @@ Played play(Ledger& ledger, std::vector<PlayedJob>& jobs, int32_t days) {
         PlayedJob& job = jobs[i];
         const int32_t age = minute - kFirst + static_cast<int32_t>(i) * 17;
         if (!job.placement || age % (5 * 1440) == 0) job.placement = place(job, age / (5 * 1440), random);
-        if (minute >= job.episode_end && random() % 240 == 0) begin_episode(ledger, job, minute, random);
+        if (minute >= job.episode_end && random() % 240 == 0) begin_episode(job, minute, random);
         ledger.put(job.id, judged(job, minute));
         ++played.puts;
         played.gpu_minutes += job.gpus;
@@ -143,17 +144,18 @@ void print_query(const char* name, const std::function<void()>& query) {
 
 int run(const std::string& folder, int32_t days) {
   Counters counters(kSleCounters);
+  const SystemClock clock;
   std::vector<PlayedJob> jobs = make_jobs();
   Played played;
   {
-    auto ledger = Ledger::open({.folder = folder}, counters);
+    auto ledger = Ledger::open({.folder = folder}, clock, counters);
     if (!ledger.ok()) return std::fprintf(stderr, "sle_bench: %s\n", ledger.error().c_str()), 1;
     played = play(**ledger, jobs, days);
   }
   const uint64_t before = bytes_in(folder);
   std::unique_ptr<Ledger> ledger;
   const double open_s = seconds_of([&] {
-    auto opened = Ledger::open({.folder = folder}, counters);
+    auto opened = Ledger::open({.folder = folder}, clock, counters);
     if (opened.ok()) ledger = std::move(*opened);
   });
   if (!ledger) return std::fprintf(stderr, "sle_bench: the ledger cannot be opened again\n"), 1;

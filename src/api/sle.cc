@@ -9,6 +9,7 @@
 #include "api/jobs/job_view.h"
 #include "base/text.h"
 #include "fabric/fabric.h"
+#include "fabric/graph.h"
 #include "model/rank_text.h"
 #include "sle/ledger_query.h"
 
@@ -46,7 +47,7 @@ Result<std::set<std::string>> gpus_behind(const ApiContext& context, std::string
     bool is_behind = false;
     if (kind == "nic") is_behind = adapter->nic == node;
     if (kind == "rail") is_behind = topology->nodes()[adapter->nic].index == static_cast<int64_t>(*rail);
-    if (kind == "switch") is_behind = up && topology->other_end(*up, adapter->nic) == node;
+    if (kind == "switch") is_behind = fabric::leaf_of_gpu(*topology, gpu) == *node;
     if (kind == "link")
       is_behind = up && (topology->port_name(*up, adapter->nic) == name ||
                          topology->port_name(*up, topology->other_end(*up, adapter->nic)) == name);
@@ -86,6 +87,24 @@ Result<void> read_time(const ApiContext& context, const ServerRequest& http, Ask
   return {};
 }
 
+void narrow(std::optional<std::set<std::string>>& to, std::set<std::string> also) {
+  if (to) std::erase_if(also, [&](const std::string& one) { return !to->contains(one); });
+  to = std::move(also);
+}
+
+// Is it that adapter, switch or link? By its place, or by the words that a verdict has where its place is not known; a link by
+// the port at either end.
+bool is_culprit(const sle::Owner& owner, std::string_view kind, const std::string& name) {
+  if (kind == "host") return owner.host == name;
+  if (kind == "gpu") return owner.gpu_uuid == name;
+  if (to_text(owner.kind) != kind) return false;
+  const size_t colon = owner.place.find(':');
+  if (owner.culprit == name ||
+      (colon != std::string::npos && owner.place.compare(colon + 1, std::string::npos, name) == 0))
+    return true;
+  return kind == "link" && (owner.culprit.starts_with("link " + name + " - ") || owner.culprit.ends_with(" - " + name));
+}
+
 // Which minutes: of those who were hurt, or all that are charged to a part.
 Result<void> read_scope(const ApiContext& context, const ServerRequest& http, Asked& asked) {
   sle::Scope& scope = asked.query.scope;
@@ -101,7 +120,8 @@ Result<void> read_scope(const ApiContext& context, const ServerRequest& http, As
     const std::optional<JobInfo> job = find_job(context, *scope.job_id);
     if (std::string_view(key) == "group") {
       if (!job) return Error{"no such job: its groups are not known", ErrorCode::kNotFound};
-      scope.ranks = LOCKSTEP_TRY(ranks_of_group(*job, value));
+      sle::RankSpans members = LOCKSTEP_TRY(ranks_of_group(*job, value));
+      scope.ranks = scope.ranks ? sle::common_of(*scope.ranks, members) : std::move(members);
     } else {
       const std::vector<Rank> ranks = LOCKSTEP_TRY(ranks_from_text(value, 1'000'000));
       std::vector<int32_t> numbers;
@@ -122,9 +142,10 @@ Result<void> read_scope(const ApiContext& context, const ServerRequest& http, As
     } else if (kind == "host") {
       for (const std::string_view host : split(value, ',')) scope.hosts.insert(std::string(host));
     } else if (kind == "gpu") {
-      scope.gpus = std::set{value};
+      narrow(scope.gpus, {value});
     } else {
-      scope.gpus = LOCKSTEP_TRY(gpus_behind(context, kind, value));
+      std::set<std::string> behind = LOCKSTEP_TRY(gpus_behind(context, kind, value));
+      narrow(scope.gpus, std::move(behind));
     }
   }
   const std::string classifier = http.parameter("classifier"), sub = http.parameter("sub");
@@ -132,11 +153,8 @@ Result<void> read_scope(const ApiContext& context, const ServerRequest& http, As
     asked.query.charged_to = [=](const sle::Owner& owner) {
       if (!classifier.empty() && owner.classifier != classifier) return false;
       if (!sub.empty() && owner.sub != (sub == "-" ? "" : sub)) return false;
-      return std::all_of(culprit.begin(), culprit.end(), [&](const auto& one) {
-        if (one.first == "host") return owner.host == one.second;
-        if (one.first == "gpu") return owner.gpu_uuid == one.second;
-        return to_text(owner.kind) == one.first && owner.culprit.find(one.second) != std::string::npos;
-      });
+      return std::all_of(culprit.begin(), culprit.end(),
+                         [&](const auto& one) { return is_culprit(owner, one.first, one.second); });
     };
   }
   for (const std::string& word : words) asked.scope += (asked.scope.empty() ? "" : ", ") + word;
@@ -218,12 +236,11 @@ void write_sle(JsonWriter& json, const ApiContext& context, const Asked& asked, 
   json.key("minutes").begin_object();
   write_minutes(json, minutes);
   json.end_object();
-  const auto share = [&](const char* key, double value) { json.key(key).number(measured ? value : unknown); };
   const bool scorable = measured && minutes.coverage() >= kCoverageLeast;
-  share("success", scorable ? minutes.success() : unknown);
-  share("success_least", minutes.success_least());
-  share("success_most", minutes.success_most());
-  share("coverage", minutes.coverage());
+  json.field("success", scorable ? minutes.success() : unknown);
+  json.field("success_least", minutes.success_least());
+  json.field("success_most", minutes.success_most());
+  json.field("coverage", minutes.coverage());
   json.field("chosen_minutes", totals.chosen);
   write_number(json, "chosen_money", context.gpu_prices.known() ? totals.chosen_money : unknown);
   write_classifiers(json, totals);

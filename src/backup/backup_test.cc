@@ -12,6 +12,7 @@
 #include "backup/take.h"
 #include "backup/testing/played_server.h"
 #include "base/files.h"
+#include "base/format_versions.h"
 #include "base/text.h"
 #include "testing/temporary_folder.h"
 
@@ -165,6 +166,16 @@ TEST_F(BackupTest, AFileOfANewerVersionIsRefusedWhateverTheManifestSays) {
   const Result<Restored> restored = bring_back();
   ASSERT_FALSE(restored.ok());
   EXPECT_NE(restored.error().find("state database of format version 99"), std::string::npos) << restored.error();
+  EXPECT_TRUE(nothing_is_restored());
+}
+
+TEST_F(BackupTest, ALedgerInANewerFrameIsRefusedToo) {
+  std::string ledger = std::string(formats::kMetricLog.magic) + '\x09' + std::string(7, '\0');
+  server_.files["sle/shard-00-gen-00000001.snap"] = {ledger, "f-1", false};
+  ASSERT_TRUE(take().ok());
+  const Result<Restored> restored = bring_back();
+  ASSERT_FALSE(restored.ok());
+  EXPECT_NE(restored.error().find("format version 9"), std::string::npos) << restored.error();
   EXPECT_TRUE(nothing_is_restored());
 }
 

@@ -51,6 +51,7 @@ const formats::Format* format_of(std::string_view name) {
   if (is_in("steps/")) return &formats::kStepFile;
   if (is_in("spans/")) return &formats::kSpanFile;
   if (is_in("log/")) return &formats::kDurableLog;
+  if (is_in("sle/") && (name.ends_with(".snap") || name.ends_with(".wal"))) return &formats::kMetricLog;  // its frame
   return nullptr;
 }
 

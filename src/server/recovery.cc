@@ -1,5 +1,6 @@
 #include "server/recovery.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "base/contained.h"
@@ -65,7 +66,8 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, D
         const bool looked = contained("recovery", "a look at jobs", [&] {
           engine.tick(received_unix_ns);
           tail.tick(received_unix_ns);
-          sle.tick(received_unix_ns);
+          // What came while the clock was ahead is no reason to judge what is yet to come.
+          sle.tick(std::min(received_unix_ns, clock.unix_ns()), clock.unix_ns());
         });
         if (!looked) counters.add("lockstep_server_failures_total", "what=\"look\"");
         last_look_unix_ns = received_unix_ns;

@@ -97,7 +97,8 @@ Result<Stores> open_stores(const std::string& tenant, const ServerOptions& optio
   // Of all tenants in one place, as the keys have it.
   stores.blobs = LOCKSTEP_TRY(open_blobs(common.options, tenant, common.witness, common.clock, counters));
   stores.sle = LOCKSTEP_TRY(sle::Ledger::open(
-      {.folder = options.data + "/sle", .keep_minutes = static_cast<int32_t>(options.sle_days) * 1440}, counters));
+      {.folder = options.data + "/sle", .keep_minutes = static_cast<int32_t>(options.sle_days) * 1440}, common.clock,
+      counters));
   return stores;
 }
 
@@ -295,11 +296,7 @@ AlertSettings OpenTenant::alert_settings() const {
 
 sle::SleWatch::Reads OpenTenant::sle_reads() {
   return {.diagnosis = engine_,
-          .faults =
-              [this] {
-                const int64_t since_ns = sle::SleWatch::kMeasuredMinutes * sle::kMinuteNs;
-                return hardware_faults(alerts_.registry(), clock_.unix_ns() - since_ns);
-              },
+          .faults = [this](int64_t over_since_ns) { return hardware_faults(alerts_.registry(), over_since_ns); },
           .gpu_model = [this](std::string_view gpu_uuid) { return gpu_model(named_metrics_, gpu_uuid); }};
 }
 
@@ -483,7 +480,8 @@ void OpenTenant::look_once() {
   captures_.note(changed);
   alerts_.note(changed);
   incident_watch_.note(changed);
-  sle_.note(changed, clock_.unix_ns());
+  const int64_t earliest_unix_ns = witness_.now().earliest_unix_ns;
+  sle_.note(changed, earliest_unix_ns);
   keeper_.keep(std::move(changed));
   counters_.set("lockstep_warnings", "", engine_.warnings_raised());
   counters_.set("lockstep_warnings_left_out", "", static_cast<int64_t>(engine_.warnings_left_out()));
@@ -495,8 +493,8 @@ void OpenTenant::look_once() {
   if (flow_telemetry_) flow_telemetry_->tick(clock_.unix_ns());
   incident_watch_.tick();
   alerts_.tick();
-  sle_.tick(clock_.unix_ns());
-  if (ready_) sle_services_.tick(clock_.unix_ns());
+  sle_.tick(earliest_unix_ns, earliest_unix_ns);
+  if (ready_) sle_services_.tick(earliest_unix_ns);
   sle_.flush();
 }
 

@@ -11,15 +11,16 @@ const char* to_text(CulpritKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-Ledger::Ledger(LedgerOptions options, Counters& counters) : options_(std::move(options)), counters_(counters) {
+Ledger::Ledger(LedgerOptions options, const Clock& clock, Counters& counters)
+    : options_(std::move(options)), clock_(clock), counters_(counters) {
   owners_.push_back({.key = "unexplained", .classifier = "unexplained"});
   owner_rows_.emplace(owners_[0].key, kUnexplained);
   cells_.emplace_back();
   placements_.push_back(nullptr);
 }
 
-Result<std::unique_ptr<Ledger>> Ledger::open(LedgerOptions options, Counters& counters) {
-  std::unique_ptr<Ledger> ledger(new Ledger(std::move(options), counters));
+Result<std::unique_ptr<Ledger>> Ledger::open(LedgerOptions options, const Clock& clock, Counters& counters) {
+  std::unique_ptr<Ledger> ledger(new Ledger(std::move(options), clock, counters));
   if (!ledger->options_.folder.empty()) LOCKSTEP_TRY(ledger->read_back());
   return ledger;
 }
@@ -42,8 +43,7 @@ Ledger::Job* Ledger::job_of(const std::string& job_id) {
   return jobs_.back().get();
 }
 
-uint32_t Ledger::owner(const Owner& owner) {
-  MutexLock lock(mutex_);
+uint32_t Ledger::owner_row(const Owner& owner) {
   const auto found = owner_rows_.find(owner.key);
   if (found != owner_rows_.end()) {
     if (owners_[found->second] != owner && found->second != kUnexplained) {
@@ -71,19 +71,23 @@ uint32_t Ledger::cells_row(const RankCells& cells) {
     if (cells_[at->second] == cells) return at->second;
   const auto row = static_cast<uint32_t>(cells_.size());
   cells_.push_back(cells);
+  weight_ += cells.size();
   cells_rows_.emplace(hash, row);
   log(records::cells(row, cells));
   return row;
 }
 
-// Few per job: its newest is looked at, and any other is a new row.
+// Few per job: its newest is looked at, and any other is a new row. One that no file could hold is not kept.
 uint32_t Ledger::placement_row(const Job& job, const std::shared_ptr<const Placement>& placement) {
   if (!placement) return 0;
   const uint32_t newest = job.placements.empty() ? 0 : job.placements.runs().back().value;
   if (newest != 0 && (placements_[newest] == placement || *placements_[newest] == *placement)) return newest;
   const auto row = static_cast<uint32_t>(placements_.size());
+  const std::string record = records::placement(row, *placement);
+  if (record.size() > metrics::kWalRecordBytesMax) return 0;
   placements_.push_back(placement);
-  log(records::placement(row, *placement));
+  weight_ += placement->gpus.size();
+  log(record);
   return row;
 }
 
@@ -116,6 +120,10 @@ bool Ledger::is_closed(const Job& job, int32_t minute) const {
 
 Ledger::Put Ledger::put(const std::string& job_id, JudgedMinute judged) {
   MutexLock lock(mutex_);
+  if (weight_ > 2 * options_.runs_max) {  // no snapshot could be made for long
+    counters_.add("lockstep_sle_minutes_total", "result=\"tables_full\"");
+    return Put::kFull;
+  }
   Job* job = job_of(job_id);
   if (job == nullptr) {
     counters_.add("lockstep_sle_minutes_total", "result=\"jobs_full\"");
@@ -132,11 +140,13 @@ Ledger::Put Ledger::put(const std::string& job_id, JudgedMinute judged) {
     counters_.add("lockstep_sle_minutes_total", "result=\"fewer_rows\"");
     return Put::kFewerRows;
   }
+  std::vector<uint32_t> owners = {kUnexplained};
+  for (const Owner& owner : judged.owners) owners.push_back(owner_row(owner));
   std::vector<std::pair<uint8_t, uint32_t>> changed;
   for (size_t i = 0; i < kSles; ++i) {
     MinuteRuns& track = job->tracks[i];
     const uint32_t before = track.at(judged.minute);
-    const uint32_t row = cells_row(keeping_charges(judged.cells[i], cells_[before]));
+    const uint32_t row = cells_row(keeping_charges(renumbered(judged.cells[i], owners), cells_[before]));
     if (row == before) continue;
     set(track, judged.minute, row);
     changed.emplace_back(static_cast<uint8_t>(i), row);
@@ -153,19 +163,20 @@ Ledger::Put Ledger::put(const std::string& job_id, JudgedMinute judged) {
   job->baselines = judged.baselines;
   log(records::minute({job->row, judged.minute, judged.evidence, placement, changed}, judged.baselines));
   counters_.add("lockstep_sle_minutes_total", known == nullptr ? "result=\"new\"" : "result=\"replaced\"");
-  while (runs_ > options_.runs_max && dropped_before_ < judged.minute) drop_oldest_day();
+  while (runs_ > options_.runs_max && drop_oldest_day()) continue;
   return Put::kStored;
 }
 
-int32_t Ledger::charge(const std::string& job_id, int32_t from, int32_t end, std::span<const Sle> sles,
-                       uint32_t owner) {
+int32_t Ledger::charge(const std::string& job_id, std::span<const int32_t> minutes, std::span<const Sle> sles,
+                       const Owner& charged_owner) {
   MutexLock lock(mutex_);
   const auto found = job_rows_.find(job_id);
-  if (found == job_rows_.end() || owner >= owners_.size()) return 0;
+  if (found == job_rows_.end()) return 0;
   Job& job = *jobs_[found->second];
-  int32_t minutes = 0;
+  const uint32_t owner = owner_row(charged_owner);
+  int32_t changed_minutes = 0;
   for (const Recent& recent : job.recent) {
-    if (recent.minute < from || recent.minute >= end) continue;
+    if (std::find(minutes.begin(), minutes.end(), recent.minute) == minutes.end()) continue;
     std::vector<std::pair<uint8_t, uint32_t>> changed;
     for (const Sle sle : sles) {
       MinuteRuns& track = job.tracks[static_cast<size_t>(sle)];
@@ -180,11 +191,11 @@ int32_t Ledger::charge(const std::string& job_id, int32_t from, int32_t end, std
       changed.emplace_back(static_cast<uint8_t>(sle), row);
     }
     if (changed.empty()) continue;
-    ++minutes;
+    ++changed_minutes;
     log(records::minute({job.row, recent.minute, recent.evidence, job.placements.at(recent.minute), changed},
                         job.baselines));
   }
-  return minutes;
+  return changed_minutes;
 }
 
 Baselines Ledger::baselines(std::string_view job_id) const {
@@ -229,36 +240,64 @@ void Ledger::drop_before(int32_t minute) {
   }
 }
 
-void Ledger::drop_oldest_day() {
+int32_t Ledger::oldest_minute() const {
   int32_t oldest = INT32_MAX;
   for (const std::unique_ptr<Job>& job : jobs_) {
     if (!job->placements.empty()) oldest = std::min(oldest, job->placements.runs().front().first);
     for (const MinuteRuns& track : job->tracks)
       if (!track.empty()) oldest = std::min(oldest, track.runs().front().first);
   }
-  counters_.add("lockstep_sle_days_dropped_total");
-  drop_before(std::max(dropped_before_, oldest) + 1440);
+  return oldest;
 }
 
+// The newest minute stays: what is dropped is closed, and what comes next must not be.
+bool Ledger::drop_oldest_day() {
+  int32_t newest = 0;
+  for (const std::unique_ptr<Job>& job : jobs_)
+    if (!job->recent.empty()) newest = std::max(newest, job->recent.back().minute);
+  const int32_t oldest = oldest_minute();
+  if (oldest >= newest) return false;
+  counters_.add("lockstep_sle_days_dropped_total");
+  drop_before(std::min(oldest + 1440, newest));
+  return true;
+}
+
+// Nothing is closed by a clock that is ahead where there is nothing to drop.
 void Ledger::expire(int32_t now_minute) {
   MutexLock lock(mutex_);
-  drop_before(now_minute - options_.keep_minutes);
+  const int32_t oldest = oldest_minute();
+  const int64_t cutoff = pace_.cutoff(now_minute, options_.keep_minutes, oldest == INT32_MAX ? INT64_MAX : oldest,
+                                      clock_.monotonic_ns() / kMinuteNs);
+  if (cutoff > oldest) drop_before(static_cast<int32_t>(cutoff));
 }
 
+bool Ledger::is_full() const {
+  return weight_ > options_.runs_max || jobs_.size() >= kJobsMax || owners_.size() >= kOwnersMax;
+}
+
+// A log of twice its length waits for a snapshot that fails: nothing more is kept for it in memory.
 void Ledger::log(const std::string& record) {
-  if (!wal_ || !logging_) return;
+  if (!wal_) return;
+  logged_ += record.size();
+  if (is_log_cut()) return;
   wal_->begin_record();
   wal_->append(record);
-  logged_ += record.size();
 }
 
 Result<void> Ledger::flush() {
-  if (!wal_) return {};
   {
     MutexLock lock(mutex_);
-    if (logged_ > options_.log_bytes_max) return begin_snapshot();
+    const bool is_due = is_full() || logged_ > options_.log_bytes_max || (wal_ && wal_->is_corrupt());
+    const int64_t now_ns = clock_.monotonic_ns();
+    if (is_due && now_ns >= retry_ns_) {
+      const Result<void> begun = begin_snapshot();
+      retry_ns_ = !begun.ok() || is_full() ? now_ns + kRetryNs : 0;
+      if (begun.ok()) return {};
+    }
+    if (is_log_cut())
+      return Error{options_.folder + ": the log has grown too long, and no new snapshot can be written"};
   }
-  return wal_->flush(true);
+  return wal_ ? wal_->flush(true) : Result<void>();
 }
 
 }  // namespace lockstep::sle

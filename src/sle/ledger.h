@@ -9,7 +9,9 @@
 //
 // On disk: a snapshot and a log of records behind it, each with a checksum (docs/formats/sle-ledger.md); a start reads
 //   both and begins a new snapshot. What flush() confirmed survives a crash; a torn or damaged end costs what is in it.
-// Limits: kKeepMinutes of minutes, kRunsMax runs (beyond it, the oldest day of all goes, and again), kJobsMax jobs.
+// Limits: keep_minutes of minutes, no faster than RetentionPace; runs_max runs, and as much in the tables that they refer
+//   to (beyond it, the oldest day of all goes, and again); kJobsMax jobs. What nothing refers to any more leaves the tables
+//   with the next snapshot, which full tables ask for.
 // Thread rule: Thread-safe (one lock, which a new snapshot holds while it is written).
 #pragma once
 
@@ -26,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/clock_witness.h"
 #include "base/counters.h"
 #include "base/held_file.h"
 #include "base/mutex.h"
@@ -57,7 +61,8 @@ struct Owner {
   std::string gpu_uuid;
   std::string verdict_id;
   std::string job_id;
-  float weight = 0;  // share of the job's time that it costs: of two the heavier one is charged
+  std::string place = {};  // in the network, as a verdict has it: "nic:node-1:mlx5_0", "leaf:leaf-3"; "": not there
+  float weight = 0;        // share of the job's time that it costs: of two the heavier one is charged
   bool operator==(const Owner&) const = default;
 };
 
@@ -91,13 +96,14 @@ struct JudgedMinute {
   bool only_if_more = false;  // of a log that is read back: as many rows say nothing new
   std::shared_ptr<const Placement> placement;
   std::array<RankCells, kSles> cells;  // empty: not measured
+  std::vector<Owner> owners;           // that cells are charged to, from 1 on: 0 is kUnexplained
   Baselines baselines{};
 };
 
 struct LedgerOptions {
   std::string folder;  // empty: kept in memory alone
   int32_t keep_minutes = 30 * 1440;
-  size_t runs_max = 8'000'000;  // 12 bytes each
+  size_t runs_max = 8'000'000;  // 12 bytes each; so many of minutes, and of ranks in the tables
   uint64_t log_bytes_max = 64u << 20;
 };
 
@@ -110,18 +116,19 @@ class Ledger {
   static constexpr int32_t kOpenMinutes = 60;
   static constexpr size_t kJobsMax = 100'000;
   static constexpr size_t kOwnersMax = 1'000'000;
+  static constexpr int64_t kRetryNs = 60'000'000'000;
 
   enum class Put : uint8_t { kStored, kSame, kFewerRows, kClosed, kFull };
 
   // Damage is one log line and a counter, never an error; an error: the folder cannot be used.
-  static Result<std::unique_ptr<Ledger>> open(LedgerOptions options, Counters& counters);
+  static Result<std::unique_ptr<Ledger>> open(LedgerOptions options, const Clock& clock, Counters& counters);
 
-  // The row of an owner by its key; a known key with other words is brought up to date.
-  uint32_t owner(const Owner& owner);
+  // Owners are known by their keys; a known key with other words is brought up to date.
   Put put(const std::string& job_id, JudgedMinute judged);
-  // Charges degraded minutes of these SLEs in [from, end) to the owner, where nobody or somebody lighter is charged.
+  // Charges what is degraded of these SLEs and minutes to the owner, where nobody or somebody lighter is charged.
   // Minutes that are closed stay as they are. The number of minutes changed.
-  int32_t charge(const std::string& job_id, int32_t from, int32_t end, std::span<const Sle> sles, uint32_t owner);
+  int32_t charge(const std::string& job_id, std::span<const int32_t> minutes, std::span<const Sle> sles,
+                 const Owner& owner);
 
   Baselines baselines(std::string_view job_id) const;
   int32_t newest_minute(std::string_view job_id) const;  // 0: none
@@ -130,7 +137,8 @@ class Ledger {
 
   // Lets go of what is too old; now and then.
   void expire(int32_t now_minute);
-  // What was put is durable when it returns ok. Begins a new snapshot where the log has grown long.
+  // What was put is durable when it returns ok. Begins a new snapshot where the log has grown long or cannot be relied on,
+  // and where tables are full; one that fails is tried again after kRetryNs.
   Result<void> flush();
   // Everything as one file that stays as it is, also in `folder`, for a backup. None where there is no folder.
   Result<std::vector<HeldFile>> hold(const std::string& folder);
@@ -162,9 +170,10 @@ class Ledger {
     std::vector<uint32_t> jobs, owners, cells, placements;
   };
 
-  Ledger(LedgerOptions options, Counters& counters);
+  Ledger(LedgerOptions options, const Clock& clock, Counters& counters);
   Result<void> read_back();
   Job* job_of(const std::string& job_id) LOCKSTEP_REQUIRES(mutex_);
+  uint32_t owner_row(const Owner& owner) LOCKSTEP_REQUIRES(mutex_);
   const Job* find(std::string_view job_id) const LOCKSTEP_REQUIRES(mutex_);
   uint32_t cells_row(const RankCells& cells) LOCKSTEP_REQUIRES(mutex_);
   uint32_t placement_row(const Job& job, const std::shared_ptr<const Placement>& placement) LOCKSTEP_REQUIRES(mutex_);
@@ -172,10 +181,14 @@ class Ledger {
   static void note_recent(Job& job, int32_t minute, uint64_t evidence);
   bool is_closed(const Job& job, int32_t minute) const LOCKSTEP_REQUIRES(mutex_);
   void set(MinuteRuns& runs, int32_t minute, uint32_t value) LOCKSTEP_REQUIRES(mutex_);
-  void drop_oldest_day() LOCKSTEP_REQUIRES(mutex_);
+  int32_t oldest_minute() const LOCKSTEP_REQUIRES(mutex_);  // INT32_MAX: none
+  bool drop_oldest_day() LOCKSTEP_REQUIRES(mutex_);         // false: there is one minute, or none
+  bool is_full() const LOCKSTEP_REQUIRES(mutex_);
+  bool is_log_cut() const LOCKSTEP_REQUIRES(mutex_) { return logged_ > 2 * options_.log_bytes_max; }
   void log(const std::string& record) LOCKSTEP_REQUIRES(mutex_);
   void drop_before(int32_t minute) LOCKSTEP_REQUIRES(mutex_);
   Numbering used_rows() const LOCKSTEP_REQUIRES(mutex_);
+  size_t weight_of(const Numbering& rows) const LOCKSTEP_REQUIRES(mutex_);
   std::vector<std::string> snapshot(const Numbering& rows) const LOCKSTEP_REQUIRES(mutex_);
   static RankCells renumbered(const RankCells& cells, const std::vector<uint32_t>& owners);
   void adopt(const Numbering& rows) LOCKSTEP_REQUIRES(mutex_);
@@ -195,6 +208,7 @@ class Ledger {
       LOCKSTEP_REQUIRES(mutex_);  // by job and placement
 
   const LedgerOptions options_;
+  const Clock& clock_;
   Counters& counters_;
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Job>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
@@ -205,12 +219,14 @@ class Ledger {
   std::unordered_multimap<uint64_t, uint32_t> cells_rows_ LOCKSTEP_GUARDED_BY(mutex_);    // by hash
   std::vector<std::shared_ptr<const Placement>> placements_ LOCKSTEP_GUARDED_BY(mutex_);  // row 0 is nothing
   size_t runs_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  size_t weight_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // runs in cells_ and ranks in placements_
+  RetentionPace pace_ LOCKSTEP_GUARDED_BY(mutex_);
   int32_t dropped_before_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  bool logging_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::unique_ptr<metrics::Wal> wal_;  // nullptr: in memory alone
   uint64_t generation_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  uint64_t logged_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // bytes since the snapshot
-  uint32_t foreign_version_ = 0;                     // of a file that another program wrote; while it is opened
+  uint64_t logged_ LOCKSTEP_GUARDED_BY(mutex_) = 0;   // bytes since the snapshot
+  int64_t retry_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // monotonic: no snapshot before it
+  uint32_t foreign_version_ = 0;                      // of a file that another program wrote; while it is opened
 };
 
 }  // namespace lockstep::sle

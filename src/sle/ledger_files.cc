@@ -6,6 +6,7 @@
 #include "base/format_versions.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "model/ids.h"
 #include "sle/ledger.h"
 #include "sle/ledger_records.h"
 
@@ -13,7 +14,6 @@ namespace lockstep::sle {
 namespace {
 
 constexpr int64_t kMinuteMost = 100'000'000;  // the year 2160
-constexpr int64_t kRanksMost = 10'000'000;
 
 std::vector<metrics::WalFileName> files_in(const std::vector<std::string>& names) {
   std::vector<metrics::WalFileName> files;
@@ -65,6 +65,9 @@ Result<void> Ledger::read_back() {
   uint64_t newest_snapshot = 0;
   for (const metrics::WalFileName& file : files)
     if (file.segment == 0) newest_snapshot = std::max(newest_snapshot, file.generation);
+  // Before anything is read or written: what cannot be read would be replaced.
+  for (const metrics::WalFileName& file : files)
+    LOCKSTEP_TRY(formats::check_file(formats::kMetricLog, options_.folder + "/" + file.text()));
   for (const metrics::WalFileName& file : files) {
     {
       MutexLock lock(mutex_);
@@ -76,13 +79,16 @@ Result<void> Ledger::read_back() {
         metrics::read_wal_file(path, [this](std::string_view record) { return restore_record(record); });
     if (!read.ok()) return read.failure();
     if (foreign_version_ != 0) return formats::check_version(formats::kSleLedger, path, foreign_version_);
+    if (read->torn && file.segment == 0) read->damage = "cut off";  // a snapshot appears whole or not at all
+    if (read->torn && file.segment != 0)
+      LOCKSTEP_LOG_WARN("sle", "%s: cut at byte %llu, where a crash ended it", path.c_str(),
+                        static_cast<unsigned long long>(read->bytes_good));
     if (read->damage.empty()) continue;
     counters_.add("lockstep_sle_files_damaged_total");
     LOCKSTEP_LOG_ERROR("sle", "%s: %s; what follows in this file is lost", path.c_str(), read->damage.c_str());
   }
   MutexLock lock(mutex_);
   wal_ = std::make_unique<metrics::Wal>(options_.folder, 0, generation_, options_.log_bytes_max);
-  logging_ = true;
   return begin_snapshot();
 }
 
@@ -113,6 +119,15 @@ Ledger::Numbering Ledger::used_rows() const {
       if (row != Numbering::kGone) row = next++;
   }
   return rows;
+}
+
+size_t Ledger::weight_of(const Numbering& rows) const {
+  size_t weight = 0;
+  for (size_t i = 1; i < cells_.size(); ++i)
+    if (rows.cells[i] != Numbering::kGone) weight += cells_[i].size();
+  for (size_t i = 1; i < placements_.size(); ++i)
+    if (rows.placements[i] != Numbering::kGone) weight += placements_[i]->gpus.size();
+  return weight;
 }
 
 std::vector<std::string> Ledger::snapshot(const Numbering& rows) const {
@@ -152,13 +167,17 @@ std::vector<std::string> Ledger::snapshot(const Numbering& rows) const {
 }
 
 RankCells Ledger::renumbered(const RankCells& cells, const std::vector<uint32_t>& owners) {
-  RankCells out = cells;
-  for (RankRun& run : out)
-    if (run.cell.is_degraded()) run.cell = Cell::degraded(owners[run.cell.owner()]);
+  RankCells out;
+  for (const RankRun& run : cells) {
+    Cell cell = run.cell;
+    if (cell.is_degraded()) cell = Cell::degraded(cell.owner() < owners.size() ? owners[cell.owner()] : kUnexplained);
+    append(out, run.first, run.ranks, cell);
+  }
   return out;
 }
 
 void Ledger::adopt(const Numbering& rows) {
+  const size_t weight = weight_of(rows);
   const auto keep = [](auto& table, const std::vector<uint32_t>& numbers) {
     size_t kept = 0;
     for (size_t i = 0; i < table.size(); ++i) {
@@ -172,6 +191,7 @@ void Ledger::adopt(const Numbering& rows) {
   keep(owners_, rows.owners);
   keep(cells_, rows.cells);
   keep(placements_, rows.placements);
+  weight_ = weight;
   job_rows_.clear();
   owner_rows_.clear();
   cells_rows_.clear();
@@ -191,7 +211,12 @@ void Ledger::adopt(const Numbering& rows) {
 
 Result<void> Ledger::begin_snapshot() {
   const uint64_t next = generation_ + 1;
-  const Numbering rows = used_rows();
+  Numbering rows = used_rows();
+  while (weight_of(rows) > options_.runs_max && drop_oldest_day()) rows = used_rows();
+  if (!wal_) {
+    adopt(rows);
+    return {};
+  }
   const metrics::WalFileName name{0, next, 0};
   LOCKSTEP_TRY(metrics::write_wal_file(options_.folder + "/" + name.text(), snapshot(rows)));
   adopt(rows);
@@ -223,7 +248,7 @@ bool Ledger::restore_record(std::string_view record) {
   bool understood = false;
   if (kind == records::Kind::kVersion) {
     const uint64_t version = in.varint();
-    understood = version == formats::kSleLedger.version;
+    understood = version >= formats::kSleLedger.oldest && version <= formats::kSleLedger.version;
     if (!understood && in.ok()) foreign_version_ = static_cast<uint32_t>(version);
   } else if (kind == records::Kind::kJob) {
     understood = restore_job(in);
@@ -262,6 +287,7 @@ bool Ledger::restore_owner(columns::ByteReader& in) {
     *text = std::string(in.bytes());
   const auto kind = in.fixed<uint8_t>();
   owner.weight = in.fixed<float>();
+  if (!in.at_end()) owner.place = std::string(in.bytes());  // version 1 has none
   if (!in.ok() || kind > static_cast<uint8_t>(CulpritKind::kSwitch) || row == kUnexplained) return false;
   owner.kind = static_cast<CulpritKind>(kind);
   const auto known = owner_rows_.find(owner.key);
@@ -294,6 +320,7 @@ bool Ledger::restore_placement(columns::ByteReader& in) {
   const size_t gpus = in.count(1);
   if (!in.ok() || row != placements_.size() || end > static_cast<int64_t>(gpus)) return false;
   for (size_t i = 0; i < gpus; ++i) placement->gpus.emplace_back(in.bytes());
+  weight_ += gpus;
   placements_.push_back(std::move(placement));
   return in.ok();
 }
@@ -314,6 +341,7 @@ bool Ledger::restore_cells(columns::ByteReader& in) {
   }
   if (!in.ok() || row != cells_.size() || cells.empty()) return false;
   cells_rows_.emplace(hash_of(cells), static_cast<uint32_t>(row));
+  weight_ += cells.size();
   cells_.push_back(std::move(cells));
   return true;
 }

@@ -10,7 +10,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
   Counters counters(kSleCounters);
-  auto ledger = sle::Ledger::open({}, counters);
+  const SystemClock clock;
+  auto ledger = sle::Ledger::open({}, clock, counters);
   if (!ledger.ok()) return 0;
   std::string_view bytes(reinterpret_cast<const char*>(data), size);
   // A byte says how long the record behind it is.

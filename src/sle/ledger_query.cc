@@ -12,17 +12,18 @@ double share(int64_t part, int64_t whole) {
 
 // Of a placement, the ranks that are in the scope.
 RankSpans spans_in(const Scope& scope, const Placement& placement) {
-  RankSpans spans;
+  RankSpans spans = scope.ranks.value_or(RankSpans{{0, INT32_MAX}});
+  if (!scope.hosts.empty()) {
+    RankSpans on_hosts;
+    for (const Placement::HostRun& run : placement.hosts)
+      if (scope.hosts.contains(run.host)) on_hosts.push_back({run.first, run.end()});
+    spans = common_of(spans, on_hosts);
+  }
   if (scope.gpus) {
     std::vector<int32_t> ranks;
     for (size_t i = 0; i < placement.gpus.size(); ++i)
       if (scope.gpus->contains(placement.gpus[i])) ranks.push_back(static_cast<int32_t>(i));
-    spans = spans_of(std::move(ranks));
-  } else if (!scope.hosts.empty()) {
-    for (const Placement::HostRun& run : placement.hosts)
-      if (scope.hosts.contains(run.host)) spans.push_back({run.first, run.end()});
-  } else {
-    spans = scope.ranks.value_or(RankSpans());
+    spans = common_of(spans, spans_of(std::move(ranks)));
   }
   return spans;
 }

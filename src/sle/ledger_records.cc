@@ -37,6 +37,7 @@ std::string owner(uint32_t row, const Owner& owner) {
     put_bytes(out, *text);
   out.push_back(static_cast<char>(owner.kind));
   put_fixed(out, owner.weight);
+  put_bytes(out, owner.place);
   return out;
 }
 

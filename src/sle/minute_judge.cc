@@ -21,7 +21,6 @@ constexpr double kTowardsBetter = 1.0 / 20, kTowardsWorse = 1.0 / 1440;
 
 struct Values {
   double step_s = kNothing, flops = kNothing, bandwidth = kNothing, skew = kNothing, input = kNothing;
-  double goodput = kNothing;
   double repeated_s = 0, reported_s = 0, covered_s = 0;  // means over the ranks heard of
   RankSpans silent;                                      // ranks without a step
   std::vector<std::pair<int32_t, double>> inputs;        // by rank
@@ -121,20 +120,24 @@ class MinuteJudge {
       if (relevance(sle, verdict) > 0 && (best == nullptr || weight(verdict) > weight(*best))) best = &verdict;
     return best;
   }
-  uint32_t charge(Sle sle) const {
+  uint32_t number_of(Owner owner) {
+    const auto [found, is_new] = owner_numbers_.try_emplace(owner.key, static_cast<uint32_t>(out_.owners.size() + 1));
+    if (is_new) out_.owners.push_back(std::move(owner));
+    return found->second;
+  }
+  uint32_t charge(Sle sle) {
     const Verdict* verdict = verdict_for(sle);
-    return verdict == nullptr ? kUnexplained : context_.owner_row(owner_of(*verdict));
+    return verdict == nullptr ? kUnexplained : number_of(owner_of(*verdict));
   }
   uint32_t measured_owner(const char* classifier, const std::string& sub, CulpritKind kind = CulpritKind::kNobody,
-                          const std::string& culprit = {}, const std::string& host = {},
-                          const std::string& gpu = {}) const {
-    return context_.owner_row({.key = std::string(classifier) + "/" + sub + "/" + culprit,
-                               .classifier = classifier,
-                               .sub = sub,
-                               .kind = kind,
-                               .culprit = culprit,
-                               .host = host,
-                               .gpu_uuid = gpu});
+                          const std::string& culprit = {}, const std::string& host = {}, const std::string& gpu = {}) {
+    return number_of({.key = std::string(classifier) + "/" + sub + "/" + culprit,
+                      .classifier = classifier,
+                      .sub = sub,
+                      .kind = kind,
+                      .culprit = culprit,
+                      .host = host,
+                      .gpu_uuid = gpu});
   }
 
   // nullopt: there is no baseline to hold it against yet.
@@ -207,7 +210,7 @@ class MinuteJudge {
       cells(Sle::kGoodput) = with(cells(Sle::kGoodput), values_.silent, Cell::unknown());
   }
 
-  uint32_t goodput_owner(bool stands) const {
+  uint32_t goodput_owner(bool stands) {
     if (verdict_for(Sle::kGoodput) != nullptr) return charge(Sle::kGoodput);
     if (stands) return kUnexplained;
     const double idle_s = context_.is_starting ? context_.present_s - values_.covered_s : 0;
@@ -231,16 +234,7 @@ class MinuteJudge {
     for (const Placement::HostRun& run : context_.placement->hosts)
       if (context_.node_reported(run.host)) reported.push_back({run.first, run.end()});
     healthy = with(healthy, reported, Cell::good());
-    for (const Sle part : kParts) cells(part) = healthy;
-    for (const HardwareFault& fault : context_.faults) {
-      const RankSpans ranks = ranks_of(fault);
-      if (ranks.empty()) continue;
-      const bool is_gpu = !fault.gpu_uuid.empty();
-      const uint32_t owner =
-          measured_owner(row_of(fault.sle).name, fault.what, is_gpu ? CulpritKind::kGpu : CulpritKind::kHost,
-                         is_gpu ? fault.gpu_uuid : fault.host, fault.host, fault.gpu_uuid);
-      cells(fault.sle) = with(cells(fault.sle), ranks, Cell::degraded(owner));
-    }
+    for (const Sle part : kParts) cells(part) = covered(healthy, faulty_ranks(part));
     for (const Verdict& verdict : context_.verdicts) {
       for (const Sle part : kParts) {
         if (relevance(part, verdict) == 0) continue;
@@ -248,19 +242,34 @@ class MinuteJudge {
         for (const Rank rank : verdict.culprit.ranks)
           if (rank.value() < context_.world_size) ranks.push_back(rank.value());
         const RankSpans spans = ranks.empty() ? RankSpans{{0, context_.world_size}} : spans_of(std::move(ranks));
-        cells(part) = with(cells(part), spans, Cell::degraded(context_.owner_row(owner_of(verdict))));
+        cells(part) = with(cells(part), spans, Cell::degraded(number_of(owner_of(verdict))));
       }
     }
   }
-  RankSpans ranks_of(const HardwareFault& fault) const {
-    RankSpans spans;
+  // Of faults of one rank the last one counts.
+  RankCells faulty_ranks(Sle part) {
+    RankCells faulty;
+    const int64_t from_ns = context_.measured.minute * kMinuteNs, to_ns = from_ns + kMinuteNs;
     for (const Placement::HostRun& run : context_.placement->hosts) {
-      if (run.host != fault.host) continue;
-      for (int32_t rank = run.first; rank < run.end(); ++rank)
-        if (fault.gpu_uuid.empty() || context_.placement->gpus[static_cast<size_t>(rank)] == fault.gpu_uuid)
-          spans.push_back({rank, rank + 1});
+      const auto faults = context_.faults.find(run.host);
+      if (faults == context_.faults.end()) continue;
+      std::vector<Cell> here(static_cast<size_t>(run.ranks));
+      for (const HardwareFault& fault : faults->second) {
+        if (fault.sle != part || fault.from_unix_ns >= to_ns || fault.to_unix_ns <= from_ns) continue;
+        set_faulty(run, fault, here);
+      }
+      for (int32_t i = 0; i < run.ranks; ++i) append(faulty, run.first + i, 1, here[static_cast<size_t>(i)]);
     }
-    return spans;
+    return faulty;
+  }
+  void set_faulty(const Placement::HostRun& run, const HardwareFault& fault, std::vector<Cell>& here) {
+    const bool is_gpu = !fault.gpu_uuid.empty();
+    for (size_t i = 0; i < here.size(); ++i) {
+      if (is_gpu && context_.placement->gpus[static_cast<size_t>(run.first) + i] != fault.gpu_uuid) continue;
+      here[i] = Cell::degraded(measured_owner(row_of(fault.sle).name, fault.what,
+                                              is_gpu ? CulpritKind::kGpu : CulpritKind::kHost,
+                                              is_gpu ? fault.gpu_uuid : fault.host, fault.host, fault.gpu_uuid));
+    }
   }
 
   void judge_coverage() {
@@ -272,11 +281,13 @@ class MinuteJudge {
         lost.push_back(rank);
     });
     RankCells& out = cells(Sle::kCoverage) = all_ranks(context_.world_size, Cell::good());
+    RankCells silent_nodes;
     for (const Placement::HostRun& run : context_.placement->hosts) {
       if (context_.node_reported(run.host) || !context_.node_ever_reported(run.host)) continue;
-      out = with(out, {{run.first, run.end()}},
-                 Cell::degraded(measured_owner("telemetry", "node-silent", CulpritKind::kHost, run.host, run.host)));
+      append(silent_nodes, run.first, run.ranks,
+             Cell::degraded(measured_owner("telemetry", "node-silent", CulpritKind::kHost, run.host, run.host)));
     }
+    out = covered(out, silent_nodes);
     if (!lost.empty())
       out = with(out, spans_of(std::move(lost)), Cell::degraded(measured_owner("telemetry", "records-lost")));
     if (!silent.empty())
@@ -287,6 +298,7 @@ class MinuteJudge {
   const Values values_;
   const bool learning_;
   JudgedMinute out_;
+  std::unordered_map<std::string, uint32_t> owner_numbers_;  // of out_.owners, by key
 };
 
 CulpritKind culprit_kind(const Culprit& culprit) {
@@ -352,6 +364,7 @@ Owner owner_of(const Verdict& verdict) {
           .gpu_uuid = culprit.gpu_uuid,
           .verdict_id = verdict.id,
           .job_id = verdict.job_id,
+          .place = culprit.place,
           .weight = static_cast<float>(is_standstill(verdict.kind) ? 1.0 : verdict.lost_share)};
 }
 

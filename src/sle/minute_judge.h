@@ -11,6 +11,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "model/verdict.h"
@@ -29,17 +30,18 @@ struct HardwareFault {
   int64_t to_unix_ns = INT64_MAX;
 };
 
+using FaultsByHost = std::unordered_map<std::string, std::vector<HardwareFault>>;
+
 struct MinuteContext {
   const MeasuredMinute& measured;
   int32_t world_size = 0;
   std::shared_ptr<const Placement> placement;
-  int32_t present_s = 60;                  // of the minute in which the job was there
-  bool is_starting = false;                // an attempt began in this minute or shortly before
-  std::span<const Verdict> verdicts = {};  // that act in it, confirmed
-  std::span<const HardwareFault> faults = {};
-  std::function<bool(const std::string& host)> node_reported = {};       // in this minute
+  int32_t present_s = 60;                                           // of the minute in which the job was there
+  bool is_starting = false;                                         // an attempt began in this minute or shortly before
+  std::span<const Verdict> verdicts = {};                           // that act in it, confirmed
+  const FaultsByHost& faults;                                       // also of other minutes
+  std::function<bool(const std::string& host)> node_reported = {};  // in this minute
   std::function<bool(const std::string& host)> node_ever_reported = {};  // at all
-  std::function<uint32_t(const Owner&)> owner_row = {};
   const Thresholds& thresholds;
 };
 
@@ -48,7 +50,7 @@ JudgedMinute judge(const MinuteContext& context, Baselines baselines, bool learn
 
 inline constexpr uint16_t kLearnMinutes = 3;        // a baseline is known after so many
 inline constexpr uint16_t kNewNormalMinutes = 240;  // degraded and unexplained for so long: that is what the job does
-// A degraded minute that somebody explains moves nothing; lost_share: what a verdict says that the minute lost.
+// A degraded minute that somebody explains moves nothing.
 void learn(Baseline& baseline, const Threshold& threshold, double value, bool degraded, bool explained);
 
 Owner owner_of(const Verdict& verdict);

@@ -43,8 +43,6 @@ struct RankMinute {
 struct MeasuredMinute {
   int32_t minute = 0;
   uint64_t rows = 0;
-  int64_t attempt = 0;
-  StepNumber first_step = kNoStep, last_step = kNoStep;
   bool dirty = true;  // something came since it was judged
   SparseRows<RankMinute, 64> ranks;
 };

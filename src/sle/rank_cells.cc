@@ -29,6 +29,15 @@ RankSpans spans_of(std::vector<int32_t> ranks) {
   return spans;
 }
 
+RankSpans common_of(const RankSpans& a, const RankSpans& b) {
+  RankSpans out;
+  for (size_t i = 0, j = 0; i < a.size() && j < b.size(); ++(a[i].end < b[j].end ? i : j)) {
+    const int32_t first = std::max(a[i].first, b[j].first), end = std::min(a[i].end, b[j].end);
+    if (first < end) out.push_back({first, end});
+  }
+  return out;
+}
+
 void append(RankCells& cells, int32_t first, int32_t ranks, Cell cell) {
   if (ranks <= 0 || cell == Cell()) return;
   if (!cells.empty() && cells.back().end() == first && cells.back().cell == cell) {
@@ -44,50 +53,20 @@ RankCells all_ranks(int32_t ranks, Cell cell) {
   return cells;
 }
 
+RankCells covered(const RankCells& cells, const RankCells& over) {
+  return overlay(cells, over, [](Cell below, Cell above) { return above == Cell() ? below : above; });
+}
+
 RankCells with(const RankCells& cells, const RankSpans& ranks, Cell cell) {
-  RankCells out;
-  size_t at = 0;
-  for (const RankRun& run : cells) {
-    int32_t from = run.first;
-    while (from < run.end()) {
-      while (at < ranks.size() && ranks[at].end <= from) ++at;
-      const bool inside = at < ranks.size() && ranks[at].first <= from;
-      int32_t to = run.end();
-      if (inside) {
-        to = std::min(to, ranks[at].end);
-      } else if (at < ranks.size()) {
-        to = std::min(to, ranks[at].first);
-      }
-      append(out, from, to - from, inside ? cell : run.cell);
-      from = to;
-    }
-  }
-  return out;
+  RankCells over;
+  for (const RankSpan& span : ranks) append(over, span.first, span.end - span.first, cell);
+  return covered(cells, over);
 }
 
 RankCells keeping_charges(const RankCells& fresh, const RankCells& before) {
-  RankCells out;
-  size_t at = 0;
-  for (const RankRun& run : fresh) {
-    if (!run.cell.is_degraded() || run.cell.owner() != kUnexplained) {
-      append(out, run.first, run.ranks, run.cell);
-      continue;
-    }
-    int32_t from = run.first;
-    while (from < run.end()) {
-      while (at < before.size() && before[at].end() <= from) ++at;
-      const bool inside = at < before.size() && before[at].first <= from;
-      int32_t to = run.end();
-      if (inside) {
-        to = std::min(to, before[at].end());
-      } else if (at < before.size()) {
-        to = std::min(to, before[at].first);
-      }
-      append(out, from, to - from, inside && before[at].cell.is_degraded() ? before[at].cell : run.cell);
-      from = to;
-    }
-  }
-  return out;
+  return overlay(fresh, before, [](Cell now, Cell then) {
+    return now == Cell::degraded(kUnexplained) && then.is_degraded() ? then : now;
+  });
 }
 
 }  // namespace lockstep::sle

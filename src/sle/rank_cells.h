@@ -4,13 +4,14 @@
 // Thread rule: Immutable values, pure functions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace lockstep::sle {
 
-// Good, unknown, or degraded and charged to exactly one owner (a row of the ledger's table).
+// Good, unknown, or degraded and charged to exactly one owner (a row of a table that is told beside it).
 class Cell {
  public:
   constexpr Cell() = default;
@@ -50,10 +51,30 @@ struct RankSpan {
 using RankSpans = std::vector<RankSpan>;
 uint64_t hash_of(const RankCells& cells);
 RankSpans spans_of(std::vector<int32_t> ranks);  // in any order, also twice
+RankSpans common_of(const RankSpans& a, const RankSpans& b);
 
 // Adds ranks behind the last: what follows an equal run joins it.
 void append(RankCells& cells, int32_t first, int32_t ranks, Cell cell);
 RankCells all_ranks(int32_t ranks, Cell cell);
+// Each rank of `base` with choose(its cell there, its cell in `over`); Cell() where it has none there.
+template <typename Choose>
+RankCells overlay(const RankCells& base, const RankCells& over, const Choose& choose) {
+  RankCells out;
+  size_t at = 0;
+  for (const RankRun& run : base) {
+    for (int32_t from = run.first; from < run.end();) {
+      while (at < over.size() && over[at].end() <= from) ++at;
+      const bool inside = at < over.size() && over[at].first <= from;
+      int32_t to = run.end();
+      if (at < over.size()) to = std::min(to, inside ? over[at].end() : over[at].first);
+      append(out, from, to - from, choose(run.cell, inside ? over[at].cell : Cell()));
+      from = to;
+    }
+  }
+  return out;
+}
+// `cells`, and where `over` has a cell, that one.
+RankCells covered(const RankCells& cells, const RankCells& over);
 // `cells` with these ranks set to `cell`, where they are there at all.
 RankCells with(const RankCells& cells, const RankSpans& ranks, Cell cell);
 // Calls visit(first, ranks, cell) for the parts that lie in the spans.
@@ -73,7 +94,7 @@ void visit_within(const RankCells& cells, const RankSpans& spans, const Visit& v
 // What is measured anew keeps the charge that was made before: a rank that is degraded in both, and that nobody explains
 // in `fresh`, stays charged as in `before`.
 RankCells keeping_charges(const RankCells& fresh, const RankCells& before);
-// Every degraded rank within the spans for which may_take(owner now) holds is charged to `owner`.
+// Every degraded rank for which may_take(owner now) holds is charged to `owner`.
 template <typename MayTake>
 RankCells charged(const RankCells& cells, uint32_t owner, const MayTake& may_take) {
   RankCells out;

@@ -33,7 +33,7 @@ ServiceWatch::~ServiceWatch() {
 void ServiceWatch::tick(int64_t now_unix_ns) {
   const int32_t minute = minute_of(now_unix_ns - kGraceNs) - 1;
   MutexLock lock(mutex_);
-  if (minute <= due_) return;
+  if (minute == due_) return;
   due_ = minute;
   wake_.notify_all();
 }
@@ -43,7 +43,7 @@ void ServiceWatch::run() {
   while (true) {
     {
       MutexLock lock(mutex_);
-      wake_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return stopping_ || due_ > looked; });
+      wake_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return stopping_ || due_ != looked; });
       if (stopping_) return;
       looked = due_;
     }
@@ -77,10 +77,10 @@ void ServiceWatch::look(int32_t minute) {
       if (measured && good) cell = Cell::good();
       const bool degraded = measured && learned && !good;
       const char* part = degraded && sle == Sle::kTtft ? slow_part(report) : nullptr;
-      if (degraded) {
-        const Owner owner{.key = part == nullptr ? "unexplained" : std::string("service/") + part,
-                          .classifier = part == nullptr ? "unexplained" : part};
-        cell = Cell::degraded(part == nullptr ? kUnexplained : ledger_.owner(owner));
+      if (degraded) cell = Cell::degraded(kUnexplained);
+      if (part != nullptr) {
+        judged.owners = {{.key = std::string("service/") + part, .classifier = part}};
+        cell = Cell::degraded(1);
       }
       judged.cells[static_cast<size_t>(sle)] = all_ranks(1, cell);
       if (measured) learn(baseline, threshold, quantiles->p90, degraded, part != nullptr);

@@ -7,6 +7,8 @@
 #include "store/sle_counters.h"
 #include "store/store_counters.h"
 #include "store/testing/memory_metric_reader.h"
+#include "testing/eventually.h"
+#include "testing/fake_clock.h"
 
 namespace lockstep::sle {
 namespace {
@@ -16,7 +18,7 @@ constexpr int32_t kBegin = 29'000'000;
 class ServiceWatchTest : public ::testing::Test {
  protected:
   ServiceWatchTest() {
-    Result<std::unique_ptr<Ledger>> ledger = Ledger::open({}, sle_counters_);
+    Result<std::unique_ptr<Ledger>> ledger = Ledger::open({}, clock_, sle_counters_);
     ledger_ = std::move(*ledger);
     watch_ = std::make_unique<ServiceWatch>(*ledger_, spans_, metrics_, default_thresholds());
   }
@@ -45,6 +47,7 @@ class ServiceWatchTest : public ::testing::Test {
     return ledger_->totals({.from = kBegin, .end = kBegin + 1000})[static_cast<size_t>(sle)];
   }
 
+  lockstep::testing::FakeClock clock_;
   Counters counters_{kStoreCounters};
   Counters sle_counters_{kSleCounters};
   MemorySpanStore spans_{{}, counters_};
@@ -70,6 +73,18 @@ TEST_F(ServiceWatchTest, AMinuteLookedAtTwiceCountsOnceAndOneWithoutRequestsIsUn
   EXPECT_EQ(of(Sle::kTtft).minutes.total(), 5);
   watch_->look(kBegin + 6);
   EXPECT_EQ(of(Sle::kTtft).minutes.unknown, 4);
+}
+
+TEST_F(ServiceWatchTest, AClockThatJumpedAndCameBackIsFollowed) {
+  for (int32_t m = 0; m < 5; ++m) minute(m, 0.01, 0.09);
+  const auto judged = [&](int32_t minute) {
+    return !ledger_->cells("service chat", Sle::kTtft, kBegin + minute).empty();
+  };
+  const auto tick = [&](int32_t minute) { watch_->tick((kBegin + minute + 1) * kMinuteNs + ServiceWatch::kGraceNs); };
+  tick(8);
+  EXPECT_TRUE(lockstep::testing::eventually([&] { return judged(8); }));
+  tick(6);
+  EXPECT_TRUE(lockstep::testing::eventually([&] { return judged(6); }));
 }
 
 }  // namespace

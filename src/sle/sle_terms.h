@@ -68,7 +68,7 @@ std::optional<Sle> sle_of(std::string_view name);
 
 using Thresholds = std::array<Threshold, kSles>;
 Thresholds default_thresholds();
-// "progress=1.1,input=2": other values for some rows; each within what `threshold_limits` allows.
+// "progress=1.1,input=2": other values for some rows; each within the limits of its row.
 Result<Thresholds> parse_thresholds(std::string_view text);
 
 }  // namespace lockstep::sle

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock_witness.h"
 #include "base/log.h"
 #include "model/telemetry.h"
 
@@ -38,8 +39,6 @@ SleWatch::Job& SleWatch::job_of(const std::string& job_id) {
                                 [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; }));
       }
       found = jobs_.try_emplace(job_id).first;
-      found->second.baselines = ledger_.baselines(job_id);
-      found->second.learned_through = found->second.restored_through = ledger_.newest_minute(job_id);
     }
     newest_ = &*found;
   }
@@ -49,6 +48,8 @@ SleWatch::Job& SleWatch::job_of(const std::string& job_id) {
 
 void SleWatch::forget(std::map<std::string, Job, std::less<>>::iterator job) {
   for (const MeasuredMinute& minute : job->second.minutes) rows_ -= minute.ranks.room();
+  rows_ -= job->second.seats.room() + job->second.seen.room();
+  ranks_ -= job->second.world_size;
   newest_ = nullptr;
   jobs_.erase(job);
 }
@@ -60,56 +61,73 @@ void SleWatch::on_attempt_back(const std::string& job_id, int64_t attempt) {
 }
 
 SleWatch::Job* SleWatch::job_for(const Identity& identity, int64_t received_unix_ns) {
-  if (identity.rank < 0_rank || identity.rank >= Rank{kRanksMax} || identity.world_size > kRanksMax) return nullptr;
+  if (identity.rank < 0_rank || identity.rank.value() >= kRanksMax) return nullptr;
   Job& job = job_of(identity.job_id);
   if (identity.attempt < job.attempt) return nullptr;
-  const int32_t world_size = std::max(identity.world_size, identity.rank.value() + 1);
-  if (identity.attempt > job.attempt || job.first_unix_ns == 0) {
+  const bool begins = identity.attempt > job.attempt || job.first_unix_ns == 0;
+  int32_t world_size = std::max(identity.world_size, identity.rank.value() + 1);
+  if (!begins) world_size = std::max(world_size, job.world_size);
+  if (ranks_ - job.world_size + world_size > kRanksMax) return nullptr;
+  if (begins) {
     // Other ranks on other hosts; fewer or more of them take another time for a step.
-    if (job.world_size != 0 && job.world_size != world_size) job.baselines = {};
+    if (job.world_size != 0 && job.world_size != world_size) job.baselines = Baselines{};
     job.attempt = identity.attempt;
-    job.world_size = world_size;
     job.first_unix_ns = received_unix_ns;
+    rows_ -= job.seats.room();
     job.seats = {};
     job.ended = 0;
     job.placement.reset();
+    job.gpu_model.clear();
+    job.model_asked_minute = 0;
   }
-  job.world_size = std::max(job.world_size, world_size);
+  ranks_ += world_size - job.world_size;
+  job.world_size = world_size;
   job.heard_minute = std::max(job.heard_minute, minute_of(received_unix_ns));
-  take_seat(job, identity);
-  return &job;
+  return take_seat(job, identity) ? &job : nullptr;
 }
 
-void SleWatch::take_seat(Job& job, const Identity& identity) {
-  Seat& seat = job.seats.at(index_of(identity.rank));
-  if (seat.known && seat.host == identity.host && seat.gpu_uuid == identity.gpu_uuid) return;
-  seat.host = identity.host;
-  seat.gpu_uuid = identity.gpu_uuid;
-  seat.known = true;
+int64_t SleWatch::believed(int64_t received_unix_ns) const {
+  const bool is_ahead = credible_unix_ns_ != 0 && received_unix_ns > credible_unix_ns_ + ClockWitness::kToleranceNs;
+  return is_ahead ? credible_unix_ns_ : received_unix_ns;
+}
+
+template <typename Row>
+Row* SleWatch::row_at(SparseRows<Row, 64>& rows, Rank rank) {
+  const size_t needed = rows.room_needed(index_of(rank));
+  if (rows_ + needed > kRowsMax) return nullptr;
+  rows_ += needed;
+  return &rows.at(index_of(rank));
+}
+
+bool SleWatch::take_seat(Job& job, const Identity& identity) {
+  Seat* seat = row_at(job.seats, identity.rank);
+  if (seat == nullptr) return false;
+  if (seat->known && seat->host == identity.host && seat->gpu_uuid == identity.gpu_uuid) return true;
+  seat->host = identity.host;
+  seat->gpu_uuid = identity.gpu_uuid;
+  seat->known = true;
   job.placement.reset();
+  return true;
 }
 
 MeasuredMinute* SleWatch::measured_minute(Job& job, int32_t minute) {
-  if (!job.minutes.empty() && minute <= job.minutes.back().minute - Ledger::kOpenMinutes) return nullptr;
+  // Not by the newest it has: that may be of a clock that was ahead.
+  const bool looked = looked_minute_ != 0 || job.minutes.empty();
+  if (minute <= (looked ? looked_minute_ : job.minutes.back().minute) - Ledger::kOpenMinutes) return nullptr;
   auto place = job.minutes.end();
   while (place != job.minutes.begin() && std::prev(place)->minute >= minute) --place;
   if (place == job.minutes.end() || place->minute != minute) {
     MeasuredMinute fresh;
     fresh.minute = minute;
-    fresh.attempt = job.attempt;
     place = job.minutes.insert(place, std::move(fresh));
   }
   return &*place;
 }
 
-RankMinute* SleWatch::row_of(Job& job, Rank rank, int32_t minute) {
-  MeasuredMinute* measured = measured_minute(job, minute);
-  if (measured == nullptr) return nullptr;
-  const size_t needed = measured->ranks.room_needed(index_of(rank));
-  if (rows_ + needed > kRowsMax) return nullptr;
-  rows_ += needed;
-  measured->dirty = true;
-  return &measured->ranks.at(index_of(rank));
+RankMinute* SleWatch::row_of(MeasuredMinute* measured, Rank rank) {
+  RankMinute* row = measured == nullptr ? nullptr : row_at(measured->ranks, rank);
+  if (row != nullptr) measured->dirty = true;
+  return row;
 }
 
 // A rank's steps do not overlap. One that is known and begins before the newest ended was delivered again; one that is
@@ -140,7 +158,7 @@ void SleWatch::note_steps(Job& job, int32_t minute, StepNumber step) {
   while (place != job.steps.begin() && std::prev(place)->minute >= minute) --place;
   if (place == job.steps.end() || place->minute != minute) {
     job.steps.insert(place, {minute, job.attempt, step, step});
-    while (job.steps.front().minute <= job.steps.back().minute - Ledger::kOpenMinutes) job.steps.pop_front();
+    while (job.steps.front().minute <= looked_minute_ - Ledger::kOpenMinutes) job.steps.pop_front();
     return;
   }
   if (place->attempt != job.attempt) *place = {minute, job.attempt, step, step};
@@ -150,11 +168,12 @@ void SleWatch::note_steps(Job& job, int32_t minute, StepNumber step) {
 
 void SleWatch::on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
   ++received_;
-  const bool is_absurd = summary.duration_ns <= 0 || summary.duration_ns > kStepNsMax || summary.start_unix_ns < 0 ||
+  const bool is_absurd = summary.duration_ns <= 0 || summary.duration_ns > kStepNsMax || summary.start_unix_ns <= 0 ||
                          summary.start_unix_ns > kTimeNsMax;
   MutexLock lock(mutex_);
-  Job* job = is_absurd ? nullptr : job_for(identity, received_unix_ns);
-  if (job == nullptr) {
+  Job* job = is_absurd ? nullptr : job_for(identity, believed(received_unix_ns));
+  RankSeen* of_rank = job == nullptr ? nullptr : row_at(job->seen, identity.rank);
+  if (of_rank == nullptr) {
     ++left_out_;
     return;
   }
@@ -164,7 +183,7 @@ void SleWatch::on_step(const Identity& identity, const StepSummary& summary, int
     return;
   }
   job->first_unix_ns = std::min(job->first_unix_ns, summary.start_unix_ns);
-  const Seen seen = see(job->seen.at(index_of(identity.rank)), summary);
+  const Seen seen = see(*of_rank, summary);
   if (seen == Seen::kAgain) {
     ++repeated_;
     return;
@@ -173,11 +192,12 @@ void SleWatch::on_step(const Identity& identity, const StepSummary& summary, int
   const int32_t first = std::max(minute_of(summary.start_unix_ns), last - kMeasuredMinutes);
   bool taken = false;
   for (int32_t minute = first; minute <= last; ++minute) {
-    RankMinute* row = row_of(*job, identity.rank, minute);
+    MeasuredMinute* measured = measured_minute(*job, minute);
+    RankMinute* row = row_of(measured, identity.rank);
     if (row == nullptr) continue;
     const int64_t from_ns = minute * kMinuteNs;
     add_step(*row, summary, from_ns, from_ns + kMinuteNs, seen == Seen::kRepeatedWork);
-    ++measured_minute(*job, minute)->rows;
+    ++measured->rows;
     note_steps(*job, minute, summary.step);
     taken = true;
   }
@@ -186,9 +206,10 @@ void SleWatch::on_step(const Identity& identity, const StepSummary& summary, int
 
 void SleWatch::on_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) {
   MutexLock lock(mutex_);
-  Job* job = job_for(identity, received_unix_ns);
+  const int64_t heard_unix_ns = believed(received_unix_ns);
+  Job* job = job_for(identity, heard_unix_ns);
   if (job == nullptr) return;
-  RankMinute* row = row_of(*job, identity.rank, minute_of(received_unix_ns));
+  RankMinute* row = row_of(measured_minute(*job, minute_of(heard_unix_ns)), identity.rank);
   if (row == nullptr) return;
   row->flags |= RankMinute::kStatus;
   if (status.quiet_ns >= kStandingNs && !status.finished) row->flags |= RankMinute::kStanding;
@@ -196,7 +217,7 @@ void SleWatch::on_status(const Identity& identity, const RankStatus& status, int
 
 void SleWatch::on_rank_started(const Identity& identity, int64_t received_unix_ns) {
   MutexLock lock(mutex_);
-  Job* job = job_for(identity, received_unix_ns);
+  Job* job = job_for(identity, believed(received_unix_ns));
   if (job == nullptr) return;
   Seat& seat = job->seats.at(index_of(identity.rank));
   if (seat.ended) --job->ended;
@@ -205,19 +226,22 @@ void SleWatch::on_rank_started(const Identity& identity, int64_t received_unix_n
 
 void SleWatch::on_rank_ended(const Identity& identity, const RankEnd&, int64_t received_unix_ns) {
   MutexLock lock(mutex_);
-  Job* job = job_for(identity, received_unix_ns);
+  const int64_t heard_unix_ns = believed(received_unix_ns);
+  Job* job = job_for(identity, heard_unix_ns);
   if (job == nullptr) return;
   Seat& seat = job->seats.at(index_of(identity.rank));
   if (!seat.ended) ++job->ended;
   seat.ended = true;
-  job->ended_unix_ns = received_unix_ns;
+  job->ended_unix_ns = heard_unix_ns;
 }
 
 void SleWatch::on_records_lost(const Identity& identity, int64_t /*records*/, int64_t received_unix_ns) {
   MutexLock lock(mutex_);
-  Job* job = job_for(identity, received_unix_ns);
+  const int64_t heard_unix_ns = believed(received_unix_ns);
+  Job* job = job_for(identity, heard_unix_ns);
   if (job == nullptr) return;
-  if (RankMinute* row = row_of(*job, identity.rank, minute_of(received_unix_ns))) row->flags |= RankMinute::kLost;
+  RankMinute* row = row_of(measured_minute(*job, minute_of(heard_unix_ns)), identity.rank);
+  if (row != nullptr) row->flags |= RankMinute::kLost;
 }
 
 void SleWatch::hear_host(std::string_view host, int64_t received_unix_ns) {
@@ -228,7 +252,7 @@ void SleWatch::hear_host(std::string_view host, int64_t received_unix_ns) {
     found = hosts_.emplace(std::string(host), HostHeard{}).first;
   }
   HostHeard& heard = found->second;
-  const int32_t minute = minute_of(received_unix_ns);
+  const int32_t minute = minute_of(believed(received_unix_ns));
   if (minute > heard.newest) {
     heard.mask = minute - heard.newest >= 64 ? 1 : heard.mask << (minute - heard.newest) | 1;
     heard.newest = minute;
@@ -249,11 +273,12 @@ void SleWatch::on_node_event(std::string_view host, const NodeEvent& event, int6
   const bool is_bad = event.severity >= EventSeverity::kWarn && !event.secondary;
   if (!is_bad || host.empty() || host.size() > kIdentityTextMax) return;
   if (!event.name.starts_with("host.") && !event.name.starts_with("storage.")) return;
+  const int64_t heard_unix_ns = believed(received_unix_ns);
   events_.push_back({.sle = Sle::kHost,
                      .host = std::string(host),
                      .what = event.name,
-                     .from_unix_ns = received_unix_ns,
-                     .to_unix_ns = received_unix_ns + kEventLastsNs});
+                     .from_unix_ns = heard_unix_ns,
+                     .to_unix_ns = heard_unix_ns + kEventLastsNs});
   if (events_.size() > kEventsMax) events_.pop_front();
 }
 
@@ -292,41 +317,42 @@ bool SleWatch::acts_in(const Verdict& verdict, const Job& job, int32_t minute) c
   return verdict.since_step <= steps->last && (open || verdict.through_step >= steps->first);
 }
 
-void SleWatch::charge(const Verdict& verdict) {
-  const auto job = jobs_.find(verdict.job_id);
-  if (job == jobs_.end() || verdict.state == VerdictState::kSuspected) return;
-  const uint32_t owner = ledger_.owner(owner_of(verdict));
-  std::vector<Sle> sles;
+std::optional<SleWatch::Charge> SleWatch::charge_of(const Verdict& verdict) {
+  const auto found = jobs_.find(verdict.job_id);
+  if (found == jobs_.end() || verdict.state == VerdictState::kSuspected) return std::nullopt;
+  Job& job = found->second;
+  Charge charge{.owner = owner_of(verdict), .minutes = {}, .sles = {}};
   for (const SleRow& row : sle_rows())
-    if (relevance(row.sle, verdict) > 0) sles.push_back(row.sle);
-  const int32_t newest = ledger_.newest_minute(verdict.job_id);
+    if (relevance(row.sle, verdict) > 0) charge.sles.push_back(row.sle);
+  const int32_t newest = std::max(job.judged_through, job.restored_through);
   for (int32_t minute = newest - Ledger::kOpenMinutes + 1; minute <= newest; ++minute)
-    if (acts_in(verdict, job->second, minute)) ledger_.charge(verdict.job_id, minute, minute + 1, sles, owner);
+    if (acts_in(verdict, job, minute)) charge.minutes.push_back(minute);
   // What is still measured is judged again: the verdict may say that a minute is bad that looked good.
-  for (MeasuredMinute& minute : job->second.minutes)
-    minute.dirty = minute.dirty || acts_in(verdict, job->second, minute.minute);
+  for (MeasuredMinute& minute : job.minutes) minute.dirty = minute.dirty || acts_in(verdict, job, minute.minute);
+  return charge;
 }
 
 void SleWatch::note(std::span<const Verdict> changed, int64_t now_unix_ns) {
-  MutexLock lock(mutex_);
-  for (const Verdict& verdict : changed) {
-    if (verdict.state == VerdictState::kCleared) cleared_unix_ns_.try_emplace(verdict.id, now_unix_ns);
-    if (verdict.state == VerdictState::kConfirmed) cleared_unix_ns_.erase(verdict.id);
-    charge(verdict);
+  std::vector<Charge> charges;
+  {
+    MutexLock lock(mutex_);
+    for (const Verdict& verdict : changed) {
+      if (verdict.state == VerdictState::kCleared) cleared_unix_ns_.try_emplace(verdict.id, now_unix_ns);
+      if (verdict.state == VerdictState::kConfirmed) cleared_unix_ns_.erase(verdict.id);
+      if (std::optional<Charge> charge = charge_of(verdict)) charges.push_back(std::move(*charge));
+    }
+    std::erase_if(cleared_unix_ns_,
+                  [&](const auto& one) { return now_unix_ns - one.second > 2 * Ledger::kOpenMinutes * kMinuteNs; });
   }
-  std::erase_if(cleared_unix_ns_,
-                [&](const auto& one) { return now_unix_ns - one.second > 2 * Ledger::kOpenMinutes * kMinuteNs; });
+  for (const Charge& one : charges) ledger_.charge(one.owner.job_id, one.minutes, one.sles, one.owner);
 }
 
-void SleWatch::judge_minute(const std::string& job_id, Job& job, MeasuredMinute& measured,
-                            std::span<const Verdict> verdicts) {
+JudgedMinute SleWatch::judge_minute(Job& job, MeasuredMinute& measured, std::span<const Verdict> verdicts,
+                                    const FaultsByHost& faults) {
   std::vector<Verdict> acting;
   for (const Verdict& verdict : verdicts)
     if (acts_in(verdict, job, measured.minute)) acting.push_back(verdict);
-  std::vector<HardwareFault> faults;
   const int64_t from_ns = measured.minute * kMinuteNs, to_ns = from_ns + kMinuteNs;
-  for (const HardwareFault& fault : faults_)
-    if (fault.from_unix_ns < to_ns && fault.to_unix_ns > from_ns) faults.push_back(fault);
   const int64_t gone_ns = is_over(job) ? std::min(to_ns, job.ended_unix_ns) : to_ns;
   const int64_t present_ns =
       std::clamp<int64_t>(gone_ns - std::max(from_ns, job.first_unix_ns), 1'000'000'000, kMinuteNs);
@@ -350,68 +376,107 @@ void SleWatch::judge_minute(const std::string& job_id, Job& job, MeasuredMinute&
                                     mutex_.assert_held();
                                     return hosts_.contains(host);
                                   },
-                              .owner_row = [&](const Owner& owner) { return ledger_.owner(owner); },
                               .thresholds = thresholds_};
   const bool learning = measured.minute > job.learned_through && measured.rows > 0;
-  JudgedMinute judged = judge(context, job.baselines, learning);
-  if (learning && judged.baselines != job.baselines) job.learned_through = measured.minute;
+  JudgedMinute judged = judge(context, *job.baselines, learning);
+  if (learning && judged.baselines != *job.baselines) job.learned_through = measured.minute;
   job.baselines = judged.baselines;
   judged.only_if_more = measured.minute <= job.restored_through;
   measured.dirty = false;
-  ledger_.put(job_id, std::move(judged));
+  return judged;
 }
 
-// Every minute up to `through` that was not judged yet or has changed.
-void SleWatch::look_at(const std::string& job_id, Job& job, int32_t through) {
-  const int32_t last = std::min(through, job.heard_minute + (is_over(job) ? 0 : kSilentMinutes));
-  if (job.judged_through == 0) job.judged_through = job.minutes.empty() ? last : job.minutes.front().minute - 1;
-  // What is silent has minutes too.
-  for (int32_t minute = std::max(job.judged_through + 1, last - kSilentMinutes); minute <= last; ++minute)
-    (void)measured_minute(job, minute);
-  const bool due = std::any_of(job.minutes.begin(), job.minutes.end(), [&](const MeasuredMinute& minute) {
-    return minute.minute <= last && (minute.dirty || minute.minute > job.judged_through);
-  });
-  if (due) {
-    if (job.gpu_model.empty() && reads_.gpu_model) {
-      const Seat* seat = job.seats.find(0);
-      if (seat != nullptr && !seat->gpu_uuid.empty()) job.gpu_model = reads_.gpu_model(seat->gpu_uuid);
+// Not judged yet, or changed since.
+bool SleWatch::is_due(const Job& job, const MeasuredMinute& minute, int32_t last) {
+  return minute.minute <= last && (minute.dirty || minute.minute > job.judged_through);
+}
+
+std::vector<SleWatch::Due> SleWatch::due_jobs(int32_t through) {
+  std::vector<Due> due;
+  for (auto& [job_id, job] : jobs_) {
+    const int32_t last = std::min(through, job.heard_minute + (is_over(job) ? 0 : kSilentMinutes));
+    if (job.judged_through == 0) job.judged_through = job.minutes.empty() ? last : job.minutes.front().minute - 1;
+    // What is silent has minutes too.
+    for (int32_t minute = std::max(job.judged_through + 1, last - kSilentMinutes); minute <= last; ++minute)
+      (void)measured_minute(job, minute);
+    if (std::none_of(job.minutes.begin(), job.minutes.end(),
+                     [&, &job = job](const MeasuredMinute& minute) { return is_due(job, minute, last); })) {
+      let_go(job, last);
+      continue;
     }
-    make_placement(job);
-    const std::vector<Verdict> verdicts = reads_.diagnosis.verdicts(job_id);
-    for (MeasuredMinute& minute : job.minutes)
-      if (minute.minute <= last && (minute.dirty || minute.minute > job.judged_through))
-        judge_minute(job_id, job, minute, verdicts);
-    job.judged_through = std::max(job.judged_through, last);
+    due.push_back({.job_id = job_id, .last = last, .asks_ledger = job.restored_through < 0});
+    const Seat* seat = job.seats.find(0);
+    if (!job.gpu_model.empty() || seat == nullptr || job.model_asked_minute == through) continue;
+    due.back().gpu_uuid = seat->gpu_uuid;
+    job.model_asked_minute = through;
   }
+  return due;
+}
+
+void SleWatch::ask(Due& due) const {
+  due.verdicts = reads_.diagnosis.verdicts(due.job_id);
+  if (reads_.gpu_model && !due.gpu_uuid.empty()) due.gpu_model = reads_.gpu_model(due.gpu_uuid);
+  if (!due.asks_ledger) return;
+  due.baselines = ledger_.baselines(due.job_id);
+  due.newest_minute = ledger_.newest_minute(due.job_id);
+}
+
+void SleWatch::judge_job(const Due& due, Job& job, const FaultsByHost& faults, Judged& judged) {
+  if (job.restored_through < 0) {
+    // Made anew since it was found due: the next look asks for it.
+    if (!due.asks_ledger) return;
+    job.restored_through = job.learned_through = due.newest_minute;
+  }
+  if (!job.baselines) job.baselines = due.baselines;
+  const Seat* seat = job.seats.find(0);
+  if (seat != nullptr && seat->gpu_uuid == due.gpu_uuid && !due.gpu_model.empty()) job.gpu_model = due.gpu_model;
+  make_placement(job);
+  for (MeasuredMinute& minute : job.minutes)
+    if (is_due(job, minute, due.last)) judged.emplace_back(due.job_id, judge_minute(job, minute, due.verdicts, faults));
+  job.judged_through = std::max(job.judged_through, due.last);
+  let_go(job, due.last);
+}
+
+void SleWatch::let_go(Job& job, int32_t last) {
   while (!job.minutes.empty() && job.minutes.front().minute <= last - kMeasuredMinutes) {
     rows_ -= job.minutes.front().ranks.room();
     job.minutes.pop_front();  // what comes of it later begins anew, and counts where it is more
   }
 }
 
-void SleWatch::tick(int64_t now_unix_ns) {
-  MutexLock lock(mutex_);
+void SleWatch::tick(int64_t now_unix_ns, int64_t credible_unix_ns) {
   const int32_t through = minute_of(now_unix_ns - kGraceNs) - 1;
-  const int64_t since_ns = now_unix_ns - looked_unix_ns_;
-  if (through == looked_minute_ && since_ns >= 0 && since_ns < kLookEveryNs) return;
-  looked_minute_ = through;
-  looked_unix_ns_ = now_unix_ns;
-  std::erase_if(events_, [&](const HardwareFault& event) {
-    return event.to_unix_ns < now_unix_ns - kMeasuredMinutes * kMinuteNs;
-  });
-  faults_.assign(events_.begin(), events_.end());
+  const int64_t over_since_unix_ns = now_unix_ns - kMeasuredMinutes * kMinuteNs;
+  FaultsByHost faults;
+  std::vector<Due> due;
+  {
+    MutexLock lock(mutex_);
+    credible_unix_ns_ = credible_unix_ns;
+    const int64_t since_ns = now_unix_ns - looked_unix_ns_;
+    if (through == looked_minute_ && since_ns >= 0 && since_ns < kLookEveryNs) return;
+    looked_minute_ = through;
+    looked_unix_ns_ = now_unix_ns;
+    std::erase_if(events_, [&](const HardwareFault& event) { return event.to_unix_ns < over_since_unix_ns; });
+    for (const HardwareFault& event : events_) faults[event.host].push_back(event);
+    due = due_jobs(through);
+  }
   if (reads_.faults)
-    for (HardwareFault& fault : reads_.faults()) faults_.push_back(std::move(fault));
-  for (auto job = jobs_.begin(); job != jobs_.end();) {
-    const auto one = job++;
-    look_at(one->first, one->second, through);
-    // Its seats and what was done of its steps are needed where it comes back.
-    if (one->second.heard_minute < through - 24 * 60) forget(one);
+    for (HardwareFault& fault : reads_.faults(over_since_unix_ns)) faults[fault.host].push_back(std::move(fault));
+  for (Due& one : due) ask(one);
+  Judged judged;
+  {
+    MutexLock lock(mutex_);
+    for (const Due& one : due)
+      if (const auto job = jobs_.find(one.job_id); job != jobs_.end()) judge_job(one, job->second, faults, judged);
+    // Its seats and what was done of its steps are needed where it comes back, while there is room.
+    const int32_t kept = 2 * ranks_ > kRanksMax ? kSilentMinutes : 24 * 60;
+    for (auto job = jobs_.begin(); job != jobs_.end();) {
+      const auto one = job++;
+      if (one->second.heard_minute < through - kept) forget(one);
+    }
   }
-  if (through >= expired_minute_ + 10) {
-    ledger_.expire(through);
-    expired_minute_ = through;
-  }
+  for (auto& [job_id, minute] : judged) ledger_.put(job_id, std::move(minute));
+  if (through / 10 != std::exchange(expired_, through / 10)) ledger_.expire(through);
   counters_.set("lockstep_sle_runs", "", static_cast<int64_t>(ledger_.run_count()));
 }
 

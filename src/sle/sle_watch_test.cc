@@ -4,6 +4,7 @@
 
 #include "sle/ledger_query.h"
 #include "store/sle_counters.h"
+#include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
 
 namespace lockstep::sle {
@@ -30,12 +31,18 @@ class SleWatchTest : public ::testing::Test {
   void open() {
     watch_.reset();
     ledger_.reset();
-    Result<std::unique_ptr<Ledger>> ledger = Ledger::open({.folder = folder_.path() + "/sle"}, counters_);
+    Result<std::unique_ptr<Ledger>> ledger = Ledger::open({.folder = folder_.path() + "/sle"}, clock_, counters_);
     ASSERT_TRUE(ledger.ok());
     ledger_ = std::move(*ledger);
-    watch_ = std::make_unique<SleWatch>(
-        *ledger_, SleWatch::Reads{diagnosis_, [this] { return faults_; }, [](std::string_view) { return "H100"; }},
-        default_thresholds(), counters_);
+    watch_ = std::make_unique<SleWatch>(*ledger_,
+                                        SleWatch::Reads{diagnosis_,
+                                                        [this](int64_t over_since_unix_ns) {
+                                                          faults_since_unix_ns_ = over_since_unix_ns;
+                                                          if (asked_) asked_();
+                                                          return faults_;
+                                                        },
+                                                        [](std::string_view) { return "H100"; }},
+                                        default_thresholds(), counters_);
   }
   static Identity identity(int32_t rank) {
     return {.job_id = "job",
@@ -68,7 +75,8 @@ class SleWatchTest : public ::testing::Test {
     for (const char* host : {"node-1", "node-2"})
       watch_->on_metrics({{"host.name", std::string(host)}}, {}, (kBegin + minute) * kMinuteNs + kSecondNs);
   }
-  void tick(int32_t minute) { watch_->tick((kBegin + minute) * kMinuteNs + SleWatch::kGraceNs + kSecondNs); }
+  void tick(int32_t minute) { tick_at((kBegin + minute) * kMinuteNs + SleWatch::kGraceNs + kSecondNs); }
+  void tick_at(int64_t unix_ns) { watch_->tick(unix_ns, unix_ns); }
   Minutes of(Sle sle, int32_t from = 0, int32_t end = 1000) const {
     return ledger_->totals({.from = kBegin + from, .end = kBegin + end})[static_cast<size_t>(sle)].minutes;
   }
@@ -98,9 +106,12 @@ class SleWatchTest : public ::testing::Test {
   }
 
   lockstep::testing::TemporaryFolder folder_;
+  lockstep::testing::FakeClock clock_;
   Counters counters_{kSleCounters};
   FixedVerdicts diagnosis_;
   std::vector<HardwareFault> faults_;
+  int64_t faults_since_unix_ns_ = 0;
+  std::function<void()> asked_;  // when faults are
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<SleWatch> watch_;
   int64_t next_step_ = 0;
@@ -181,14 +192,14 @@ TEST_F(SleWatchTest, WhatComesLateReplacesUnknown) {
   for (int32_t minute = 6; minute < 9; ++minute)
     for (int i = 0; i < 30; ++i) step(next_step_++, minute * 60 + 2 * i, 2);
   tick(9);
-  watch_->tick((kBegin + 9) * kMinuteNs + 40 * kSecondNs);
+  tick_at((kBegin + 9) * kMinuteNs + 40 * kSecondNs);
   EXPECT_EQ(of(Sle::kProgress, 6, 9), (Minutes{.good = 12}));
 }
 
 TEST_F(SleWatchTest, AMinuteThatWasJudgedFromTooFewRanksIsLearnedFromWhenTheOthersCome) {
   for (int32_t rank = 0; rank < 4; ++rank) {
     for (int32_t i = 0; i < 150; ++i) step(i, 2 * i, 2, rank, rank + 1);
-    watch_->tick((kBegin + 6) * kMinuteNs + rank * 10 * kSecondNs);
+    tick_at((kBegin + 6) * kMinuteNs + rank * 10 * kSecondNs);
   }
   EXPECT_EQ(of(Sle::kProgress, 0, 5).degraded, 0);
   EXPECT_GE(of(Sle::kProgress, 0, 5).good, 8);  // those after the three that it was learned from
@@ -257,8 +268,9 @@ TEST_F(SleWatchTest, AStepOfManyMinutesIsInAllOfThem) {
 TEST_F(SleWatchTest, EveryRowIsCountedOnce) {
   minutes(0, 3, 2);
   next_step_ = 0;
-  minutes(0, 1, 2);        // again
-  step(9000, 100'000, 2);  // fine: an hour later
+  minutes(0, 1, 2);  // again
+  tick(1666);
+  step(9000, 100'000, 2);  // fine: a day later
   step(1, 5, -1);          // absurd
   StepSummary ahead;
   ahead.step = 9001_step;
@@ -272,6 +284,71 @@ TEST_F(SleWatchTest, EveryRowIsCountedOnce) {
   EXPECT_EQ(rows("repeated"), 120);
   EXPECT_EQ(rows("future"), 1);
   EXPECT_EQ(rows("left_out"), 4);
+}
+
+TEST_F(SleWatchTest, FaultsAreAskedForByTheTimeThatIsLookedAt) {
+  tick(5);
+  EXPECT_EQ(faults_since_unix_ns_, kBegin * kMinuteNs + SleWatch::kGraceNs + kSecondNs);
+}
+
+TEST_F(SleWatchTest, WhoStoresDoesNotWaitForWhatIsAskedOfOthers) {
+  minutes(0, 6, 2);
+  asked_ = [&] { hosts_report(7); };  // would wait for ever
+  tick(8);
+}
+
+TEST_F(SleWatchTest, AClockThatJumpsAndComesBackCostsNoMinute) {
+  minutes(0, 6, 2);
+  constexpr int64_t kJump = 3 * 60 * kMinuteNs;
+  for (int32_t minute = 6; minute < 8; ++minute) {  // what is received seems to be of three hours later
+    for (int i = 0; i < 30; ++i) {
+      StepSummary summary;
+      summary.step = StepNumber{next_step_++};
+      summary.start_unix_ns = (kBegin + minute) * kMinuteNs + i * 2 * kSecondNs;
+      summary.duration_ns = 2 * kSecondNs;
+      for (int32_t rank = 0; rank < 4; ++rank) {
+        watch_->on_step(identity(rank), summary, summary.start_unix_ns + kJump);
+        watch_->on_status(identity(rank), {}, summary.start_unix_ns + kJump);
+      }
+    }
+    tick(minute + 1);
+  }
+  minutes(8, 10, 2);
+  EXPECT_EQ(of(Sle::kProgress, 6, 10), (Minutes{.good = 16}));
+  EXPECT_EQ(ledger_->newest_minute("job"), kBegin + 9);
+  // Nor is the job taken to be there for as long as the clock was ahead.
+  for (int32_t minute = 11; minute < 60; ++minute) tick(minute);
+  EXPECT_EQ(ledger_->newest_minute("job"), kBegin + 10 + SleWatch::kSilentMinutes);
+}
+
+TEST_F(SleWatchTest, RanksThatAreOnlyClaimedAreLimitedOverAllJobs) {
+  const auto claim = [&](const char* job, int32_t world_size, int32_t minute) {
+    Identity liar = identity(0);
+    liar.job_id = job;
+    liar.world_size = world_size;
+    watch_->on_status(liar, {}, (kBegin + minute) * kMinuteNs);
+  };
+  claim("liar-1", 900'000, 0);
+  claim("liar-2", 900'000, 0);
+  tick(1);
+  EXPECT_EQ(of(Sle::kProgress).total(), 900'000);
+  EXPECT_EQ(ledger_->newest_minute("liar-2"), 0);
+  tick(200);  // the first was not heard of any more
+  claim("large", 900'000, 200);
+  tick(201);
+  EXPECT_EQ(of(Sle::kProgress, 200).total(), 900'000);
+}
+
+TEST_F(SleWatchTest, ASilentHostOfManyIsChargedWithItsOwnRanks) {
+  minutes(0, 6, 2);
+  for (int i = 0; i < 30; ++i) step(next_step_++, 6 * 60 + 2 * i, 2);
+  watch_->on_metrics({{"host.name", std::string("node-1")}}, {}, (kBegin + 6) * kMinuteNs + kSecondNs);
+  tick(7);
+  const RankCells cells = ledger_->cells("job", Sle::kCoverage, kBegin + 6);
+  ASSERT_EQ(cells.size(), 2u);
+  EXPECT_EQ(cells[0].cell, Cell::good());
+  EXPECT_EQ(cells[1].first, 2);
+  EXPECT_EQ(ledger_->owner_at(cells[1].cell.owner()).culprit, "node-2");
 }
 
 TEST(Prices, AreByModel) {

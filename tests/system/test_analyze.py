@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -47,6 +49,20 @@ def test_the_slow_rank_its_kernel_and_the_reason_are_named(tmp_path, kind, reaso
     assert verdict["ranks"] == [2], verdict["sentence"]
     assert verdict["reason"] == reason, verdict["sentence"]
     assert kernel in verdict.get("kernel", ""), verdict["sentence"]
+
+
+def test_a_trace_may_come_through_a_pipe(healthy, tmp_path):
+    traces = sorted(path for path in healthy.iterdir() if ".json" in path.name)
+    content = traces[0].read_bytes()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(content))
+    writer.start()
+    done = harness.lockstep("analyze", pipe, "--json")
+    writer.join()
+    from_file = harness.lockstep("analyze", traces[0], "--json")
+    assert done.returncode == from_file.returncode, done.stderr
+    assert json.loads(done.stdout)["ranks"][0]["rank"] == json.loads(from_file.stdout)["ranks"][0]["rank"]
 
 
 def test_of_equal_ranks_none_is_named_and_their_clocks_are_found(healthy):

@@ -17,7 +17,6 @@ namespace {
 constexpr std::string_view kMagic = formats::kMetricLog.magic;
 constexpr uint32_t kVersion = formats::kMetricLog.version;
 constexpr size_t kHeadBytes = 16;
-constexpr size_t kRecordBytesMax = 256u << 20;
 constexpr uint64_t kFileBytesMax = 4ull << 30;
 
 std::string file_head() {
@@ -262,7 +261,7 @@ WalReadOutcome read_wal_bytes(std::string_view bytes, const std::function<bool(s
     const size_t left = in.left();
     const uint32_t size = in.fixed<uint32_t>();
     const uint32_t crc = in.fixed<uint32_t>();
-    if (!in.ok() || size > in.left() || size > kRecordBytesMax) {
+    if (!in.ok() || size > in.left() || size > kWalRecordBytesMax) {
       outcome.torn = true;
       return outcome;
     }

@@ -87,6 +87,7 @@ class Wal {
   bool sync_failed_ = false;
 };
 
+inline constexpr size_t kWalRecordBytesMax = 256u << 20;  // a longer record is read as a torn end
 // A file of records as one write, durable when it returns.
 Result<void> write_wal_file(const std::string& path, const std::vector<std::string>& records);
 

@@ -1,6 +1,6 @@
-import { describe, expect, it } from 'vitest';
-import { apiPath, csv, profileOf, shellWord } from './share';
-import { isRanks, jobPlace, parsePlace, servicePlace, stepPlace, writePlace } from './url';
+import { describe, expect, it, vi } from 'vitest';
+import { apiPath, csv, profileOf, shellWord, sleCommand } from './share';
+import { isRanks, jobPlace, parsePlace, servicePlace, slePlace, stepPlace, writePlace } from './url';
 
 describe('share', () => {
   it('knows the kernel profile behind an address', () => {
@@ -11,6 +11,13 @@ describe('share', () => {
   it('quotes names for a shell', () => {
     expect(shellWord('llama-70b')).toBe('llama-70b');
     expect(shellWord(`a'; rm -rf /; '`)).toBe(`'a'\\''; rm -rf /; '\\'''`);
+  });
+  it('asks for an SLE with every name as one word', () => {
+    vi.stubGlobal('location', { origin: 'http://h:1' });
+    const place = { ...slePlace(`a'; rm -rf /; '`), sle: 'progress', host: '-x', classifier: 'gpu' };
+    expect(sleCommand(place)).toBe(
+      `lockstep sle progress --hours 24 '--job=a'\\''; rm -rf /; '\\''' --host=-x --classifier=gpu --server http://h:1`);
+    vi.unstubAllGlobals();
   });
   it('writes CSV that no spreadsheet runs', () => {
     expect(csv(['host', 'ms'], [['=cmd()', 1.23456], ['a,"b"', null], ['-x', -2]])).toBe(

@@ -34,6 +34,14 @@ export function pathCommand({ a, b, job, at, qp, sourcePort }: { a: string; b: s
   return [...parts, '--server', shellWord(location.origin)].join(' ');
 }
 
+export function sleCommand({ sle, hours, job, host, classifier }: { sle: string; hours: number; job: string; host: string; classifier: string }): string {
+  const parts = ['lockstep sle', shellWord(sle), '--hours', String(hours)];
+  for (const [flag, value] of [['--job', job], ['--host', host], ['--classifier', classifier]] as const) {
+    if (value) parts.push(shellWord(`${flag}=${value}`));
+  }
+  return [...parts, '--server', shellWord(location.origin)].join(' ');
+}
+
 // The ranks that a command looks between: it has a page of its own.
 export function pathOf(command: string): { a: string; b: string } | null {
   const match = /^lockstep path (\d{1,7}) (\d{1,7})(?: |$)/.exec(command);

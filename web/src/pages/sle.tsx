@@ -5,7 +5,7 @@ import type { ComponentChildren } from 'preact';
 import { api, paths } from '../base/api';
 import { clean, clock, count, percent, utc } from '../base/format';
 import { usePoll } from '../base/poll';
-import { copy, curl } from '../base/share';
+import { copy, curl, sleCommand } from '../base/share';
 import { gpuMinutes, successText, type Affected, type AffectedList, type Bucket, type Part, type Sle, type SleDetail, type SleHead, type SleList } from '../base/sle';
 import { go, jobPlace, kSleHoursChoices, type SlePlace } from '../base/url';
 import { Frame, PlaceLink } from '../widgets/frame';
@@ -21,10 +21,11 @@ export function SlePage({ place }: { place: SlePlace }) {
   const told = useSignal<SleList | null>(null);
   const detail = useSignal<SleDetail | null>(null);
   const refused = useSignal<string | null>(null);
-  const address = paths.sles(place);
-  usePoll([address], async (signal) => { told.value = await api.sles(place, signal); }, (message) => { refused.value = message; }, () => kEveryMs);
-  usePoll([paths.sle(place)], async (signal) => { detail.value = place.sle ? await api.sle(place, signal) : null; },
-    (message) => { refused.value = message; }, () => kEveryMs);
+  usePoll([paths.sle(place)], async (signal) => {
+    const [list, one] = await Promise.all([api.sles(place, signal), place.sle ? api.sle(place, signal) : null]);
+    told.value = list;
+    detail.value = one;
+  }, (message) => { refused.value = message; }, () => kEveryMs);
   document.title = 'SLEs · Lockstep';
   const known = told.value;
   return (
@@ -120,7 +121,7 @@ function Detail({ place, detail }: { place: SlePlace; detail: SleDetail }) {
         <h2>{sle.title}: {successText(sle)} good</h2>
         <Menu label={`Menu of ${sle.title}`} items={[
           { label: 'Copy as curl', run: () => copy(curl(paths.sle(place))) },
-          { label: 'Copy as CLI', run: () => copy(command(place)) },
+          { label: 'Copy as CLI', run: () => copy(sleCommand(place)) },
         ]} />
       </div>
       <p class="muted">Good when {sle.goodWhen}.{limitText(sle)}</p>
@@ -230,10 +231,6 @@ function sentence(known: SleList): string {
   if (!worst || worst.minutes.degraded === 0) return `${begin}; nothing was degraded.`;
   const [first] = worst.classifiers;
   return `${begin}. Most degraded: ${worst.title.toLowerCase()}, ${gpuMinutes(worst.minutes.degraded)}${first ? `, ${percent(first.share)} of it ${first.name === 'unexplained' ? 'unexplained' : `charged to ${first.name}`}` : ''}.`;
-}
-
-function command(place: SlePlace): string {
-  return `lockstep sle ${place.sle} --hours ${place.hours}${place.job ? ` --job '${place.job}'` : ''}${place.host ? ` --host '${place.host}'` : ''}`;
 }
 
 function hoursText(hours: number): string {
