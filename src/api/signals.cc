@@ -71,7 +71,7 @@ class Replay {
       MetricPoint& point = series_[one.series].point;
       point.time_unix_ns = one.time_unix_ns;
       point.value = one.value;
-      point.flags = is_stale(one.value) ? 1 : 0;
+      point.flags = is_stale(one.value) ? MetricPoint::kNoRecordedValue : 0;
       into.on_metrics(resource, {&point, 1}, one.time_unix_ns);
     }
   }

@@ -33,6 +33,9 @@ Result<Component> component_of(const Topology& topology, std::string_view text) 
   if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
     const std::string_view kind = text.substr(0, colon);
     if (node_kind_of(kind) || kind == "link") name = text.substr(colon + 1);
+    // As link_name() writes it: its other port names it too.
+    if (const size_t ports = name.rfind(" - "); kind == "link" && ports != std::string_view::npos)
+      name = name.substr(ports + 3);
   }
   if (const std::optional<NodeIndex> node = topology.find(name)) return Component{*node, kNone};
   if (const LinkIndex link = link_at_port(topology, name); link != kNone) return Component{kNone, link};
@@ -132,12 +135,24 @@ class GraphWalk {
     return {};
   }
 
+  // A verdict names a link by one of its ports.
+  std::string trouble_of(Key key, const std::string& id) const {
+    std::vector<std::string> names = {id};
+    if (key.what == What::kLink) {
+      const Link& link = topology_.links()[key.index];
+      for (const NodeIndex end : {link.a, link.b}) names.push_back("link:" + topology_.port_name(key.index, end));
+    }
+    for (const std::string& name : names)
+      if (const auto found = troubles_.find(name); found != troubles_.end()) return found->second;
+    return {};
+  }
+
   uint32_t put(Key key, uint32_t depth) {
     const auto [entry, is_new] = numbers_.emplace(key, static_cast<uint32_t>(graph_.nodes.size()));
     if (!is_new) return entry->second;
     GraphNode node{.kind = kind_of(key), .name = name_of(key), .depth = depth};
     node.id = node.kind + ":" + node.name;
-    if (const auto trouble = troubles_.find(node.id); trouble != troubles_.end()) node.trouble = trouble->second;
+    node.trouble = trouble_of(key, node.id);
     graph_.nodes.push_back(std::move(node));
     keys_.push_back(key);
     return entry->second;

@@ -344,6 +344,14 @@ TEST_F(PathTest, SaysWhoElseSuffers) {
   EXPECT_EQ(uplink->component, "leaf-3:up1 - spine-1:down3");
   EXPECT_EQ(uplink->jobs[0].first_ranks, (std::vector<int32_t>{3, 11}));
   EXPECT_DOUBLE_EQ(uplink->jobs[0].share, 0.25);
+  const Result<Affected> same = find_affected(*topology_, places_, "link:" + uplink->component, clock_.unix_ns());
+  ASSERT_TRUE(same.ok()) << "by the name that answers have: " << same.error();
+  EXPECT_EQ(same->component, uplink->component);
+  const Result<Graph> graph =
+      find_graph(*topology_, places_, {{"link:leaf-3:up1", "It drops."}}, {.focus = "link:leaf-3:up1", .depth = 1});
+  ASSERT_TRUE(graph.ok());
+  EXPECT_EQ(graph->nodes[0].id, "link:" + uplink->component);
+  EXPECT_EQ(graph->nodes[0].trouble, "It drops.") << "a verdict names one of its ports";
   const Result<Affected> host = find_affected(*topology_, places_, "node-0001", clock_.unix_ns());
   ASSERT_TRUE(host.ok());
   EXPECT_EQ(host->gpus, 8u);

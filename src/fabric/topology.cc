@@ -4,16 +4,13 @@
 
 #include "base/text.h"
 #include "model/ip_address.h"
+#include "model/pcie_path.h"
 
 namespace lockstep::fabric {
 namespace {
 
 constexpr const char* kKindTexts[kNodeKindCount] = {"host", "gpu",   "nvlink", "pcie",   "nic",
                                                     "leaf", "spine", "switch", "storage"};
-
-// The first text of a number is what is written for it.
-constexpr std::pair<uint8_t, const char*> kPcieDistances[] = {
-    {4, "PIX"}, {5, "PXB"}, {8, "PHB"}, {8, "NODE"}, {9, "SYS"}};
 
 template <typename Item>
 size_t bytes_of(const std::vector<Item>& items) {
@@ -57,13 +54,13 @@ const char* to_text(LinkKind kind) {
 }
 
 const char* pcie_distance_text(uint8_t distance) {
-  for (const auto& [number, text] : kPcieDistances)
+  for (const auto& [number, text] : kPciePaths)
     if (number == distance) return text;
   return "";
 }
 
 uint8_t pcie_distance_of(std::string_view text) {
-  for (const auto& [number, name] : kPcieDistances)
+  for (const auto& [number, name] : kPciePaths)
     if (text == name) return number;
   return 0;
 }

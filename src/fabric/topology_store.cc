@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <unordered_set>
+#include <utility>
 
 #include "base/text.h"
 #include "model/step.h"
@@ -10,7 +11,6 @@
 namespace lockstep::fabric {
 namespace {
 
-constexpr uint32_t kNoRecordedValue = 1;
 constexpr int64_t kQuickBuildNs = 20'000'000;
 constexpr int64_t kBuildShare = 20;
 constexpr size_t kPastKept = 2;
@@ -39,8 +39,10 @@ void set_item(std::vector<Item>& items, const Same& is_same, const std::optional
 
 }  // namespace
 
-TopologyStore::TopologyStore(Declared declared, const Clock& clock)
-    : clock_(clock), declared_(std::make_shared<const Declared>(std::move(declared))) {}
+TopologyStore::TopologyStore(Declared declared, const Clock& clock, size_t text_bytes_max)
+    : clock_(clock),
+      text_bytes_max_(text_bytes_max),
+      declared_(std::make_shared<const Declared>(std::move(declared))) {}
 
 bool TopologyStore::hears_metric(std::string_view name) const {
   return std::find(kHeard.begin(), kHeard.end(), name) != kHeard.end();
@@ -49,6 +51,7 @@ bool TopologyStore::hears_metric(std::string_view name) const {
 ReportedHost* TopologyStore::host_of(std::string_view name, int64_t now_unix_ns) {
   if (const auto found = host_by_name_.find(symbol_of(name)); found != host_by_name_.end())
     return &reported_.hosts[found->second];
+  if (!has_room_for_texts()) return nullptr;
   if (free_hosts_.empty()) {
     if (reported_.hosts.size() >= kHostsMax) return nullptr;
     free_hosts_.push_back(static_cast<uint32_t>(reported_.hosts.size()));
@@ -72,10 +75,6 @@ void TopologyStore::on_metrics(const Attributes& resource, std::span<const Metri
   // Points of a GPU share a resource that names it.
   const std::string_view resource_gpu = find_string(resource, "lockstep.gpu_uuid");
   MutexLock lock(mutex_);
-  if (reported_.texts.memory_bytes() > kTextBytesMax) {
-    refused_ += points.size();
-    return;
-  }
   ReportedHost* const found = host_of(name, received_unix_ns);
   if (found == nullptr) {
     ++refused_;
@@ -86,14 +85,14 @@ void TopologyStore::on_metrics(const Attributes& resource, std::span<const Metri
   // A row whose labels changed ends under the old ones: what is there now comes first, so that it is one change.
   for (const bool ended : {false, true})
     for (const MetricPoint& point : points)
-      if (((point.flags & kNoRecordedValue) != 0) == ended) take(host, point, resource_gpu, received_unix_ns);
+      if (point.is_stale() == ended) take(host, point, resource_gpu, received_unix_ns);
 }
 
 void TopologyStore::take(uint32_t host, const MetricPoint& point, std::string_view resource_gpu, int64_t now_unix_ns) {
   if (point.name == "lockstep_nic_info") return take_nic(host, point, resource_gpu, now_unix_ns);
   if (point.name == "lockstep_gpu_info") return take_gpu(host, point, resource_gpu, now_unix_ns);
   if (point.name == kMountMetric) return take_mount(reported_.hosts[host], point);
-  if ((point.flags & kNoRecordedValue) != 0) return;
+  if (point.is_stale()) return;
   if (point.name == "lockstep_gpu_nic_distance") return take_distance(reported_.hosts[host], point, resource_gpu);
   if (point.name != "lockstep_gpu_links_up") return;
   const Symbol uuid = symbol_of(find_string(point.attributes, "gpu_uuid", resource_gpu));
@@ -119,11 +118,14 @@ void TopologyStore::take_nic(uint32_t host, const MetricPoint& point, std::strin
     }
   }
   if (labels[0].empty()) return;
+  std::string device(labels[0]);
+  if (const std::string_view port = std::exchange(labels[6], {}); !port.empty() && port != "1")
+    device.append("/").append(port);
+  labels[0] = device;
+  if (!can_intern(labels, point)) return;
   TextTable& texts = reported_.texts;
   ReportedNic nic;
-  const std::string_view port = labels[6];
-  nic.device = port.empty() || port == "1" ? texts.intern(labels[0])
-                                           : texts.intern(std::string(labels[0]) + "/" + std::string(port));
+  nic.device = texts.intern(labels[0]);
   nic.netdev = texts.intern(labels[1]);
   nic.pci = texts.intern(labels[2]);
   nic.gpu = texts.intern(labels[3]);
@@ -135,7 +137,7 @@ void TopologyStore::take_nic(uint32_t host, const MetricPoint& point, std::strin
   const ReportedNic* const there = find_in(nics, [&](const ReportedNic& one) { return one.device == nic.device; });
   Change change;
   if (there != nullptr) change.nic_before = *there;
-  if ((point.flags & kNoRecordedValue) != 0) {
+  if (point.is_stale()) {
     if (there == nullptr || *there != nic) return;  // of what it was before
   } else {
     if (there != nullptr && *there == nic) return;
@@ -159,6 +161,7 @@ void TopologyStore::take_gpu(uint32_t host, const MetricPoint& point, std::strin
     ++refused_;
     return;
   }
+  if (!can_intern(std::array{uuid, model}, point)) return;
   ReportedGpu gpu;
   gpu.uuid = reported_.texts.intern(uuid);
   gpu.model = reported_.texts.intern(model);
@@ -171,7 +174,7 @@ void TopologyStore::take_gpu(uint32_t host, const MetricPoint& point, std::strin
     change.gpu_before = *there;
     gpu.links_up = there->links_up;
   }
-  if ((point.flags & kNoRecordedValue) != 0) {
+  if (point.is_stale()) {
     if (there == nullptr || *there != gpu) return;
   } else {
     if (there != nullptr && *there == gpu) return;
@@ -213,10 +216,11 @@ void TopologyStore::take_mount(ReportedHost& host, const MetricPoint& point) {
   const size_t colon = mount.find(":/");
   std::string_view server = mount.substr(0, colon);
   if (server.starts_with('[') && server.ends_with(']')) server = server.substr(1, server.size() - 2);  // IPv6
-  const ReportedMount one{reported_.texts.intern(server),
-                          reported_.texts.intern(colon == std::string_view::npos ? "" : mount.substr(colon + 1))};
+  const std::string_view exported = colon == std::string_view::npos ? "" : mount.substr(colon + 1);
+  if (!can_intern(std::array{server, exported}, point)) return;
+  const ReportedMount one{reported_.texts.intern(server), reported_.texts.intern(exported)};
   const auto found = std::find(host.mounts.begin(), host.mounts.end(), one);
-  const bool is_there = found != host.mounts.end(), is_over = (point.flags & kNoRecordedValue) != 0;
+  const bool is_there = found != host.mounts.end(), is_over = point.is_stale();
   if (is_there != is_over || one.server == kNoText) return;
   if (is_over) {
     host.mounts.erase(found);
@@ -285,7 +289,26 @@ void TopologyStore::forget_silent(int64_t now_unix_ns) {
   past_.clear();
   ++era_;
   ++version_;
-  if (reported_.texts.memory_bytes() > 2 * needed_text_bytes_) forget_texts();
+  if (reported_.texts.memory_bytes() > std::min(2 * needed_text_bytes_, text_bytes_max_)) forget_texts();
+}
+
+bool TopologyStore::has_room_for_texts() {
+  const size_t bytes = reported_.texts.memory_bytes();
+  if (bytes <= text_bytes_max_) return true;
+  // Not again before it is worth a walk over all hosts.
+  if (bytes < needed_text_bytes_ + text_bytes_max_ / 8) return false;
+  forget_texts();
+  return needed_text_bytes_ <= text_bytes_max_;
+}
+
+bool TopologyStore::can_intern(std::span<const std::string_view> texts, const MetricPoint& point) {
+  if (!point.is_stale() && has_room_for_texts()) return true;
+  if (std::all_of(texts.begin(), texts.end(), [this](std::string_view text) LOCKSTEP_REQUIRES(mutex_) {
+        return reported_.texts.find(text).has_value();
+      }))
+    return true;
+  if (!point.is_stale()) ++refused_;
+  return false;
 }
 
 void TopologyStore::forget_texts() {

@@ -3,9 +3,10 @@
 //
 // Hears lockstep_gpu_info, lockstep_nic_info, lockstep_gpu_links_up, lockstep_gpu_nic_distance and
 // lockstep_storage_operations_total; reading the durable log back makes it again. What a host reports within kSettlingNs of its first word is how it was found, not a change.
-// Limits: kHostsMax hosts, kPartsMax GPUs, adapters or mounts and kDistancesMax distances of each, kTextBytesMax of names; what
-//         is beyond is refused and counted. kChangesMax changes, oldest forgotten first. A host of which nothing was
-//         heard for kForgottenNs is forgotten, and its place is the next new one's.
+// Limits: kHostsMax hosts, kPartsMax GPUs, adapters or mounts and kDistancesMax distances of each, text_bytes_max of names,
+//         of which those that nothing has any more make room; what is beyond is refused and counted. kChangesMax
+//         changes, oldest forgotten first. A host of which nothing was heard for kForgottenNs is forgotten, and its place
+//         is the next new one's.
 // A build of 100,000 GPUs takes a good part of a second; so it is done by tick(), from a copy while reports go on, and not
 // again before twenty times as long has passed. Small ones are built when somebody asks.
 // Thread rule: Thread-safe.
@@ -50,7 +51,7 @@ class TopologyStore final : public StoreSubscriber {
   static constexpr int64_t kForgottenNs = 86'400'000'000'000;
   static constexpr int64_t kForgetEveryNs = 60'000'000'000;
 
-  TopologyStore(Declared declared, const Clock& clock);
+  TopologyStore(Declared declared, const Clock& clock, size_t text_bytes_max = kTextBytesMax);
 
   bool hears_metric(std::string_view name) const override;
   void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) override;
@@ -83,6 +84,7 @@ class TopologyStore final : public StoreSubscriber {
   Symbol symbol_of(std::string_view text) const LOCKSTEP_REQUIRES(mutex_) {
     return reported_.texts.find(text).value_or(kNoText);
   }
+  // nullptr: there is no room for another.
   ReportedHost* host_of(std::string_view name, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void take(uint32_t host, const MetricPoint& point, std::string_view resource_gpu, int64_t now_unix_ns)
       LOCKSTEP_REQUIRES(mutex_);
@@ -96,6 +98,10 @@ class TopologyStore final : public StoreSubscriber {
   void note(uint32_t host, Change change, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void forget_silent(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void forget_texts() LOCKSTEP_REQUIRES(mutex_);
+  // Symbols from before may be others afterwards.
+  bool has_room_for_texts() LOCKSTEP_REQUIRES(mutex_);
+  // Whether a row's texts can be interned; those of one that ended are all known, or it is none of ours.
+  bool can_intern(std::span<const std::string_view> texts, const MetricPoint& point) LOCKSTEP_REQUIRES(mutex_);
   static void set_state(ReportedHosts& reported, const Change& change, bool to_before);
   bool is_stale() const LOCKSTEP_REQUIRES(mutex_) { return version_ != built_version_; }
   std::shared_ptr<const Topology> build() const LOCKSTEP_EXCLUDES(mutex_);
@@ -104,6 +110,7 @@ class TopologyStore final : public StoreSubscriber {
   std::string describe(const Change& change, bool before) const LOCKSTEP_REQUIRES(mutex_);
 
   const Clock& clock_;
+  const size_t text_bytes_max_;
   mutable Mutex build_mutex_;  // one build at a time; taken before mutex_
   mutable Mutex mutex_;
   std::shared_ptr<const Declared> declared_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -22,7 +22,7 @@ class TopologyStoreTest : public ::testing::Test {
     std::vector<MetricPoint> points = fleet_points(shape_, host);
     MetricPoint old = points[16], now = points[16];
     EXPECT_EQ(old.name, "lockstep_nic_info");
-    old.flags = 1;
+    old.flags = MetricPoint::kNoRecordedValue;
     for (Attribute& each : now.attributes)
       if (each.key == "leaf") each.value = Value(leaf);
     return {old, now};
@@ -154,6 +154,50 @@ TEST_F(TopologyStoreTest, AHostThatIsForgottenMakesRoom) {
   EXPECT_EQ(store.topology()->count(NodeKind::kHost), 1u);
 }
 
+// Fresh labels with every report: nothing has them any more, so they make room.
+TEST_F(TopologyStoreTest, NamesThatNothingHasAnyMoreMakeRoom) {
+  TopologyStore store({}, clock_, 64 << 10);
+  report(store, 0, fleet_points(shape_, 0));
+  for (int i = 0; i < 2'000; ++i) {
+    MetricPoint point;
+    point.name = "lockstep_storage_operations_total";
+    point.attributes = {{"mount", format("filer-%d:/%s", i, std::string(100, 'x').c_str())}};
+    report(store, 0, {point});
+    point.flags = MetricPoint::kNoRecordedValue;
+    report(store, 0, {point});
+  }
+  report(store, 1, fleet_points(shape_, 1));
+  EXPECT_EQ(store.refused_count(), 0u);
+  EXPECT_TRUE(store.topology()->find(fleet_gpu(0, 0)));
+  EXPECT_TRUE(store.topology()->find(fleet_gpu(1, 0)));
+}
+
+TEST_F(TopologyStoreTest, WhereNoNameHasRoomThoseThatAreKnownStay) {
+  TopologyStore store({}, clock_, 8 << 10);
+  for (int32_t host = 0; store.refused_count() == 0; ++host) report(store, host, fleet_points(shape_, host));
+  ASSERT_TRUE(store.topology()->find(fleet_gpu(1, 7)));
+  for (int half_day = 0; half_day < 3; ++half_day) {
+    clock_.advance(TopologyStore::kForgottenNs / 2 + kSecond);
+    report(store, 0, fleet_points(shape_, 0));
+    store.tick();
+  }
+  EXPECT_TRUE(store.topology()->find(fleet_gpu(0, 0))) << "it reports";
+  EXPECT_EQ(store.topology()->count(NodeKind::kHost), 1u);
+  const uint64_t refused = store.refused_count();
+  report(store, 1, fleet_points(shape_, 1));
+  EXPECT_EQ(store.refused_count(), refused) << "those that are forgotten made room";
+  // What ended goes, and a row that never was known ends nothing.
+  MetricPoint ended = fleet_points(shape_, 0)[16];
+  ended.flags = MetricPoint::kNoRecordedValue;
+  MetricPoint unknown = ended;
+  for (Attribute& each : unknown.attributes)
+    if (each.key == "leaf") each.value = Value("leaf-unknown");
+  report(store, 0, {unknown});
+  EXPECT_TRUE(store.topology()->find("node-0000:mlx5_0"));
+  report(store, 0, {ended});
+  EXPECT_FALSE(store.topology()->find("node-0000:mlx5_0"));
+}
+
 TEST_F(TopologyStoreTest, TellsWhereFileAndFabricDiffer) {
   Declared declared = fleet_switches(shape_);
   declared.nodes.push_back({.name = "node-0000.cluster.local", .kind = NodeKind::kHost});
@@ -185,7 +229,7 @@ TEST_F(TopologyStoreTest, KnowsWhichStorageAHostMounts) {
     MetricPoint point;
     point.name = "lockstep_storage_operations_total";
     point.attributes = {{"mount", mount}, {"op", "read"}};
-    point.flags = is_over ? 1 : 0;
+    point.flags = is_over ? MetricPoint::kNoRecordedValue : 0;
     report(store, 0, {point, point});
     std::string text;
     const std::shared_ptr<const Topology> topology = store.topology();

@@ -126,6 +126,8 @@ enum class Temporality : uint8_t { kUnspecified = 0, kDelta = 1, kCumulative = 2
 
 // One data point with its metric's description repeated by reference. Histograms keep their buckets.
 struct MetricPoint {
+  static constexpr uint32_t kNoRecordedValue = 1;
+
   std::string name;
   std::string unit;
   MetricKind kind = MetricKind::kGauge;
@@ -146,7 +148,8 @@ struct MetricPoint {
   uint64_t zero_count = 0;
   int32_t negative_offset = 0;
   std::vector<uint64_t> negative_buckets;
-  uint32_t flags = 0;  // bit 0: no recorded value (staleness)
+  uint32_t flags = 0;
+  bool is_stale() const { return (flags & kNoRecordedValue) != 0; }
   bool operator==(const MetricPoint&) const = default;
 };
 

@@ -16,7 +16,6 @@
 #include "base/text.h"
 #include "bus/log.h"
 #include "control/agent_commands.h"
-#include "control/capture_summary.h"
 #include "control/captures.h"
 #include "control/sample_requester.h"
 #include "control/stack_requester.h"
@@ -145,7 +144,7 @@ class OpenTenant final : public Tenant {
 
  private:
   std::unique_ptr<FlowTelemetry> make_flow_telemetry();
-  void take_finding(const Capture& capture);
+  void take_finding(const Capture& capture, std::string_view summary);
   ApiContext make_context();
   AlertSettings alert_settings() const;
   sle::SleWatch::Reads sle_reads();
@@ -411,16 +410,15 @@ void OpenTenant::start() {
   if (!options_.analyzer.empty() && options_.analysis_cpu_s > 0) {
     analyzer_ = std::make_unique<CaptureAnalyzer>(
         AnalyzerSettings{options_.analyzer, analysis_memory(options_), options_.analysis_cpu_s}, captures_,
-        *stores_.blobs, common_.analysis, [this](const Capture& capture) { take_finding(capture); }, counters_);
+        *stores_.blobs, common_.analysis,
+        [this](const Capture& capture, std::string_view summary) { take_finding(capture, summary); }, counters_);
   }
   ready_ = true;
 }
 
-void OpenTenant::take_finding(const Capture& capture) {
-  const Result<std::string> summary = read_capture_summary(capture, *stores_.blobs);
-  if (summary.ok()) capture_kernels_.add(capture, *summary);
-  const Result<void> taken = summary.ok() ? put_down_finding(capture, *summary, steps_, *sink_, clock_.unix_ns())
-                                          : Result<void>(summary.failure());
+void OpenTenant::take_finding(const Capture& capture, std::string_view summary) {
+  capture_kernels_.add(capture, summary);
+  const Result<void> taken = put_down_finding(capture, summary, steps_, *sink_, clock_.unix_ns());
   if (!taken.ok())
     LOCKSTEP_LOG_WARN("captures", "what %s shows is not in its verdict: %s", capture.order.capture.c_str(),
                       taken.error().c_str());

@@ -41,8 +41,6 @@ struct WalkedHistogram {
 };
 
 struct WalkedPoint {
-  static constexpr uint32_t kNoRecordedValue = 1;
-
   std::string_view attributes;  // fields that are KeyValues, each with its tag, as they came
   int64_t start_unix_ns = 0;
   int64_t time_unix_ns = 0;
@@ -53,7 +51,7 @@ struct WalkedPoint {
   uint32_t first_exemplar = 0, exemplars = 0;
   bool has_value = false;
   bool is_int = false;
-  bool is_stale() const { return (flags & kNoRecordedValue) != 0; }
+  bool is_stale() const { return (flags & MetricPoint::kNoRecordedValue) != 0; }
 };
 
 // A metric that has points, from first_point on.

@@ -109,6 +109,23 @@ describe('the fabric on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set'
     await page.getByRole('link', { name: 'The way from rank 6 to rank 15' }).waitFor();
   }));
 
+  it('leads from a verdict to the place in the network that it names', () => visit(`/jobs/${kSuspected}`, async (page) => {
+    const card = page.getByRole('region', { name: 'Verdict: slow, suspected' });
+    assert.match(await card.locator('.verdict-head').innerText(), /at link leaf-5:Ethernet50/);
+    await card.getByRole('link', { name: 'link leaf-5:Ethernet50' }).click();
+    await page.getByRole('heading', { name: 'What depends on what, around link leaf-5:Ethernet50 - spine-1:Ethernet6?' }).waitFor();
+    assert.deepEqual([...query(page)], [['focus', 'link:leaf-5:Ethernet50']]);
+    await region(page, 'Graph').getByRole('heading', { name: 'Who depends on link' }).waitFor();
+  }));
+
+  it('asks the dearest question once', () => visit('/sle', async (page) => {
+    const isPorts = (url) => url.startsWith('/prometheus/api/v1/query') && !url.includes('query_range');
+    const before = held.world.requests.filter(isPorts).length;
+    await page.goto(`${held.world.url}/fabric`);
+    await region(page, 'Ports').locator('tbody tr').first().waitFor();
+    assert.equal(held.world.requests.filter(isPorts).length - before, 2, 'the worst of all, then their values');
+  }));
+
   it('names the port that stands out, beside its siblings and the pairs beside it', () => visit(`/fabric/path?a=4&b=60&job=${kSlow}`, async (page) => {
     await page.getByRole('heading', { name: 'Over the network, by 1 of 8 equal paths' }).waitFor();
     await page.getByRole('textbox', { name: 'from' }).fill('5');

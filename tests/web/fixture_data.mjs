@@ -1,7 +1,7 @@
 // Canned answers of the API, shaped as in docs/formats/api.md. Numbers come from a hash, so that every run sees the same ones.
 
 import { fabricAnswer } from './fixture_fabric.mjs';
-import { Incidents } from './fixture_incident.mjs';
+import { Incidents, kIncident } from './fixture_incident.mjs';
 import { capture, kCaptures, kLargeCapture, samples, summary, timeline as kernelTimeline } from './fixture_profile.mjs';
 import { sleAnswer } from './fixture_sle.mjs';
 import { analysis, isTraced, service, timeline } from './fixture_step.mjs';
@@ -78,6 +78,15 @@ function claim(kind, text, subject, value, unit, baseline, peers, query) {
   return { claim: text, kind, subject, value, unit, baseline, peers, from: 1204, to: 1388, query };
 }
 
+function alerts() {
+  const alert = (fields) => ({ state: 'firing', severity: 'warning', starts_unix_ns: ns(kNow - 600e3), ends_unix_ns: 0, episodes: 1, delivery: 'told', deliveries: [], annotations: {}, ...fields });
+  const list = [
+    alert({ fingerprint: 'a-1', name: 'LockstepSlow', severity: 'critical', sentence: slowVerdict().sentence, path: `/jobs/${kSlow}?rank=43`, annotations: { cost: '19.8 GPU-hours', action: 'Drain node-17.', incident: `/incidents/${kIncident}` } }),
+    alert({ fingerprint: 'a-2', name: 'DiskFull', state: 'resolved', sentence: 'The disk of node-3 is full.', path: '/alerts?id=a-2', ends_unix_ns: ns(kNow) }),
+  ];
+  return { alerts: list, total: list.length, shown: list.length, receivers: [{ name: 'hook' }], alertmanagers: [] };
+}
+
 function slowVerdict() {
   return verdict({
     id: 'slow-43', job_id: kSlow, since_step: 1204, through_step: 1388, lost_gpu_seconds: 71280, lost_share: 0.31,
@@ -125,7 +134,7 @@ function suspectedVerdict() {
   return verdict({
     id: 'sus-6', job_id: kSuspected, state: 'suspected', since_step: 881, through_step: 900, lost_gpu_seconds: 90, lost_share: 0.02, confidence: 0.6,
     sentence: 'Rank 6 (node-31, GPU 2) may make all 16 ranks wait 22 ms a step since step 881.',
-    culprit: { rank: [6], host: 'node-31', gpu_uuid: 'GPU-6', layer: 'unknown', component: 'rank 6', cause: '' },
+    culprit: { rank: [6], host: 'node-31', gpu_uuid: 'GPU-6', layer: 'unknown', component: 'rank 6', cause: '', place: 'link:leaf-5:Ethernet50' },
     chain: [claim('self_time', 'Its own time is 145 ms a step, its peers\' 123 ms.', 'rank 6', 145, 'ms', 123, 123, `/api/jobs/${kSuspected}/ranks/6?last=50`),
       claim('exclusion', 'Not the input: 30 ms, as everywhere.', 'input of rank 6', 30, 'ms', 30, 30, `/api/jobs/${kSuspected}/ranks/6?last=50`)],
     alternatives: [{ culprit: 'GPU of rank 6', score: 0.5, why_lower: 'no clock or temperature was heard from node-31', decided_by: 'NVML metrics of node-31' }],
@@ -187,6 +196,7 @@ export class Fixture {
     if (path === '/prometheus/api/v1/query_range') return [200, this.empty ? { status: 'success', data: { result: [] } } : slowTrend(query)];
     const ofFabric = this.empty ? null : fabricAnswer(path, query, body);
     if (ofFabric) return ofFabric;
+    if (path === '/api/alerts') return [200, this.empty ? { alerts: [], total: 0 } : alerts()];
     const incident = this.incidents.answer(path, body);
     if (incident) return incident;
     const judged = /^\/api\/verdicts\/([^/]+)\/feedback$/.exec(path);

@@ -43,6 +43,10 @@ function neighbours(id) {
     const host = Number(name.slice(5));
     return Array.from({ length: kRails }, (_, index) => [[`gpu:GPU-${host}-${index}`, 'member-of', '', 'agent'], [`nic:${name}:mlx5_${index}`, 'member-of', '', 'agent']]).flat();
   }
+  if (kind === 'link') {
+    const [leaf, spine] = name.split(' - ').map((port) => port.slice(0, port.indexOf(':')));
+    return [[`leaf:${leaf}`, 'carries', '', 'file'], [`spine:${spine}`, 'carries', '', 'file']];
+  }
   if (kind === 'leaf') {
     const leaf = Number(name.slice(5));
     const first = Math.floor(leaf / kRails) * kPodHosts;
@@ -55,6 +59,7 @@ function neighbours(id) {
 const kFocus = [
   [/^(?:job:)?(llama-70b|vit-pretrain|frontier-4096)$/, (name) => `job:${name}`], [/^(rank:(?:llama-70b|vit-pretrain|frontier-4096)\/\d+)$/, (id) => id],
   [/^(?:leaf:)?(leaf-\d+)$/, (name) => `leaf:${name}`], [/^(?:spine:)?(spine-\d+)$/, (name) => `spine:${name}`], [/^(?:host:)?(node-\d+)$/, (name) => `host:${name}`],
+  [/^link:leaf-(\d+:Ethernet\d+)(?: - .*)?$/, (port) => `link:${uplink(...port.split(':Ethernet').map((number, at) => Number(number) - 49 * at))}`],
   [/^(?:nic:)?(node-\d+:mlx5_\d)$/, (name) => `nic:${name}`], [/^(?:gpu:)?(GPU-\d+-\d)$/, (name) => `gpu:${name}`],
 ];
 function named(text) {

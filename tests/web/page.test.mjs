@@ -247,6 +247,37 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     assert.equal(await page.evaluate(() => window.hacked), undefined);
   }));
 
+  it('leads from an alert to its incident', () => visit('/alerts', async (page) => {
+    const rows = page.getByRole('region', { name: 'All alerts' }).locator('tbody tr');
+    assert.match((await rows.nth(0).innerText()), /critical[\s\S]*Rank 43/);
+    assert.equal(await rows.nth(1).getByRole('link').count(), 1, 'one that is of no incident');
+    await accessible(page);
+    await shot(page, 'alerts');
+    await rows.nth(0).getByRole('link', { name: kIncident }).click();
+    await page.getByRole('region', { name: 'The incident' }).waitFor();
+  }));
+
+  it('says what became of a menu that failed, and hands out Markdown as such', () => visit(`/incidents/${kIncident}`, async (page) => {
+    const answer = page.getByRole('region', { name: 'The incident' });
+    const choose = async (name) => {
+      await answer.getByRole('button', { name: 'Take this with you' }).click();
+      await answer.getByRole('menuitem', { name }).click();
+    };
+    await answer.waitFor();
+    await page.evaluate(() => { const make = URL.createObjectURL; URL.createObjectURL = (blob) => { window.madeType = blob.type; return make(blob); }; });
+    const [file] = await Promise.all([page.waitForEvent('download'), choose('Download as Markdown')]);
+    assert.equal(file.suggestedFilename(), `${kIncident}.md`);
+    assert.equal(await page.evaluate(() => window.madeType), 'text/markdown');
+    held.world.down = true;
+    try {
+      await choose('Copy as Markdown');
+      await answer.getByText('The server does not answer').waitFor();
+      assert.equal(await answer.getByRole('menu').count(), 0);
+    } finally {
+      held.world.down = false;
+    }
+  }));
+
   it('says which incident is not known', () => visit('/incidents/i-gone', async (page) => {
     await page.getByRole('alert').getByText('no incident "i-gone" is known').waitFor();
   }));

@@ -106,7 +106,7 @@ std::vector<ResourceGroup> NodeSeries::take(const Tick& tick) {
     if (series.ended || tick.monotonic_ns - series.read_ns > options_.ended_after_ns) {
       if (series.reported_ns >= 0) {
         MetricPoint ended = point_of(series, 0, tick.unix_ns);
-        ended.flags = 1;  // no recorded value
+        ended.flags = MetricPoint::kNoRecordedValue;
         tell(series, std::move(ended));
       }
       each = series_.erase(each);

@@ -11,7 +11,6 @@ namespace lockstep {
 namespace {
 
 constexpr uint8_t kNoPage = 0xFF;
-constexpr uint32_t kNoRecordedValue = 1;
 constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
 // A point this far from the server's clock is not taken at its word.
 constexpr int64_t kClockErrorMaxNs = 600'000'000'000;
@@ -192,7 +191,7 @@ const SignalStore::Entity* SignalStore::find_entity(const Host& host, Place plac
 
 void SignalStore::take_info(Host& host, InfoMetric info, const MetricPoint& point, std::string_view resource_gpu,
                             uint32_t bucket) {
-  if ((point.flags & kNoRecordedValue) != 0) return;
+  if (point.is_stale()) return;
   auto text = [&](std::string_view key) { return std::string(find_string(point.attributes, key)); };
   if (info == InfoMetric::kGpu) {
     const std::string uuid(find_string(point.attributes, "gpu_uuid", resource_gpu));
@@ -318,7 +317,7 @@ void SignalStore::take(Entity& entity, const Feed& feed, const MetricPoint& poin
     ++refused_.old_points;
     return;
   }
-  if ((point.flags & kNoRecordedValue) != 0) {
+  if (point.is_stale()) {
     if (row.merge == Merge::kOne) slot.ended = true;
     return;
   }

@@ -247,7 +247,7 @@ TEST(SignalStore, TakesWhateverComesWithoutHarm) {
   tell_clock(book, 5, 1.2e9);  // late
   EXPECT_EQ(book.refused().old_points, 1u);
   MetricPoint ended = point("lockstep_gpu_clock_hertz", 0, 20, {{"gpu_uuid", "G"}, {"clock", "sm"}});
-  ended.flags = 1;
+  ended.flags = MetricPoint::kNoRecordedValue;
   tell(book, ended);
   EXPECT_FALSE(read(book, "sm_clock", 0, 30).known);
   MetricPoint future = point("lockstep_gpu_clock_hertz", 1.8e9, 1'000'000, {{"gpu_uuid", "G"}, {"clock", "sm"}});

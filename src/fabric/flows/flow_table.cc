@@ -42,8 +42,13 @@ uint64_t FlowTable::hash_of(const FlowKey& key) {
 FlowTable::Window& FlowTable::window_at(int64_t unix_ns) {
   const int64_t begin = unix_ns - unix_ns % kWindowNs;
   // Datagrams of several sockets come a little out of order; further back the clock was set.
+  const size_t before = windows_.size();
   while (!windows_.empty() && windows_.back()->begin_unix_ns > begin + kWindowNs) windows_.pop_back();
-  if (!windows_.empty() && windows_.back()->begin_unix_ns >= begin) return *windows_.back();
+  if (!windows_.empty() && windows_.back()->begin_unix_ns >= begin) {
+    // It was not the newest: find() may be reading it.
+    if (windows_.size() < before) windows_.back() = std::make_shared<Window>(*windows_.back());
+    return *windows_.back();
+  }
   if (windows_.size() >= kWindows) windows_.pop_front();
   windows_.push_back(std::make_shared<Window>(Window{begin, {}, std::vector<uint32_t>(kHeadsAtFirst, kEnd)}));
   return *windows_.back();

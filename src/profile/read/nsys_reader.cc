@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <unordered_map>
 
 #include "base/text.h"
@@ -20,8 +21,12 @@ constexpr size_t kTracksMax = 100'000;  // further ones are drawn with the first
 constexpr size_t kTextMax = 64 << 10;
 constexpr int64_t kLongestEventNs = int64_t{7} * 24 * 3600 * 1'000'000'000;
 constexpr int64_t kTimeMaxNs = INT64_MAX / 4;
-// Of SQLite's virtual machine. A row of an export has some hundred bytes and takes some forty of them.
+// A text that is longer makes its row unreadable.
+constexpr int kSqliteTextMax = 1 << 20;
+// Work is counted in instructions of SQLite's virtual machine: a row of an export has some hundred bytes and takes some
+// forty of them. A byte of text is one more, a page of the file some hundreds: damage can make many rows share both.
 constexpr int kWorkUnit = 100'000;
+constexpr uint64_t kWorkPerPage = 256;
 constexpr uint64_t kWorkPerByte = 16;
 constexpr uint64_t kWorkLeast = 20'000'000;
 constexpr uint64_t kThreadBits = 24;
@@ -97,20 +102,55 @@ class Database {
   Database& operator=(const Database&) = delete;
 
   uint64_t bytes() const { return bytes_; }
-  // column nullptr: whether the table is there.
-  bool has(const char* table, const char* column = nullptr) const {
-    return sqlite3_table_column_metadata(database_, "main", table, column, nullptr, nullptr, nullptr, nullptr,
-                                         nullptr) == SQLITE_OK;
+  // Of a table that is stored, those that are stored; none: there is no such table. What views, virtual tables and
+  // generated columns hold is made as it is read.
+  Result<std::vector<std::string>> columns_of(const char* table) {
+    const Statement tables =
+        prepare("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 AND name = ?1 COLLATE NOCASE");
+    sqlite3_bind_text(tables.get(), 1, table, -1, SQLITE_STATIC);
+    std::vector<std::string> stored;
+    int code = step(tables);
+    if (code == SQLITE_DONE) return stored;
+    if (code != SQLITE_ROW) return failure();
+    const Statement columns = prepare(format("PRAGMA main.table_xinfo(\"%s\")", table));
+    while ((code = step(columns)) == SQLITE_ROW) {
+      if (sqlite3_column_int(columns.get(), 6) == 0) stored.emplace_back(text(columns, 1));
+    }
+    if (code != SQLITE_DONE) return failure();
+    return stored;
   }
-  sqlite3* get() const { return database_; }
+  using Statement = std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)>;
+  // nullptr: it cannot be, as failure() says.
+  Statement prepare(const std::string& sql) {
+    sqlite3_stmt* made = nullptr;
+    sqlite3_prepare_v2(database_, sql.c_str(), -1, &made, nullptr);
+    return {made, sqlite3_finalize};
+  }
+  // As sqlite3_step(), and no further once the work that the file's size justifies is done.
+  int step(const Statement& statement) {
+    const int code = sqlite3_step(statement.get());
+    int hits = 0, misses = 0, highest = 0;
+    sqlite3_db_status(database_, SQLITE_DBSTATUS_CACHE_HIT, &hits, &highest, 1);
+    sqlite3_db_status(database_, SQLITE_DBSTATUS_CACHE_MISS, &misses, &highest, 1);
+    take_work((static_cast<uint64_t>(hits) + static_cast<uint64_t>(misses)) * kWorkPerPage);
+    return work_left_ == 0 ? SQLITE_INTERRUPT : code;
+  }
+  // As far as the next step.
+  std::string_view text(const Statement& statement, int column) {
+    const auto* const at = reinterpret_cast<const char*>(sqlite3_column_text(statement.get(), column));
+    const auto bytes = static_cast<size_t>(sqlite3_column_bytes(statement.get(), column));
+    take_work(bytes);
+    return at == nullptr ? std::string_view() : utf8_prefix({at, bytes}, kTextMax);
+  }
   Error failure() const {
-    if (sqlite3_errcode(database_) == SQLITE_INTERRUPT) return Error{"takes more work to read than its size justifies"};
+    if (work_left_ == 0) return Error{"takes more work to read than its size justifies"};
     return Error{"is no export of Nsight Systems that can be read: " + as_one_line(sqlite3_errmsg(database_))};
   }
 
  private:
   Database(sqlite3* database, uint64_t bytes)
-      : database_(database), bytes_(bytes), units_left_((kWorkLeast + bytes * kWorkPerByte) / kWorkUnit) {}
+      : database_(database), bytes_(bytes), work_left_(kWorkLeast + bytes * kWorkPerByte) {}
+  void take_work(uint64_t work) { work_left_ -= std::min(work_left_, work); }
 
   static Result<std::unique_ptr<Database>> make(const std::string& name, uint64_t size, std::string_view bytes) {
     sqlite3* opened = nullptr;
@@ -127,15 +167,16 @@ class Database {
          {SQLITE_DBCONFIG_TRUSTED_SCHEMA, SQLITE_DBCONFIG_ENABLE_VIEW, SQLITE_DBCONFIG_ENABLE_TRIGGER})
       sqlite3_db_config(opened, option, 0, nullptr);
     sqlite3_db_config(opened, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
-    sqlite3_limit(opened, SQLITE_LIMIT_LENGTH, 16 << 20);
+    sqlite3_limit(opened, SQLITE_LIMIT_LENGTH, kSqliteTextMax);
     sqlite3_limit(opened, SQLITE_LIMIT_ATTACHED, 0);
     sqlite3_exec(opened, "PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0;", nullptr,
                  nullptr, nullptr);
     sqlite3_progress_handler(
         opened, kWorkUnit,
         [](void* self) {
-          uint64_t& left = static_cast<Database*>(self)->units_left_;
-          return left == 0 ? 1 : (--left, 0);
+          auto* const database = static_cast<Database*>(self);
+          database->take_work(kWorkUnit);
+          return database->work_left_ == 0 ? 1 : 0;
         },
         out.get());
     // Reads the schema, so that damage is not taken for a table that is not there.
@@ -146,58 +187,54 @@ class Database {
 
   sqlite3* const database_;
   const uint64_t bytes_;
-  uint64_t units_left_;
+  uint64_t work_left_;
 };
+
+// Names of columns differ in case between versions.
+bool has_column(const std::vector<std::string>& columns, const char* name) {
+  return std::any_of(columns.begin(), columns.end(),
+                     [&](const std::string& column) { return sqlite3_stricmp(column.c_str(), name) == 0; });
+}
 
 // The rows of a table, some of its columns; one that is not there is 0.
 class Rows {
  public:
-  Rows(const Database& database, const char* table, std::initializer_list<const char*> columns) : database_(database) {
-    if (!database.has(table)) {
-      is_absent_ = true;
-      return;
-    }
+  Rows(Database& database, const char* table, std::initializer_list<const char*> columns) : database_(database) {
+    const Result<std::vector<std::string>> stored = database.columns_of(table);
+    failed_ = !stored.ok();
+    is_absent_ = stored.ok() && stored->empty();
+    if (failed_ || is_absent_) return;
     std::string sql = "SELECT ";
     for (const char* column : columns) {
       if (sql.size() > 7) sql += ", ";
-      sql += database.has(table, column) ? format("\"%s\"", column) : "0";
+      sql += has_column(*stored, column) ? format("\"%s\"", column) : "0";
     }
-    prepare(sql + format(" FROM \"%s\"", table));
+    statement_ = database.prepare(sql + format(" FROM main.\"%s\"", table));
+    failed_ = statement_ == nullptr;
   }
-  ~Rows() { sqlite3_finalize(statement_); }
-  Rows(const Rows&) = delete;
-  Rows& operator=(const Rows&) = delete;
 
   bool next() {
     if (statement_ == nullptr) return false;
-    const int code = sqlite3_step(statement_);
+    const int code = database_.step(statement_);
     if (code == SQLITE_ROW) return true;
     if (code != SQLITE_DONE) failed_ = true;
     return false;
   }
-  int64_t number(int column) const { return sqlite3_column_int64(statement_, column); }
+  int64_t number(int column) const { return sqlite3_column_int64(statement_.get(), column); }
   // As far as the next row.
-  std::string_view text(int column) const {
-    const auto* const at = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
-    return at == nullptr ? std::string_view()
-                         : utf8_prefix({at, static_cast<size_t>(sqlite3_column_bytes(statement_, column))}, kTextMax);
-  }
-  bool is_null(int column) const { return sqlite3_column_type(statement_, column) == SQLITE_NULL; }
+  std::string_view text(int column) const { return database_.text(statement_, column); }
+  bool is_null(int column) const { return sqlite3_column_type(statement_.get(), column) == SQLITE_NULL; }
   bool is_absent() const { return is_absent_; }
   Result<void> done() const { return failed_ ? Result<void>(database_.failure()) : Result<void>(); }
 
  private:
-  void prepare(const std::string& sql) {
-    failed_ = sqlite3_prepare_v2(database_.get(), sql.c_str(), -1, &statement_, nullptr) != SQLITE_OK;
-  }
-
-  const Database& database_;
-  sqlite3_stmt* statement_ = nullptr;
+  Database& database_;
+  Database::Statement statement_{nullptr, sqlite3_finalize};
   bool is_absent_ = false;
   bool failed_ = false;
 };
 
-Result<std::vector<NsysProcess>> processes_of(const Database& database) {
+Result<std::vector<NsysProcess>> processes_of(Database& database) {
   std::map<NsysProcess, int64_t> devices;  // the lowest of each
   bool is_cuda = false;
   for (const char* table : {kKernels, kCopies, kMemsets}) {
@@ -221,11 +258,14 @@ Result<std::vector<NsysProcess>> processes_of(const Database& database) {
 
 class NsysReader {
  public:
-  NsysReader(const Database& database, NsysProcess process, const ReadOptions& options)
+  NsysReader(Database& database, NsysProcess process, const ReadOptions& options)
       : database_(database), process_(process), options_(options) {}
 
   Result<TraceEvents> read() {
     out_.counts.bytes = database_.bytes();
+    const std::vector<std::string> texts = LOCKSTEP_TRY(database_.columns_of("StringIds"));
+    if (has_column(texts, "id") && has_column(texts, "value"))
+      text_by_id_ = database_.prepare("SELECT value FROM main.StringIds WHERE id = ?");
     LOCKSTEP_TRY(read_header());
     LOCKSTEP_TRY(read_kernels());
     LOCKSTEP_TRY(read_copies());
@@ -252,6 +292,8 @@ class NsysReader {
     return {};
   }
 
+  bool has_room() const { return out_.size() < options_.events_max && out_.texts.bytes() < options_.text_bytes_max; }
+
   // The number of the event; kNoDetail: it is not taken, and was counted.
   uint32_t add(EventKind kind, int64_t start, int64_t end, uint32_t name, uint32_t track) {
     ReadCounts& counts = out_.counts;
@@ -261,7 +303,7 @@ class NsysReader {
       if (counts.first_bad.empty()) counts.first_bad = "a time that is none";
       return kNoDetail;
     }
-    if (out_.size() >= options_.events_max || out_.texts.bytes() >= options_.text_bytes_max) {
+    if (!has_room()) {
       ++counts.too_many;
       return kNoDetail;
     }
@@ -282,9 +324,7 @@ class NsysReader {
   // What the tables of activities begin with: start, end, deviceId, streamId, correlationId, globalPid.
   uint32_t add_activity(const Rows& rows, EventKind kind, uint32_t name, const KernelDetail& detail) {
     const int64_t device = rows.number(2), stream = rows.number(3);
-    const uint32_t event = add(kind, rows.number(0), rows.number(1), name,
-                               track_of(format("GPU %lld", static_cast<long long>(device)),
-                                        format("stream %lld", static_cast<long long>(stream))));
+    const uint32_t event = add(kind, rows.number(0), rows.number(1), name, track_of(true, device, stream));
     if (event == kNoDetail) return event;
     out_.device[event] = static_cast<int32_t>(std::clamp<int64_t>(device, 0, INT32_MAX));
     out_.stream[event] = stream;
@@ -372,8 +412,9 @@ class NsysReader {
       const bool is_operator = text.starts_with("aten::") || text.find(", seq = ") != std::string_view::npos;
       if (is_operator) text = text.substr(0, text.find(", "));
       const std::optional<int64_t> step = is_operator ? std::nullopt : step_in(text);
-      const uint32_t name = step ? out_.texts.intern(format("ProfilerStep#%lld", static_cast<long long>(*step)))
-                                 : out_.texts.intern(std::string(text));
+      const uint32_t name = !has_room() ? 0
+                            : step      ? out_.texts.intern(format("ProfilerStep#%lld", static_cast<long long>(*step)))
+                                        : out_.texts.intern(std::string(text));
       const uint32_t event = add(is_operator ? EventKind::kCpuOp : EventKind::kAnnotation, rows.number(0),
                                  rows.number(1), name, thread_of(rows.number(3)));
       if (event != kNoDetail && is_operator) out_.external_id[event] = event + 1;
@@ -407,53 +448,47 @@ class NsysReader {
     }
   }
 
-  uint32_t track_of(const std::string& pid, const std::string& tid) {
+  // A stream of a GPU, or a thread of a process.
+  uint32_t track_of(bool is_gpu, int64_t owner, int64_t number) {
+    const std::tuple key(is_gpu, owner, number);
+    if (const auto known = tracks_.find(key); known != tracks_.end()) return known->second;
     if (tracks_.size() >= kTracksMax) return 0;
-    const auto [found, is_new] = tracks_.try_emplace(pid + "/" + tid, static_cast<uint32_t>(out_.tracks.size()));
-    if (is_new) out_.tracks.push_back({pid, tid, "", ""});
-    return found->second;
+    tracks_.emplace(key, static_cast<uint32_t>(out_.tracks.size()));
+    const std::string pid = std::to_string(owner), tid = std::to_string(number);
+    out_.tracks.push_back({is_gpu ? "GPU " + pid : pid, is_gpu ? "stream " + tid : tid, "", ""});
+    return static_cast<uint32_t>(out_.tracks.size() - 1);
   }
   uint32_t thread_of(int64_t global_tid) {
     const auto id = static_cast<uint64_t>(global_tid);
-    return track_of(std::to_string(id >> kThreadBits & kNumberMask), std::to_string(id & kNumberMask));
+    return track_of(false, static_cast<int64_t>(id >> kThreadBits & kNumberMask),
+                    static_cast<int64_t>(id & kNumberMask));
   }
 
   uint32_t name_of(int64_t string_id) {
-    const auto [known, is_new] = names_.try_emplace(string_id, 0);
-    if (is_new) known->second = out_.texts.intern(look_up(string_id));
-    return known->second;
+    if (const auto known = names_.find(string_id); known != names_.end()) return known->second;
+    return has_room() ? names_[string_id] = out_.texts.intern(look_up(string_id)) : 0;
   }
   uint32_t call_name_of(int64_t string_id) {
-    const auto [known, is_new] = call_names_.try_emplace(string_id, 0);
-    if (is_new) known->second = out_.texts.intern(without_version(look_up(string_id)));
-    return known->second;
+    if (const auto known = call_names_.find(string_id); known != call_names_.end()) return known->second;
+    return has_room() ? call_names_[string_id] = out_.texts.intern(without_version(look_up(string_id))) : 0;
   }
   // An export has far more texts than names of kernels: they are looked up one by one, by the table's key.
   std::string_view look_up(int64_t string_id) {
-    if (!text_by_id_) {
-      sqlite3_stmt* made = nullptr;
-      sqlite3_prepare_v2(database_.get(), "SELECT value FROM StringIds WHERE id = ?", -1, &made, nullptr);
-      text_by_id_ = {made, sqlite3_finalize};
-    }
-    sqlite3_stmt* const statement = text_by_id_.get();
     found_.clear();
-    if (statement == nullptr || out_.texts.bytes() >= options_.text_bytes_max) return found_;
-    sqlite3_bind_int64(statement, 1, string_id);
-    if (sqlite3_step(statement) == SQLITE_ROW) {
-      if (const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement, 0)))
-        found_ = utf8_prefix({text, static_cast<size_t>(sqlite3_column_bytes(statement, 0))}, kTextMax);
-    }
-    sqlite3_reset(statement);
+    if (text_by_id_ == nullptr) return found_;
+    sqlite3_bind_int64(text_by_id_.get(), 1, string_id);
+    if (database_.step(text_by_id_) == SQLITE_ROW) found_ = database_.text(text_by_id_, 0);
+    sqlite3_reset(text_by_id_.get());
     return found_;
   }
 
-  const Database& database_;
+  Database& database_;
   const NsysProcess process_;
   const ReadOptions& options_;
   TraceEvents out_;
-  std::unordered_map<std::string, uint32_t> tracks_;
+  std::map<std::tuple<bool, int64_t, int64_t>, uint32_t> tracks_;
   std::unordered_map<int64_t, uint32_t> names_, call_names_;
-  std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> text_by_id_{nullptr, sqlite3_finalize};
+  Database::Statement text_by_id_{nullptr, sqlite3_finalize};  // nullptr: it has no texts
   std::string found_;
 };
 

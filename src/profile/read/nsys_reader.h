@@ -7,8 +7,8 @@
 // belongs to the innermost of them around it; "step 12" and "iteration 12" mark steps as PyTorch's profiler does.
 // Versions of Nsight Systems differ in tables and columns: what is not there is not known.
 //
-// The file may be anybody's: SQLite runs none of its views, triggers or functions, and no more work is done than its size
-// justifies.
+// The file may be anybody's: only tables and columns that are stored are read, so SQLite runs none of its views, virtual
+// tables, expressions, triggers or functions; and no more work is done than its size justifies.
 // Limits: ReadOptions. On error: one line. Thread rule: Thread-safe (no state).
 #pragma once
 

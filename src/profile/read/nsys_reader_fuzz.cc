@@ -1,11 +1,10 @@
 // Any bytes, and a good export with some bytes changed: reading ends without a crash, every event is counted once, a failure
 // is one line.
-#include <cstdlib>
 #include <cstring>
 
-#include "profile/analysis.h"
 #include "profile/read/nsys_reader.h"
 #include "profile/testing/nsys_export.h"
+#include "profile/testing/read_checks.h"
 
 namespace {
 
@@ -41,19 +40,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ReadOptions options;
   options.events_max = 10'000;
   const Result<TraceEvents> events = read_nsys_bytes(bytes, options);
-  if (!events.ok()) {
-    if (events.error().empty() || events.error().find('\n') != std::string::npos) std::abort();
-    return 0;
-  }
-  const ReadCounts& counts = events->counts;
-  if (counts.events != counts.kept + counts.skipped + counts.bad + counts.too_many) std::abort();
-  if (counts.kept != events->size() || events->detail.size() != events->size()) std::abort();
-  const auto read = [&](const ReadOptions& with) { return read_nsys_bytes(bytes, with); };
-  AnalyzeOptions analyze_options;
-  analyze_options.threads = 1;
-  analyze_options.read = options;
-  const Result<ProfileAnalysis> analysis =
-      analyze({{"a", Rank{0}, nullptr, read}, {"b", Rank{1}, nullptr, read}}, analyze_options);
-  if (!analysis.ok() || analysis_json(*analysis).empty()) std::abort();
+  if (!testing::check_read(events)) return 0;
+  testing::check_analysis({.label = "a", .read = [&](const ReadOptions& with) { return read_nsys_bytes(bytes, with); }},
+                          options);
   return 0;
 }

@@ -153,5 +153,75 @@ TEST(NsysReader, NothingThatAFileBringsIsRun) {
   EXPECT_FALSE(read.ok());
 }
 
+// What such a table or column holds is made as it is read.
+TEST(NsysReader, OnlyWhatIsStoredIsRead) {
+  NsysExport file;
+  file.kernel(17, "gemm", 1'000, 4'000, 9'000);
+  file.run(
+      "DROP TABLE NVTX_EVENTS;"
+      "CREATE VIRTUAL TABLE NVTX_EVENTS USING fts5(start, \"end\", eventType, text, globalTid, textId);"
+      "DROP TABLE StringIds;"
+      "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT GENERATED ALWAYS AS ('made ' || id));"
+      "INSERT INTO StringIds VALUES (1), (2);");
+  file.range(17, "forward", 800, 9'500);
+  const Result<TraceEvents> events = read_nsys_bytes(file.bytes());
+  ASSERT_TRUE(events.ok()) << events.error();
+  ASSERT_EQ(events->size(), 2u);
+  EXPECT_EQ(events->name_of(0), "");
+  EXPECT_EQ(events->name_of(1), "");
+}
+
+TEST(NsysReader, TextsThatHaveNoRoomAreNotKept) {
+  NsysExport file;
+  file.kernel(17, "gemm", 1'000, 4'000, 9'000);
+  for (int i = 0; i < 100; ++i) file.range(17, format("range %03d", i) + std::string(100, 'x'), 800, 9'500);
+  ReadOptions options;
+  options.text_bytes_max = 2'000;
+  const Result<TraceEvents> events = read_nsys_bytes(file.bytes(), options);
+  ASSERT_TRUE(events.ok()) << events.error();
+  EXPECT_GT(events->counts.too_many, 80u);
+  EXPECT_LT(events->texts.bytes(), 2'300u);
+}
+
+TEST(NsysReader, TracksThatAreKnownStayTheirOwnWhereThereAreTooMany) {
+  NsysExport file;
+  file.run(
+      format("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId, globalPid) WITH RECURSIVE"
+             " more(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM more WHERE i < 100000)"
+             " SELECT 10, 20, 0, i, %lld FROM more",
+             NsysExport::process(17)));
+  file.kernel(17, "gemm", 1'000, 4'000, 9'000, 0, 7);
+  const Result<TraceEvents> events = read_nsys_bytes(file.bytes());
+  ASSERT_TRUE(events.ok()) << events.error();
+  EXPECT_EQ(events->tracks.size(), 100'000u);
+  EXPECT_EQ(events->track[100'000], 0u) << "with the first";
+  EXPECT_EQ(events->track[100'001], 7u);
+  EXPECT_EQ(events->tracks[7].tid, "stream 7");
+}
+
+// Each of 40 pages has one row of 3,000 bytes, 480 times.
+std::string with_rows_that_share_a_text() {
+  constexpr size_t kPage = 4'096, kTimes = 480;
+  NsysExport file;
+  file.kernel(17, "gemm", 1'000, 4'000, 9'000);
+  for (int i = 0; i < 40; ++i) file.range(17, std::string(3'000, 'x'), 800, 9'500);
+  std::string bytes = file.bytes();
+  for (size_t at = bytes.find(std::string(3'000, 'x')); at != std::string::npos;
+       at = bytes.find(std::string(3'000, 'x'), at + 3'000)) {
+    const size_t page = at / kPage * kPage;
+    const std::string cell = bytes.substr(page + 8, 2);
+    bytes[page + 3] = static_cast<char>(kTimes >> 8);
+    bytes[page + 4] = static_cast<char>(kTimes & 0xff);
+    for (size_t i = 0; i < kTimes; ++i) bytes.replace(page + 8 + 2 * i, 2, cell);
+  }
+  return bytes;
+}
+
+TEST(NsysReader, BytesThatAreReadAgainAndAgainAreWork) {
+  const Result<TraceEvents> read = read_nsys_bytes(with_rows_that_share_a_text());
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(read.error(), "takes more work to read than its size justifies");
+}
+
 }  // namespace
 }  // namespace lockstep::profile

@@ -41,11 +41,11 @@ class Results {
   Results(BlobStore& blobs, const Capture& capture) : blobs_(blobs), capture_(capture) {}
 
   Result<void> take(AnalyzerFrame frame, std::string_view bytes) {
-    if (frame == AnalyzerFrame::kSummary && summary_.size() <= kSummaryBytesMax) summary_ += bytes;
     if (!writer_ || frame != frame_) {
       LOCKSTEP_TRY(finish());
       frame_ = frame;
       bytes_ = 0;
+      if (frame == AnalyzerFrame::kSummary) summary_.clear();
       writer_.emplace(LOCKSTEP_TRY(BlobWriter::begin(
           blobs_, {capture_.order.job_id, capture_.order.capture, std::string(part_of(frame).file)})));
     }
@@ -54,6 +54,7 @@ class Results {
       return Error{format("what was found takes more than %s",
                           human_bytes(static_cast<double>(part_of(frame).bytes_max)).c_str()),
                    ErrorCode::kTooLarge};
+    if (frame == AnalyzerFrame::kSummary) summary_ += bytes;
     return writer_->add(bytes);
   }
   Result<void> finish() {
@@ -63,26 +64,26 @@ class Results {
       simdjson::dom::parser parser;
       simdjson::dom::object whole;
       if (parser.parse(summary_).get(whole)) return Error{"what was found is no JSON", ErrorCode::kTooLarge};
-      summary_ = {};
     }
     Result<void> finished = writer_->finish();
     writer_.reset();
     return finished;
   }
+  const std::string& summary() const { return summary_; }
 
  private:
   BlobStore& blobs_;
   const Capture& capture_;
   AnalyzerFrame frame_ = AnalyzerFrame::kDone;
   uint64_t bytes_ = 0;
-  std::string summary_;  // to be checked
+  std::string summary_;
   std::optional<BlobWriter> writer_;
 };
 
 }  // namespace
 
 CaptureAnalyzer::CaptureAnalyzer(AnalyzerSettings settings, Captures& captures, BlobStore& blobs, AnalysisTurn& turn,
-                                 std::function<void(const Capture&)> analysed, Counters& counters)
+                                 Analysed analysed, Counters& counters)
     : settings_(std::move(settings)),
       captures_(captures),
       blobs_(blobs),
@@ -115,7 +116,8 @@ bool CaptureAnalyzer::look(const std::stop_token& stop) {
     if (!capture) return true;
     const std::string& id = capture->order.capture;
     AnalyzerOutcome outcome{AnalyzerOutcome::State::kNotNow, "the server could not analyse it"};
-    contained("server", "the analysis of a capture", [&] { outcome = analyze(*capture, stop); });
+    std::string summary;
+    contained("server", "the analysis of a capture", [&] { outcome = analyze(*capture, summary, stop); });
     if (outcome.state == AnalyzerOutcome::State::kStopped) return true;  // the next start finds it as it was
     if (outcome.state != AnalyzerOutcome::State::kDone) remove_results(*capture);
     if (outcome.state == AnalyzerOutcome::State::kNotNow && ++tries_[id] < kTriesMax) {
@@ -130,13 +132,13 @@ bool CaptureAnalyzer::look(const std::stop_token& stop) {
     captures_.set_summary(id, {is_ready ? SummaryState::kReady : SummaryState::kFailed, outcome.line,
                                static_cast<int64_t>(capture->traces())});
     if (is_ready) {
-      if (const std::optional<Capture> whole = captures_.find(capture->order.job_id, id)) analysed_(*whole);
+      if (const std::optional<Capture> whole = captures_.find(capture->order.job_id, id)) analysed_(*whole, summary);
     }
   }
   return true;
 }
 
-AnalyzerOutcome CaptureAnalyzer::analyze(const Capture& capture, const std::stop_token& stop) {
+AnalyzerOutcome CaptureAnalyzer::analyze(const Capture& capture, std::string& summary, const std::stop_token& stop) {
   using State = AnalyzerOutcome::State;
   std::vector<AnalyzerInput> inputs;
   for (const CaptureRank& rank : capture.ranks) {
@@ -159,6 +161,7 @@ AnalyzerOutcome CaptureAnalyzer::analyze(const Capture& capture, const std::stop
     if (!kept.ok()) outcome = {State::kNotNow, kept.error()};
   }
   if (!kept.ok() && kept.code() == ErrorCode::kTooLarge) outcome.state = State::kFailed;  // now and at each other try
+  summary = results.summary();
   return outcome;
 }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/counters.h"
@@ -58,22 +59,24 @@ class CaptureAnalyzer {
  public:
   static constexpr int kTriesMax = 5;
 
-  // analysed: told of each capture whose summary is there, on our thread.
+  // Told of each capture whose summary is there, on our thread.
+  using Analysed = std::function<void(const Capture&, std::string_view summary)>;
+
   CaptureAnalyzer(AnalyzerSettings settings, Captures& captures, BlobStore& blobs, AnalysisTurn& turn,
-                  std::function<void(const Capture&)> analysed, Counters& counters);
+                  Analysed analysed, Counters& counters);
 
  private:
   void run(const std::stop_token& stop);
   // False: nothing more is to be done for a while.
   bool look(const std::stop_token& stop);
-  AnalyzerOutcome analyze(const Capture& capture, const std::stop_token& stop);
+  AnalyzerOutcome analyze(const Capture& capture, std::string& summary, const std::stop_token& stop);
   void remove_results(const Capture& capture);
 
   const AnalyzerSettings settings_;
   Captures& captures_;
   BlobStore& blobs_;
   AnalysisTurn& turn_;
-  const std::function<void(const Capture&)> analysed_;
+  const Analysed analysed_;
   Counters& counters_;
   std::map<std::string, int> tries_;  // of captures that wait for another
   Mutex mutex_;

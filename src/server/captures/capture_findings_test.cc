@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "base/text.h"
@@ -103,12 +104,36 @@ TEST_F(CaptureFindingsTest, AnAnswerThatIsNoneFailsAtOnceAndLeavesNothing) {
   AnalysisTurn turn;
   const std::string script = R"(cat > /dev/null; printf 'S\006\000\000\000{"a": '; printf 'D\000\000\000\000')";
   const CaptureAnalyzer analyzer(
-      {{"/bin/sh", "-c", script}, 1 << 30, 60}, *captures_, *blobs_, turn, [](const Capture&) {}, counters_);
+      {{"/bin/sh", "-c", script}, 1 << 30, 60}, *captures_, *blobs_, turn, [](const Capture&, std::string_view) {},
+      counters_);
   ASSERT_TRUE(
       eventually([&] { return captures_->find("job", "p-000000000001")->summary.state == SummaryState::kFailed; }));
   EXPECT_EQ(captures_->find("job", "p-000000000001")->summary.error, "what was found is no JSON");
   EXPECT_EQ(counters_.value("lockstep_captures_analysed_total", "result=\"again\""), 0);
   EXPECT_EQ(counters_.value("lockstep_blob_uploads", ""), 0) << "what was begun has been given up";
+}
+
+TEST_F(CaptureFindingsTest, WhatWasFoundIsHandedOnAndNotReadBack) {
+  add_capture("p-000000000001");
+  open();
+  AnalysisTurn turn;
+  testing::CountingBlobStore counting(*blobs_);
+  // In two pieces, and what comes behind it is no part of it.
+  const std::string script =
+      R"(cat > /dev/null; printf 'S\005\000\000\000{"a":'; printf 'S\002\000\000\0001}'; printf 'T\001\000\000\000t')"
+      R"(; printf 'D\000\000\000\000')";
+  std::string found;
+  std::atomic<bool> is_done = false;
+  const CaptureAnalyzer analyzer(
+      {{"/bin/sh", "-c", script}, 1 << 30, 60}, *captures_, counting, turn,
+      [&](const Capture& capture, std::string_view summary) {
+        found = capture.order.capture + " " + std::string(summary);
+        is_done = true;
+      },
+      counters_);
+  ASSERT_TRUE(eventually([&] { return is_done.load(); }));
+  EXPECT_EQ(found, "p-000000000001 {\"a\":1}");
+  EXPECT_EQ(counting.opened, 1) << "the trace";
 }
 
 TEST(AnalysisTurn, WhoeverWaitsLongestIsNext) {

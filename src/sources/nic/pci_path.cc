@@ -8,6 +8,7 @@
 
 #include "base/characters.h"
 #include "base/text.h"
+#include "model/pcie_path.h"
 #include "sources/nic/nic_metrics.h"
 
 namespace lockstep {
@@ -42,34 +43,11 @@ NearDevices nearest(const std::vector<NamedPciDevice>& candidates, const PciDevi
 }  // namespace
 
 const char* to_text(PciDistance distance) {
-  switch (distance) {
-    case PciDistance::kPix:
-      return "PIX";
-    case PciDistance::kPxb:
-      return "PXB";
-    case PciDistance::kPhb:
-      return "PHB";
-    case PciDistance::kNode:
-      return "NODE";
-    case PciDistance::kSys:
-      break;
-  }
-  return "SYS";
+  return kPciePaths[static_cast<size_t>(distance)].name;
 }
 
 int nccl_path_number(PciDistance distance) {
-  switch (distance) {
-    case PciDistance::kPix:
-      return 4;
-    case PciDistance::kPxb:
-      return 5;
-    case PciDistance::kPhb:
-    case PciDistance::kNode:
-      return 8;
-    case PciDistance::kSys:
-      break;
-  }
-  return 9;
+  return kPciePaths[static_cast<size_t>(distance)].nccl_number;
 }
 
 bool is_pci_address(std::string_view text) {

@@ -21,9 +21,9 @@
 
 namespace lockstep {
 
-enum class PciDistance : uint8_t { kPix, kPxb, kPhb, kNode, kSys };
-const char* to_text(PciDistance distance);  // "PIX", …
-// NCCL's number of such a path. It takes a NUMA node for one CPU, so that NODE is PHB there.
+enum class PciDistance : uint8_t { kPix, kPxb, kPhb, kNode, kSys };  // rows of kPciePaths
+const char* to_text(PciDistance distance);                           // "PIX", …
+// NCCL's number of such a path.
 int nccl_path_number(PciDistance distance);  // 4, 5, 8, 8, 9
 
 struct PciDevice {

@@ -7,9 +7,9 @@ it('an alert is decoded, and a path that leads elsewhere is not believed', () =>
     total: 2, receivers: [{ name: 'hook' }], alertmanagers: [],
     alerts: [
       { fingerprint: 'a', name: 'LockstepHang', severity: 'critical', state: 'firing', sentence: 'Job x stands still.', path: '/jobs/x?rank=5',
-        starts_unix_ns: 1_700_000_000_000_000_000, delivery: 'waiting', annotations: { cost: '1 GPU-hour' },
+        starts_unix_ns: 1_700_000_000_000_000_000, delivery: 'waiting', annotations: { cost: '1 GPU-hour', incident: '/incidents/i-5' },
         deliveries: [{ receiver: 'hook', error: 'connection refused' }] },
-      { fingerprint: 'b', state: 'resolved', path: '//elsewhere.example' },
+      { fingerprint: 'b', state: 'resolved', path: '//elsewhere.example', annotations: { incident: '/incidents/../jobs' } },
     ],
   });
   expect(told.firing).toBe(1);
@@ -17,6 +17,7 @@ it('an alert is decoded, and a path that leads elsewhere is not believed', () =>
   expect(told.alerts[0]!.startsNs).toBe(1_700_000_000_000_000_000);
   expect(told.alerts[0]!.problems).toEqual(['hook: connection refused']);
   expect(told.alerts[1]!.path).toBe('/');
+  expect(told.alerts.map((alert) => alert.incident)).toEqual(['i-5', '']);
 });
 
 it('no path leads off this server', () => {

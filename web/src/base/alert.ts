@@ -10,6 +10,7 @@ export interface Alert {
   cost: string;
   action: string;
   path: string;      // of the page with the evidence, on this server
+  incident: string;  // its id; empty: it is of none, or not yet
   startsNs: number | null;
   endsNs: number | null;
   episodes: number;
@@ -55,6 +56,7 @@ function decodeAlert(value: unknown): Alert {
     cost: text(annotations['cost']),
     action: text(annotations['action']),
     path: kOwnPath.test(path) ? path : '/',
+    incident: /^\/incidents\/([\w-]{1,64})$/.exec(text(annotations['incident']))?.[1] ?? '',
     startsNs: moment('starts_unix_ns'),
     endsNs: moment('ends_unix_ns'),
     episodes: num(one['episodes']) ?? 1,

@@ -16,6 +16,11 @@ describe('decodeVerdict', () => {
       expect(decodeVerdict({ alternatives: [{ culprit: cause, cause }] }).alternatives[0]?.cause).toBe(cause);
   });
 
+  it('keeps the place of the culprit as it is asked for', () => {
+    expect(decodeVerdict({ culprit: { place: 'link:leaf-5:Eth\u202e1' } }).culprit.place).toBe('link:leaf-5:Eth\u202e1');
+    expect(decodeVerdict({}).culprit.place).toBe('');
+  });
+
   it('shows words of a newer server as they are', () => {
     const verdict = decodeVerdict({ state: 'postponed', kind: 'haunted', culprit: { cause: 'cosmic-rays', layer: 'orbit' } });
     expect([verdict.state, verdict.culprit.cause, verdict.culprit.layer]).toEqual(['postponed', 'cosmic-rays', 'orbit']);

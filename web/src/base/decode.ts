@@ -1,6 +1,6 @@
 // What the API answers, in our types. A decoder never throws and never trusts: a missing or odd field becomes "unknown" (null,
 // empty), so that one bad value costs one cell and not the page. Text from outside is cleaned here, except `job_id`, which
-// must stay exact because it is sent back in paths, as must a verdict's `id`.
+// must stay exact because it is sent back in paths, as must a verdict's `id` and the `place` of its culprit.
 import { clean } from './format';
 import { kCauses, type Cause, type ClaimKind, type Layer, type Pattern, type VerdictKind, type VerdictState } from './verdict_terms';
 
@@ -54,7 +54,7 @@ export interface Verdict {
   lost_share: number | null;
   coverage: number | null;
   sentence: string;
-  culprit: { ranks: number[]; host: string; layer: Layer | OtherWord; component: string; cause: Cause | OtherWord };
+  culprit: { ranks: number[]; host: string; layer: Layer | OtherWord; component: string; cause: Cause | OtherWord; place: string };  // place: in the network; empty: not there, or not told
   chain: Claim[];
   alternatives: { culprit: string; cause: Cause | null; why_lower: string; decided_by: string }[];  // cause: null where it is a thing
   next: { action: string; command: string }[];
@@ -178,6 +178,10 @@ export function num(value: unknown): number | null {
 export function text(value: unknown): string {
   return typeof value === 'string' ? clean(value) : '';
 }
+// As it came, where it is sent back.
+export function exact(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}
 // Of a kernel: those of templates differ beyond what is shown, so what is cut off leaves its mark.
 export function name(value: unknown): string {
   const safe = text(value);
@@ -201,7 +205,7 @@ const kHealth: readonly Health[] = ['ok', 'slow', 'hang', 'suspected', 'unknown'
 function decodeJob(value: unknown): Job {
   const json = object(value);
   return {
-    job_id: typeof json['job_id'] === 'string' ? json['job_id'] : '',
+    job_id: exact(json['job_id']),
     attempt: num(json['attempt']) ?? 0,
     world_size: num(json['world_size']),
     ranks_seen: num(json['ranks_seen']),
@@ -224,7 +228,7 @@ export function decodeVerdict(value: unknown): Verdict {
   const json = object(value);
   const culprit = object(json['culprit']);
   return {
-    id: typeof json['id'] === 'string' ? json['id'] : '',
+    id: exact(json['id']),
     state: word<VerdictState>(json['state']),
     kind: word<VerdictKind>(json['kind']),
     pattern: word<Pattern>(json['pattern']),
@@ -242,6 +246,7 @@ export function decodeVerdict(value: unknown): Verdict {
       layer: word<Layer>(culprit['layer']),
       component: text(culprit['component']),
       cause: word<Cause>(culprit['cause']),
+      place: exact(culprit['place']),
     },
     chain: list(json['chain']).map(decodeClaim),
     alternatives: list(json['alternatives']).map((item) => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { decodeAffected, decodeFabric, decodeGraph, decodePath, endText, hopRows, joinGraphs, measureOf, oddPorts, sureText, valueText, type HopValue } from './fabric';
+import { decodeAffected, decodeFabric, decodeGraph, decodePath, endText, fabricSentence, hopRows, joinGraphs, measureOf, oddPorts, sureText, valueText, type HopValue } from './fabric';
 import { edgePath, layGraph, nodeBeside } from './graph_layout';
 import { parseMoment, momentText } from './moment';
 import { pathOf } from './share';
@@ -19,6 +19,13 @@ describe('the fabric', () => {
     expect(known.differences.map((one) => one.kind)).toEqual(['other_port', 'not_declared', 'new_word']);
     expect(known.differencesTotal).toBe(9);
     expect(decodeAffected({ jobs: [{ job_id: 'a', ranks_hit: 1, ranks: 2 }] }).jobs[0]).toEqual({ job: 'a', ranksHit: 1, ranks: 2, share: 1, firstRanks: [] });
+  });
+  it('says how many cables are elsewhere, and where there are more than it was told', () => {
+    const told = (kinds: string[], total: number) => fabricSentence(decodeFabric({ nodes: { host: 1 }, differences: kinds.map((kind) => ({ kind })), differences_total: total }), []);
+    expect(told(['other_port'], 1)).toBe('No port loses packets or went down; 1 cable is not where the file says.');
+    expect(told(['other_port', 'not_seen'], 9)).toBe('No port loses packets or went down; at least 2 cables are not where the file says.');
+    expect(told(['other_port', 'not_declared'], 9)).toBe('No port loses packets or went down; 1 cable is not where the file says.');
+    expect(told(['not_declared'], 9)).toBe('No port loses packets or went down.');
   });
   it('has addresses that hold what is seen', () => {
     const places = [{ ...fabricPlace('leaf:leaf-1'), depth: 3, open: ['host:a b', 'nic:x:1'], by: 'switch' as const, sort: 'ecn' as const, at: 1768446000000000000, view: 'table' as const }, fabricPlace(),

@@ -1,7 +1,8 @@
 // The fabric as the server knows it: what there is, where file and fabric differ, what depends on what, and the way between two GPUs.
 // Names of components stay exact: they are sent back in questions.
-import { list, num, object, text } from './decode';
-import { bytes, number, percent } from './format';
+import { exact, list, num, object, text } from './decode';
+import { bytes, count, number, percent } from './format';
+import { portWords, type PortRow } from './ports';
 
 export interface Difference {
   kind: string;  // other_port, not_seen, not_declared
@@ -25,8 +26,6 @@ export interface Fabric {
   changes: FabricChange[];
   changesTotal: number;
 }
-
-const exact = (value: unknown): string => (typeof value === 'string' ? value : '');
 
 export function decodeFabric(value: unknown): Fabric {
   const json = object(value);
@@ -53,6 +52,23 @@ const kDifferences = ['other_port', 'not_seen', 'not_declared'];
 function gravity({ kind }: Difference): number {
   const at = kDifferences.indexOf(kind);
   return at < 0 ? kDifferences.length : at;
+}
+
+// bad: ports in trouble; null: nobody reports ports.
+export function fabricSentence(fabric: Fabric, bad: readonly PortRow[] | null): string {
+  if (fabric.nodes.length === 0) return 'Nothing is known of the fabric: no agent has reported its node, and no --topology file was given to lockstepd.';
+  const cabling = cableWords(fabric);
+  if (bad === null) return cabling ? `${cabling}.` : 'Nothing is known to be wrong; no switch reports its ports.';
+  const ports = bad.length > 0 ? portWords(bad) : 'No port loses packets or went down';
+  return `${ports}${cabling && `; ${cabling}`}.`;
+}
+
+// The server names what is not declared last: where its list is cut among the others, there are more of them.
+function cableWords({ differences, differencesTotal }: Fabric): string {
+  const cables = differences.filter((one) => one.kind !== 'not_declared').length;
+  if (cables === 0) return '';
+  const least = cables === differences.length && cables < differencesTotal ? 'at least ' : '';
+  return `${least}${count(cables)} ${cables === 1 ? 'cable is' : 'cables are'} not where the file says`;
 }
 
 export interface GraphNode {

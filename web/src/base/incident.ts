@@ -1,5 +1,5 @@
 // Incidents: what is broken, whom it hits, what it costs, and where people stand with it.
-import { decodeVerdict, list, num, object, text, type Verdict } from './decode';
+import { decodeVerdict, exact, list, num, object, text, type Verdict } from './decode';
 import type { Mark } from './health';
 
 export type IncidentState = 'open' | 'acknowledged' | 'resolved' | 'unknown';
@@ -75,10 +75,6 @@ export interface Incident extends IncidentRow {
 }
 
 const kStates: readonly string[] = ['open', 'acknowledged', 'resolved'];
-
-function exact(value: unknown): string {
-  return typeof value === 'string' ? value : '';
-}
 
 function moment(value: unknown): number | null {
   const ns = num(value);

@@ -65,6 +65,11 @@ export function usePoll(keys: unknown[], ask: (signal: AbortSignal) => Promise<v
   }, keys);
 }
 
+// For usePoll(): the past does not change, so it is asked for rarely.
+const kNowMs = 10_000;
+const kPastMs = 60_000;
+export const everyAt = (at: number | null) => (): number => (at === null ? kNowMs : kPastMs);
+
 // An older server, or one that has nothing of the kind, says no: that is known, and not a failure of the page.
 export async function unlessRefused<T>(answer: Promise<T>): Promise<T | null> {
   try {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { decodePorts, isBadPort, portValuesQuery, sortPorts, worstPortsQuery } from './ports';
+import { decodePorts, isBadPort, kPortsShown, portValuesQuery, portWords, sortPorts, worstPortsQuery } from './ports';
 
 const answer = (...rows: [string, string, string, number | string][]) => ({ data: { result: rows.map(([name, port, what, value]) => ({ metric: { switch: name, port, what }, value: [1, String(value)] })) } });
 
@@ -21,5 +21,11 @@ describe('ports of switches', () => {
     expect(sortPorts(rows, 'worst').map((row) => row.switchName)).toEqual(['gone', 'errs', 'drops', 'pauses', 'marks', 'full']);
     expect(sortPorts(rows, 'used')[0]!.switchName).toBe('full');
     expect(rows.filter(isBadPort).map((row) => row.switchName).sort()).toEqual(['drops', 'errs', 'gone']);
+  });
+  it('are counted as far as they are known', () => {
+    const many = (count: number) => decodePorts(answer(...Array.from({ length: count }, (_, i): [string, string, string, number] => ['leaf', String(i), 'errors', 2])));
+    expect(portWords(many(1))).toBe('leaf:0 has 2 errors a second');
+    expect(portWords(many(kPortsShown - 1))).toBe('23 ports are in trouble, first leaf:0: it has 2 errors a second');
+    expect(portWords(many(kPortsShown))).toBe('At least 24 ports are in trouble, first leaf:0: it has 2 errors a second');
   });
 });

@@ -1,6 +1,7 @@
 // Ports of switches, the worst first, by PromQL: one question finds the worst of each kind, a second gives every value of those that are
 // shown. Both answers are small however many ports there are.
-import { list, num, object, text } from './decode';
+import { exact, list, num, object, text } from './decode';
+import { count, number } from './format';
 
 export interface PortRow {
   switchName: string;
@@ -58,13 +59,13 @@ export function decodePorts(value: unknown): PortRow[] {
   const rows = new Map<string, PortRow>();
   for (const item of list(object(object(value)['data'])['result'])) {
     const metric = object(object(item)['metric']);
-    const exact = (key: string): string => (typeof metric[key] === 'string' ? (metric[key] as string) : '');
-    const measure = kPortMeasures.find((one) => one === exact('what'));
+    const [name, port] = [exact(metric['switch']), exact(metric['port'])];
+    const measure = kPortMeasures.find((one) => one === metric['what']);
     const known = Number.parseFloat(text(list(object(item)['value'])[1]));
-    if (!measure || !exact('switch') || num(known) === null) continue;
-    const key = `${exact('switch')}\n${exact('port')}`;
+    if (!measure || !name || num(known) === null) continue;
+    const key = `${name}\n${port}`;
     let row = rows.get(key);
-    if (!row) rows.set(key, row = { switchName: exact('switch'), port: exact('port'), values: Object.fromEntries(kPortMeasures.map((one) => [one, null])) as PortRow['values'] });
+    if (!row) rows.set(key, row = { switchName: name, port, values: Object.fromEntries(kPortMeasures.map((one) => [one, null])) as PortRow['values'] });
     row.values[measure] = known;
   }
   return [...rows.values()];
@@ -87,4 +88,15 @@ export function sortPorts(rows: readonly PortRow[], sort: PortSort): PortRow[] {
 }
 
 // Whether a person should look: it went down or loses packets. ECN marks and pauses are how a healthy fabric slows senders.
-export const isBadPort = ({ values }: PortRow): boolean => (values.down ?? 0) > 0 || (values.errors ?? 0) + (values.discards ?? 0) > 0;
+const kBad: readonly PortMeasure[] = ['down', 'errors', 'discards'];
+export const isBadPort = ({ values }: PortRow): boolean => kBad.some((measure) => (values[measure] ?? 0) > 0);
+
+// bad: the worst first. Of each kind only the worst are asked for: where that many are there may be more.
+export function portWords(bad: readonly PortRow[]): string {
+  const [worst] = bad;
+  const { down, errors, discards } = worst!.values;
+  const name = `${worst!.switchName}${worst!.port && `:${worst!.port}`}`;
+  const why = (down ?? 0) > 0 ? 'went down' : (discards ?? 0) >= (errors ?? 0) ? `drops ${number(discards)} packets a second` : `has ${number(errors)} errors a second`;
+  const isCut = kBad.some((measure) => bad.filter(({ values }) => (values[measure] ?? 0) > 0).length >= kPortsShown);
+  return bad.length === 1 ? `${name} ${why}` : `${isCut ? 'At least ' : ''}${count(bad.length)} ports are in trouble, first ${name}: it ${why}`;
+}

@@ -11,12 +11,13 @@ export function curl(path: string): string {
 }
 
 // A name that begins with a dash would be read as a flag.
-function command(name: string, job: string): string {
-  return `lockstep ${name} ${job.startsWith('-') ? '-- ' : ''}${shellWord(job)} --server ${shellWord(location.origin)}`;
+function command(name: string, of: string): string {
+  return `lockstep ${name} ${of.startsWith('-') ? '-- ' : ''}${shellWord(of)} --server ${shellWord(location.origin)}`;
 }
 export const whyCommand = (job: string): string => command('why', job);
 export const linesCommand = (job: string): string => `${command('lines', job)} --last`;
 export const mfuCommand = (job: string): string => command('mfu', job);
+export const incidentCommand = (id: string): string => command('incidents show', id);
 
 export const analyzeCommand = (job: string, capture: string): string => `lockstep analyze --server ${shellWord(location.origin)} ${shellWord(`${job}/${capture}`)}`;
 
@@ -62,7 +63,7 @@ export function csv(header: string[], rows: CsvCell[][]): string {
 }
 
 export function download(name: string, content: string): void {
-  const url = URL.createObjectURL(new Blob([content], { type: 'text/csv' }));
+  const url = URL.createObjectURL(new Blob([content], { type: name.endsWith('.md') ? 'text/markdown' : 'text/csv' }));
   const link = document.createElement('a');
   link.href = url;
   link.download = name.replace(/[^A-Za-z0-9._-]+/g, '_');

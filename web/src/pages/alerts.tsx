@@ -6,7 +6,7 @@ import { clean, clock, count, utc } from '../base/format';
 import { usePoll } from '../base/poll';
 import { copy, curl } from '../base/share';
 import type { AlertsPlace } from '../base/url';
-import { parsePlace } from '../base/url';
+import { incidentPlace, parsePlace } from '../base/url';
 import { Frame, PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { Menu } from '../widgets/menu';
@@ -35,6 +35,7 @@ export function AlertsPage({ place }: { place: AlertsPlace }) {
             </p>
             <h2 class="sentence">{linked ? clean(linked.sentence) : sentence(known)}</h2>
             {linked?.action && <p>{clean(linked.action)}</p>}
+            {linked?.incident && <p><PlaceLink to={incidentPlace(linked.incident)}>The incident that it is of</PlaceLink></p>}
           </section>
           <section class="card" aria-label="All alerts">
             <div class="chart-head">
@@ -45,6 +46,7 @@ export function AlertsPage({ place }: { place: AlertsPlace }) {
                    marked={(row) => row.firing || row === linked} columns={[
                      { head: 'state', cell: (row) => (row.firing ? <b>{row.severity}</b> : <span class="muted">over</span>) },
                      { head: 'what', cell: (row) => <PlaceLink to={evidence(row)}>{clean(row.sentence)}</PlaceLink> },
+                     { head: 'incident', cell: (row) => (row.incident ? <PlaceLink to={incidentPlace(row.incident)}>{row.incident}</PlaceLink> : '–') },
                      { head: 'since', cell: (row) => <span title={times(row)}>{clock(row.startsNs, true) || '–'}</span> },
                      { head: 'cost', cell: (row) => <span title={clean(row.cost)}>{clean(row.cost.split(',', 1)[0] ?? '') || '–'}</span> },
                      { head: 'told', cell: (row) => <span title={row.problems.map(clean).join('\n') || undefined}>{row.delivery}</span> },

@@ -1,7 +1,7 @@
 // The fabric: which port is in trouble and where cables are not as declared, in one sentence; then what depends on what, from a focus
 // outwards; then ports, differences and changes.
-import type { Fabric } from '../base/fabric';
-import { count, number } from '../base/format';
+import { fabricSentence, type Fabric } from '../base/fabric';
+import { count } from '../base/format';
 import { useKeys } from '../base/hooks';
 import type { PortRow } from '../base/ports';
 import { fabricPlace, go, pathPlace, type FabricPlace } from '../base/url';
@@ -35,7 +35,7 @@ export function FabricPage({ place }: { place: FabricPlace }) {
       {fabric && (
         <section class={`card verdict ${bad.length > 0 ? 'tone-doubt' : 'tone-quiet'}`} aria-label="What is wrong in the fabric">
           <p class="verdict-head">{partsOf(fabric).map((part) => <span key={part}>{part}</span>)}</p>
-          <h2 class="sentence">{sentence(fabric, data.bad.value)}</h2>
+          <h2 class="sentence">{fabricSentence(fabric, data.bad.value)}</h2>
         </section>
       )}
       {fabric && fabric.nodes.length > 0 && <GraphCard {...{ place, data, bad }} />}
@@ -56,22 +56,4 @@ const kKinds: Record<string, [one: string, many: string]> = {
 function partsOf(fabric: Fabric): string[] {
   const parts = fabric.nodes.map(([kind, many]) => `${count(many)} ${Object.hasOwn(kKinds, kind) ? kKinds[kind]![many === 1 ? 0 : 1] : kind}`);
   return parts.length > 0 ? [...parts, `${count(fabric.links)} links`] : [];
-}
-
-// bad: ports in trouble; null: nobody reports ports.
-function sentence(fabric: Fabric, bad: readonly PortRow[] | null): string {
-  if (fabric.nodes.length === 0) return 'Nothing is known of the fabric: no agent has reported its node, and no --topology file was given to lockstepd.';
-  const cables = fabric.differences.filter((one) => one.kind !== 'not_declared').length;
-  const cabling = cables > 0 ? `${count(cables)} ${cables === 1 ? 'cable is' : 'cables are'} not where the file says` : '';
-  if (bad === null) return cabling ? `${cabling}.` : 'Nothing is known to be wrong; no switch reports its ports.';
-  const ports = bad.length > 0 ? portWords(bad) : 'No port loses packets or went down';
-  return `${ports}${cabling && `; ${cabling}`}.`;
-}
-
-function portWords(bad: readonly PortRow[]): string {
-  const [worst] = bad;
-  const { down, errors, discards } = worst!.values;
-  const name = `${worst!.switchName}${worst!.port && `:${worst!.port}`}`;
-  const why = (down ?? 0) > 0 ? 'went down' : (discards ?? 0) >= (errors ?? 0) ? `drops ${number(discards)} packets a second` : `has ${number(errors)} errors a second`;
-  return bad.length === 1 ? `${name} ${why}` : `${count(bad.length)} ports are in trouble, first ${name}: it ${why}`;
 }

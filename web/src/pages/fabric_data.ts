@@ -1,10 +1,10 @@
 // What the fabric page knows: counts, differences and changes; the graph around the focus and whatever was followed further; who depends on
-// the focus; ports of switches, the worst first. The past does not change: it is asked for rarely.
+// the focus; ports of switches, the worst first.
 import { useSignal, type ReadonlySignal } from '@preact/signals';
 import { api } from '../base/api';
 import { joinGraphs, type Affected, type Fabric, type Graph } from '../base/fabric';
-import { unlessRefused, usePoll } from '../base/poll';
-import { decodePorts, isBadPort, kPortsShown, portValuesQuery, sortPorts, worstPortsQuery, type PortRow } from '../base/ports';
+import { everyAt, unlessRefused, usePoll } from '../base/poll';
+import { decodePorts, isBadPort, kPortsShown, portValuesQuery, sortPorts, worstPortsQuery, type PortRow, type PortsBy } from '../base/ports';
 import type { FabricPlace } from '../base/url';
 
 export interface FabricData {
@@ -18,9 +18,7 @@ export interface FabricData {
   bad: ReadonlySignal<PortRow[] | null>;       // of all switches, those in trouble; null: not known yet, or nobody reports ports
 }
 
-const kEveryMs = 10_000;
-const kPastMs = 60_000;
-const kNodesMost = 300;
+export const kNodesMost = 300;
 const kDepths: [prefix: string, depth: number][] = [['job:', 4], ['rank:', 3]];
 const kDepthElse = 2;
 
@@ -39,9 +37,9 @@ export function useFabricData(place: FabricPlace): FabricData {
   const affected = useSignal<Affected | null>(null);
   const ports = useSignal<PortRow[] | null>(null);
   const bad = useSignal<PortRow[] | null>(null);
-  const every = (): number => (place.at === null ? kEveryMs : kPastMs);
+  const every = everyAt(place.at);
 
-  usePoll([], async (signal) => { fabric.value = await api.fabric(signal); }, (message) => { refused.value = message; }, () => kEveryMs);
+  usePoll([], async (signal) => { fabric.value = await api.fabric(signal); }, (message) => { refused.value = message; }, everyAt(null));
 
   usePoll([place.focus, place.depth, place.open.join('\n'), place.at], async (signal) => {
     const worst = place.focus ? null : (await api.jobs(signal)).jobs[0];
@@ -65,7 +63,12 @@ export function useFabricData(place: FabricPlace): FabricData {
 
   const of = switchOf(focus.value);
   usePoll([place.by, of, place.sort, place.at], async (signal) => {
-    const worst = sortPorts(decodePorts(await unlessRefused(api.promql(worstPortsQuery(place.by, of), place.at, signal))), place.sort).slice(0, kPortsShown);
+    const ask = async (by: PortsBy, name: string): Promise<PortRow[]> => decodePorts(await unlessRefused(api.promql(worstPortsQuery(by, name), place.at, signal)));
+    const everywhere = await ask('port', '');
+    bad.value = everywhere.length === 0 ? null : sortPorts(everywhere.filter(isBadPort), 'worst');
+    // The dearest of all questions: not asked twice.
+    const asked = place.by === 'port' && !of ? everywhere : await ask(place.by, of);
+    const worst = sortPorts(asked, place.sort).slice(0, kPortsShown);
     if (worst.length === 0) {
       ports.value = [];
       return;
@@ -73,11 +76,6 @@ export function useFabricData(place: FabricPlace): FabricData {
     const all = decodePorts(await unlessRefused(api.promql(portValuesQuery(place.by, worst), place.at, signal)));
     const wanted = new Set(worst.map((row) => `${row.switchName}\n${row.port}`));
     ports.value = sortPorts(all.filter((row) => wanted.has(`${row.switchName}\n${row.port}`)), place.sort);
-  }, () => {}, every);
-
-  usePoll([place.at], async (signal) => {
-    const known = decodePorts(await unlessRefused(api.promql(worstPortsQuery('port', ''), place.at, signal)));
-    bad.value = known.length === 0 ? null : sortPorts(known.filter(isBadPort), 'worst');
   }, () => {}, every);
 
   return { fabric, refused, focus, graph, noGraph, affected, ports, bad };

@@ -12,7 +12,7 @@ import { Loading } from '../widgets/loading';
 import { Menu } from '../widgets/menu';
 import { MomentField } from '../widgets/moment_field';
 import { Table } from '../widgets/table';
-import { usualDepth, type FabricData } from './fabric_data';
+import { kNodesMost, usualDepth, type FabricData } from './fabric_data';
 
 interface Props {
   place: FabricPlace;
@@ -29,7 +29,7 @@ export function GraphCard({ place, data, bad }: Props) {
   // What stands at the edge of what was asked for may go on.
   const canOpen = (node: GraphNode): boolean => node.depth >= depth && !place.open.includes(node.id) && place.open.length < kFabricOpenMax;
   const asTable = place.view === 'table';
-  const address = paths.graph(focus, depth, 300, place.at);
+  const address = paths.graph(focus, depth, kNodesMost, place.at);
   return (
     <section class="card charts" aria-label="Graph">
       <div class="chart-head">

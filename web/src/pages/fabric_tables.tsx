@@ -2,7 +2,7 @@
 import { paths } from '../base/api';
 import type { Difference, Fabric, FabricChange } from '../base/fabric';
 import { clock, utc } from '../base/format';
-import { copy, curl } from '../base/share';
+import { affectedCommand, copy, curl } from '../base/share';
 import { fabricPlace } from '../base/url';
 import { PlaceLink } from '../widgets/frame';
 import { Menu } from '../widgets/menu';
@@ -15,7 +15,7 @@ export function Differences({ fabric }: { fabric: Fabric }) {
     <section class="card" aria-label="Differences">
       <div class="chart-head">
         <h2>Where do file and fabric differ?</h2>
-        <Menu label="Menu of the differences" items={[{ label: 'Copy as curl', run: () => copy(curl(paths.fabric())) }, { label: 'Copy as CLI', run: () => copy(`lockstep fabric --server ${location.origin}`) }]} />
+        <Menu label="Menu of the differences" items={[{ label: 'Copy as curl', run: () => copy(curl(paths.fabric())) }, { label: 'Copy as CLI', run: () => copy(affectedCommand('')) }]} />
       </div>
       <Table caption="Differences between the topology file and what is seen" what="differences" sorted="wrong cables first" rows={fabric.differences} total={fabric.differencesTotal} rowKey={(row) => `${row.kind}/${row.subject}`}
              pageRows={8} columns={[

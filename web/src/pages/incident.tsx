@@ -6,7 +6,7 @@ import type { Verdict } from '../base/decode';
 import { clean, count, gpuTime, percent, utc, when } from '../base/format';
 import { incidentMark, type Brief, type Incident, type IncidentJob } from '../base/incident';
 import { usePoll } from '../base/poll';
-import { copy, curl, download } from '../base/share';
+import { copy, curl, download, incidentCommand } from '../base/share';
 import { go, incidentPlace, jobPlace, parsePlace, type IncidentPlace } from '../base/url';
 import { Frame, PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
@@ -83,7 +83,7 @@ function Answer({ incident, onChange }: { incident: Incident; onChange: (changed
           { label: 'Copy as Markdown', run: async () => copy(await api.incidentMarkdown(incident.id, new AbortController().signal)) },
           { label: 'Download as Markdown', run: async () => download(`${incident.id}.md`, await api.incidentMarkdown(incident.id, new AbortController().signal)) },
           { label: 'Copy as curl', run: () => copy(curl(paths.incident(incident.id))) },
-          { label: 'Copy as command', run: () => copy(`lockstep incidents show ${incident.id} --server ${location.origin}`) },
+          { label: 'Copy as command', run: () => copy(incidentCommand(incident.id)) },
         ]} />
       </div>
       <h2 class="sentence">{incident.sentence || 'The server gave an incident without a sentence.'}</h2>

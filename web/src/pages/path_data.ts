@@ -3,7 +3,7 @@
 import { useSignal, type ReadonlySignal } from '@preact/signals';
 import { api } from '../base/api';
 import type { FabricPath } from '../base/fabric';
-import { unlessRefused, usePoll } from '../base/poll';
+import { everyAt, unlessRefused, usePoll } from '../base/poll';
 import type { PathPlace } from '../base/url';
 
 export interface PathData {
@@ -12,8 +12,6 @@ export interface PathData {
   refused: ReadonlySignal<string | null>;
 }
 
-const kEveryMs = 10_000;
-const kPastMs = 60_000;
 const kSiblingsMax = 8;
 
 export function usePathData(place: PathPlace): PathData {
@@ -21,7 +19,6 @@ export function usePathData(place: PathPlace): PathData {
   const siblings = useSignal<FabricPath[]>([]);
   const refused = useSignal<string | null>(null);
   const { a, b, job, at, qp, sourcePort } = place;
-  const every = (): number => (at === null ? kEveryMs : kPastMs);
   usePoll([a, b, job, at, qp, sourcePort], async (signal) => {
     if (!a || !b) {
       path.value = null;
@@ -38,6 +35,6 @@ export function usePathData(place: PathPlace): PathData {
     const others = await Promise.all(numbers.map((index) => (
       unlessRefused(api.path({ a: `${found.a.host}:gpu${index}`, b: `${found.b.host}:gpu${index}`, job: '', at, qp: '', sourcePort: '' }, signal)))));
     siblings.value = others.filter((other): other is FabricPath => other !== null && other.kind === 'network');
-  }, (message) => { refused.value = message; }, every);
+  }, (message) => { refused.value = message; }, everyAt(at));
   return { path, siblings, refused };
 }

@@ -1,5 +1,6 @@
 // The menu of a chart: a button and, below it, a short list of buttons. Esc and a click elsewhere close it.
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { Refused } from '../base/api';
 
 export interface MenuItem {
   label: string;
@@ -54,11 +55,17 @@ export function Menu({ label, items }: { label: string; items: MenuItem[] }) {
               tabIndex={-1}
               key={item.label}
               onClick={async () => {
-                const result = await item.run();
+                let said = '';
+                try {
+                  const result = await item.run();
+                  said = result === true ? 'Copied' : result === false ? 'The browser refused to copy' : '';
+                } catch (error) {
+                  said = error instanceof Refused ? error.message : 'The server does not answer';
+                }
                 setOpen(false);
                 button.current?.focus();
-                setSaid(result === true ? 'Copied' : result === false ? 'The browser refused to copy' : '');
-                setTimeout(() => setSaid(''), 1_500);
+                setSaid(said);
+                setTimeout(() => setSaid(''), said === 'Copied' ? 1_500 : 5_000);
               }}
             >
               {item.label}

@@ -2,11 +2,11 @@
 // is not; what to do next.
 import { useState } from 'preact/hooks';
 import type { Verdict } from '../base/decode';
-import { clock, count, gpuTime, percent, utc } from '../base/format';
+import { clean, clock, count, gpuTime, percent, utc } from '../base/format';
 import { verdictMark } from '../base/health';
 import { captureOf, stepsText, type Profile } from '../base/profile';
 import { pathOf } from '../base/share';
-import { go, pathPlace, place, profilePlace, profilesPlace } from '../base/url';
+import { fabricPlace, go, pathPlace, place, profilePlace, profilesPlace } from '../base/url';
 import { ClaimList } from './claim';
 import { CopyButton } from './copy_button';
 import { FeedbackButtons } from './feedback';
@@ -43,6 +43,7 @@ export function VerdictCard({ verdict, startOpen, profiles = [], sampling, onRan
           <span>{verdict.state}</span>
           {pattern(verdict) && <span>{pattern(verdict)}</span>}
           {verdict.since_step !== null && <span title={utc(verdict.since_unix_ns)}>since step {count(verdict.since_step)}{since(verdict)}</span>}
+          {verdict.culprit.place && <span>at <PlaceLink to={{ ...fabricPlace(verdict.culprit.place), at: timeOf(verdict) }}>{clean(verdict.culprit.place.replace(':', ' '))}</PlaceLink></span>}
           {!startOpen && (
             <button type="button" class="plain" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? 'less' : 'evidence'}</button>
           )}
@@ -138,13 +139,15 @@ function NextActions({ verdict, profile, sampling, onRank }: { verdict: Verdict;
   );
 }
 
-// What a command shows of the way between two ranks has a page; of a verdict that is over, the way as it was.
+// Of a verdict that is over, the fabric as it was.
+const timeOf = (verdict: Verdict): number | null => (verdict.state === 'cleared' ? verdict.since_unix_ns : null);
+
+// What a command shows of the way between two ranks has a page.
 function PathLink({ verdict, command }: { verdict: Verdict; command: string }) {
   const at = place.value;
   const ends = pathOf(command);
   if (!ends || at.page !== 'job') return null;
-  const when = verdict.state === 'cleared' ? verdict.since_unix_ns : null;
-  return <PlaceLink class="button" to={{ ...pathPlace(ends.a, ends.b, at.job), at: when }}>The way from rank {count(Number(ends.a))} to rank {count(Number(ends.b))}</PlaceLink>;
+  return <PlaceLink class="button" to={{ ...pathPlace(ends.a, ends.b, at.job), at: timeOf(verdict) }}>The way from rank {count(Number(ends.a))} to rank {count(Number(ends.b))}</PlaceLink>;
 }
 
 // For a suspicion, what would settle it is part of the answer; for a confirmed verdict it is background.
