@@ -225,9 +225,7 @@ std::string incident_path(std::string_view id) {
 }
 
 std::string short_line(std::string_view text) {
-  size_t end = std::min(text.size(), kTextBytesMax);
-  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return as_one_line(text.substr(0, end));
+  return as_one_line(utf8_prefix(text, kTextBytesMax));
 }
 
 void add_entry(Incident& incident, Entry entry) {

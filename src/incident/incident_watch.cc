@@ -5,19 +5,13 @@
 
 #include "alert/builtin_alerts.h"
 #include "base/text.h"
+#include "model/series_labels.h"
 
 namespace lockstep::incident {
 namespace {
 
-std::string annotation_in(const Labels& annotations, std::string_view name) {
-  for (const auto& [key, value] : annotations) {
-    if (key == name) return value;
-  }
-  return {};
-}
-
 Cause cause_in(const Labels& labels) {
-  return term_of<Cause>(annotation_in(labels, "cause")).value_or(Cause::kNone);
+  return term_of<Cause>(label_value(labels, "cause")).value_or(Cause::kNone);
 }
 
 }  // namespace
@@ -40,8 +34,8 @@ void IncidentWatch::on_node_event(std::string_view host, const NodeEvent& event,
                   .cause = cause_in(alert->labels),
                   .severity = over ? AlertSeverity::kInfo : alert->severity,
                   .job_id = event.job_id,
-                  .sentence = annotation_in(alert->annotations, "summary"),
-                  .action = annotation_in(alert->annotations, "action"),
+                  .sentence = std::string(label_value(alert->annotations, "summary")),
+                  .action = std::string(label_value(alert->annotations, "action")),
                   .path = {},
                   // By our own clock: a node's may be off.
                   .begin_unix_ns = received_unix_ns,
