@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -71,6 +72,36 @@ TEST(CommandRun, FilesThatOthersCanChangeAreNotRun) {
   EXPECT_FALSE(checked_command_file("file").ok());
   EXPECT_FALSE(checked_command_file(folder.path()).ok());
   EXPECT_FALSE(checked_command_file(folder.path() + "/none").ok());
+}
+
+TEST(CommandRun, LinksOnTheWayAreTheOperatorsToo) {
+  testing::TemporaryFolder folder;
+  const std::string file = script(folder.path() + "/file", "true\n"), open = folder.path() + "/open";
+  ASSERT_EQ(::mkdir(open.c_str(), 0700), 0);
+  ASSERT_EQ(::symlink("../open/../file", (open + "/link").c_str()), 0);
+  ASSERT_EQ(::symlink("open", (folder.path() + "/folder").c_str()), 0);
+  const std::string way = folder.path() + "/folder/link";
+  EXPECT_EQ(*checked_command_file(way), *checked_command_file(file));
+  ::chmod(open.c_str(), 0777);
+  EXPECT_FALSE(checked_command_file(way).ok()) << "anybody could point the link elsewhere";
+  ::chmod(open.c_str(), 0700);
+  ASSERT_EQ(::symlink("loop", (folder.path() + "/loop").c_str()), 0);
+  EXPECT_FALSE(checked_command_file(folder.path() + "/loop").ok());
+  if (::geteuid() != 0) return;  // only root gives things away
+  ASSERT_EQ(::lchown((open + "/link").c_str(), 12'345, 12'345), 0);
+  EXPECT_FALSE(checked_command_file(way).ok());
+}
+
+TEST(ActionConfig, AFileThatOthersCanChangeIsNotRead) {
+  testing::TemporaryFolder folder;
+  const std::string file = folder.path() + "/actions.yml";
+  std::ofstream(file) << "actions: []\n";
+  ::chmod(file.c_str(), 0600);
+  EXPECT_TRUE(read_actions_file(file).ok());
+  ::chmod(file.c_str(), 0606);
+  const Result<std::vector<ActionConfig>> read = read_actions_file(file);
+  ASSERT_FALSE(read.ok());
+  EXPECT_NE(read.error().find("can be written by"), std::string::npos) << read.error();
 }
 
 TEST(CommandRun, HasTheGivenEnvironmentAloneAndNoInput) {
