@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 
 #include "alert/actions/action_runner.h"
 #include "alert/actions/command_run.h"
@@ -12,6 +13,7 @@
 #include "ingest/counters_table.h"
 #include "net/testing/raw_socket.h"
 #include "store/sqlite_state_store.h"
+#include "store/testing/forwarding_state.h"
 #include "testing/eventually.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
@@ -128,6 +130,16 @@ TEST(CommandRun, WhatTakesTooLongEndsWithAllThatItStarted) {
   EXPECT_TRUE(testing::eventually([&] { return process_state(std::atoi(child.c_str())).start_ticks == 0; }));
 }
 
+// A state whose alerts cannot be read while it is broken.
+struct Disk final : testing::ForwardingState {
+  using ForwardingState::ForwardingState;
+  bool is_broken = false;
+  Result<std::vector<StoredAlertRow>> alert_rows() const override {
+    if (is_broken) return Error{"disk: broken"};
+    return ForwardingState::alert_rows();
+  }
+};
+
 class Actions : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -142,9 +154,22 @@ class Actions : public ::testing::Test {
   void start() {
     runner_.reset();
     registry_ = std::make_unique<AlertRegistry>(*state_, clock_, witness_, counters_);
-    runner_ = std::make_unique<ActionRunner>(actions_, "https://l", *state_, *registry_, clock_, counters_);
+    runner_ = std::make_unique<ActionRunner>(actions_, "https://l", disk_, *registry_, clock_, counters_);
   }
-  ActionRun act(const std::string& id, Cause cause = Cause::kXid, const std::string& host = "node-1") {
+  // meanwhile: what happens while it waits for its turn.
+  ActionRun act(const std::string& id, Cause cause = Cause::kXid, const std::string& host = "node-1",
+                const std::function<void()>& meanwhile = {}) {
+    registry_->raise(note(id, cause, host));
+    registry_->tick();
+    runner_->release();
+    if (meanwhile) meanwhile();
+    runner_->round();
+    for (const ActionRun& run : runner_->runs()) {
+      if (run.verdict_id == id) return run;
+    }
+    return {};
+  }
+  RaisedAlert note(const std::string& id, Cause cause = Cause::kXid, const std::string& host = "node-1") {
     Verdict verdict;
     verdict.id = id;
     verdict.job_id = "llm";
@@ -154,14 +179,10 @@ class Actions : public ::testing::Test {
     verdict.culprit.cause = cause;
     const RaisedAlert alert = alert_of(verdict, 0);
     runner_->note(verdict, alert.fingerprint, alert.path, clock_.unix_ns());
-    registry_->raise(alert);
-    registry_->tick();
-    runner_->release();
-    runner_->round();
-    for (const ActionRun& run : runner_->runs()) {
-      if (run.verdict_id == id) return run;
-    }
-    return {};
+    return alert;
+  }
+  int64_t left_out() const {
+    return counters_.value("lockstep_actions_total", "action=\"cordon\",result=\"left_out\"");
   }
   std::string runs() {
     const Result<std::string> text = read_file(folder_.path() + "/runs", 10'000);
@@ -173,6 +194,7 @@ class Actions : public ::testing::Test {
   ClockWitness witness_{clock_};
   Counters counters_{kServerCounters};
   std::unique_ptr<StateStore> state_ = open_sqlite_state_store(folder_.path() + "/state.sqlite").value();
+  Disk disk_{*state_};
   std::unique_ptr<AlertRegistry> registry_;
   std::string command_;
   std::vector<ActionConfig> actions_;
@@ -236,6 +258,86 @@ TEST_F(Actions, OneThatACrashInterruptedIsNotRunAgain) {
   start();
   EXPECT_EQ(act("v1").state, ActionState::kInterrupted);
   EXPECT_EQ(runs(), "node-1 xid\n");
+}
+
+TEST_F(Actions, NothingIsDoneUntilWhatWasDoneCanBeRead) {
+  ASSERT_EQ(act("v1").state, ActionState::kDone);
+  disk_.is_broken = true;
+  start();
+  for (int look = 0; look < 3; ++look) EXPECT_EQ(act("v1").id, "");
+  EXPECT_EQ(left_out(), 1) << "one verdict";
+  disk_.is_broken = false;
+  EXPECT_EQ(act("v1").id, "") << "it is not read again at once";
+  clock_.advance(ActionRunner::kReadAgainNs);
+  EXPECT_EQ(act("v1").state, ActionState::kDone);
+  EXPECT_EQ(act("v2").state, ActionState::kDone);
+  EXPECT_EQ(runs(), "node-1 xid\nnode-1 xid\n");
+}
+
+TEST_F(Actions, WhatCannotBeReadOfARunCountsAsRun) {
+  const StoredAlertRow row{AlertRowKind::kAction, "cordon/v1", "{\"id\":"};
+  ASSERT_TRUE(state_->save_alert_rows({&row, 1}).ok());
+  for (int restart = 0; restart < 2; ++restart) {
+    start();
+    const ActionRun run = act("v1");
+    EXPECT_EQ(run.state, ActionState::kInterrupted);
+    EXPECT_EQ(run.line, "what is kept of it cannot be read");
+    EXPECT_EQ(run.action, "cordon");
+  }
+  EXPECT_EQ(act("v2").state, ActionState::kDone);
+  EXPECT_EQ(act("v3").state, ActionState::kLimited) << "it counts towards the limit";
+  EXPECT_EQ(runs(), "node-1 xid\n");
+}
+
+TEST_F(Actions, AVerdictWhoseIdIsNoTextIsActedOnOnceToo) {
+  const std::string id = "v\xff/1";
+  EXPECT_EQ(act(id).state, ActionState::kDone);
+  start();
+  act(id);
+  EXPECT_EQ(runs(), "node-1 xid\n");
+}
+
+TEST_F(Actions, WhatIsSwitchedOffOrOverByTheTimeOfItsTurnIsNotRun) {
+  const ActionRun over = act("v1", Cause::kXid, "node-1", [&] { registry_->sync(AlertSource::kVerdict, {}); });
+  EXPECT_EQ(over.state, ActionState::kRefused);
+  EXPECT_EQ(over.line, "the verdict is over");
+  const auto only = [&](std::map<Cause, ActionMode> causes) {
+    std::vector<ActionConfig> actions = actions_;
+    actions[0].causes = std::move(causes);
+    return [this, actions] { runner_->reload(actions); };
+  };
+  EXPECT_EQ(act("v2", Cause::kXid, "node-1", only({{Cause::kXid, ActionMode::kDryRun}})).state, ActionState::kDryRun);
+  for (const std::function<void()>& off : {std::function<void()>(only({{Cause::kEcc, ActionMode::kRun}})),
+                                           std::function<void()>([&] { runner_->reload({}); })}) {
+    runner_->reload(actions_);
+    const ActionRun run = act("v" + std::to_string(runner_->runs().size() + 1), Cause::kXid, "node-1", off);
+    EXPECT_EQ(run.state, ActionState::kRefused);
+    EXPECT_EQ(run.line, "it was switched off meanwhile");
+  }
+  EXPECT_EQ(runs(), "");
+}
+
+TEST_F(Actions, AVerdictThatThereIsNoRoomForIsCountedOnce) {
+  for (int look = 0; look < 3; ++look) {
+    for (size_t i = 0; i <= ActionRunner::kPendingMax; ++i) note("v" + std::to_string(i), Cause::kEcc);
+  }
+  EXPECT_EQ(left_out(), 1);
+}
+
+TEST_F(Actions, OfTooManyRunsTheOldestGoesFromDiskToo) {
+  std::vector<StoredAlertRow> rows;
+  for (size_t i = 0; i < ActionRunner::kRunsMax; ++i)
+    rows.push_back({AlertRowKind::kAction, "cordon/old" + std::to_string(1'000 + i),
+                    "{\"state\":\"dry-run\",\"at_unix_ns\":" + std::to_string(1'000 + i) + "}"});
+  ASSERT_TRUE(state_->save_alert_rows(rows).ok());
+  start();
+  EXPECT_EQ(act("new", Cause::kEcc).state, ActionState::kDryRun);
+  size_t kept = 0;
+  for (const StoredAlertRow& row : *state_->alert_rows()) {
+    kept += row.kind == AlertRowKind::kAction ? 1 : 0;
+    EXPECT_NE(row.id, "cordon/old1000");
+  }
+  EXPECT_EQ(kept, ActionRunner::kRunsMax);
 }
 
 TEST_F(Actions, ACommandThatSomebodyElseCanChangeMeanwhileIsNotRun) {
