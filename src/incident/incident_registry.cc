@@ -53,6 +53,15 @@ bool is_held_open(const Incident& incident) {
   return last != incident.entries.rend() && last->what == "reopened" && !last->who.empty();
 }
 
+// What a person does.
+void apply(Incident& incident, const Entry& entry, std::optional<State> to) {
+  if (to) {
+    incident.state = *to;
+    incident.resolved_unix_ns = *to == State::kResolved ? entry.at_unix_ns : 0;
+  }
+  add_entry(incident, entry);
+}
+
 Error unknown(std::string_view id) {
   return Error{format("no incident \"%s\" is known; /api/incidents?state=all lists them",
                       as_one_line(id.substr(0, 100)).c_str()),
@@ -61,8 +70,9 @@ Error unknown(std::string_view id) {
 
 }  // namespace
 
-IncidentRegistry::IncidentRegistry(StateStore& state, const Clock& clock, Counters& counters)
-    : state_(state), clock_(clock), counters_(counters) {
+IncidentRegistry::IncidentRegistry(StateStore& state, const Clock& clock, const ClockWitness& witness,
+                                   Counters& counters)
+    : state_(state), clock_(clock), witness_(witness), counters_(counters) {
   read_back();
 }
 
@@ -85,7 +95,7 @@ void IncidentRegistry::read_back() {
                       .is_shown = true,
                       .is_incident = true,
                       .wants_radius = false,
-                      .saved_unix_ns = clock_.unix_ns()};
+                      .saved_ns = clock_.monotonic_ns()};
   }
   if (unreadable > 0) LOCKSTEP_LOG_ERROR("incidents", "%zu kept incidents cannot be read", unreadable);
 }
@@ -146,22 +156,33 @@ void IncidentRegistry::merge(Kept& into, ById::iterator from) {
     }
   }
   for (const Finding& one : gone.findings) put(into, one);
+  into.dirty = true;  // also where there was no room for any
   refresh(into);
 }
 
-void IncidentRegistry::put(Kept& kept, const Finding& finding) {
+// Something that was not in it before.
+void IncidentRegistry::take(Kept& kept, const Finding& finding) {
+  // What there is no room for is not known when it comes again: it is news where it began after somebody resolved this.
+  const bool is_news = put(kept, finding) || finding.begin_unix_ns > kept.incident.resolved_unix_ns;
+  refresh(kept);
+  if (is_news) reopen_for(kept, finding);
+}
+
+bool IncidentRegistry::put(Kept& kept, const Finding& finding) {
   Incident& incident = kept.incident;
   const auto alike = std::count_if(incident.findings.begin(), incident.findings.end(),
                                    [&](const Finding& one) { return kept_max(one.kind) == kept_max(finding.kind); });
   if (static_cast<size_t>(alike) >= kept_max(finding.kind)) {
     kept.dirty = kept.dirty || !incident.has_more;
     incident.has_more = true;
+    kept.has_grown = kept.has_grown || finding.until_unix_ns() > incident.until_unix_ns;
     incident.until_unix_ns = std::max(incident.until_unix_ns, finding.until_unix_ns());
-    return;
+    return false;
   }
   incident.findings.push_back(finding);
   by_finding_[finding.id] = incident.id;
   kept.dirty = kept.wants_radius = true;
+  return true;
 }
 
 void IncidentRegistry::update(Kept& kept, Finding& known, const Finding& finding) {
@@ -173,6 +194,7 @@ void IncidentRegistry::update(Kept& kept, Finding& known, const Finding& finding
   now.count = std::max(known.count, finding.count);
   if (now == known) return;
   const bool is_back = known.end_unix_ns != 0 && now.end_unix_ns == 0;
+  kept.has_grown = true;
   if (without_numbers(now) != without_numbers(known)) kept.dirty = true;
   if (is_back) kept.wants_radius = true;
   known = std::move(now);
@@ -212,12 +234,7 @@ void IncidentRegistry::add(Finding asked) {
   const Finding finding = shortened(std::move(asked));
   MutexLock lock(mutex_);
   const auto known = by_finding_.find(finding.id);
-  if (known == by_finding_.end()) {
-    Kept& kept = home_of(finding)->second;
-    put(kept, finding);
-    refresh(kept);
-    return reopen_for(kept, finding);
-  }
+  if (known == by_finding_.end()) return take(home_of(finding)->second, finding);
   const auto here = by_id_.find(known->second);
   std::vector<Finding>& findings = here->second.incident.findings;
   const auto old =
@@ -252,9 +269,7 @@ void IncidentRegistry::move(ById::iterator from, const Finding& known, const Fin
     join_neighbours(from);
   } else {
     refresh(from->second);
-    Kept& home = home_of(moved)->second;
-    put(home, moved);
-    refresh(home);
+    take(home_of(moved)->second, moved);
   }
   const auto home = by_finding_.find(moved.id);
   if (is_back && home != by_finding_.end()) reopen_for(by_id_.find(home->second)->second, moved);
@@ -343,7 +358,7 @@ void IncidentRegistry::make_room() {
 void IncidentRegistry::tick() {
   {
     MutexLock lock(mutex_);
-    const int64_t now = clock_.unix_ns();
+    const int64_t now = clock_.unix_ns(), believed_unix_ns = witness_.now().earliest_unix_ns;
     int64_t states[3] = {};
     for (auto one = by_id_.begin(); one != by_id_.end();) {
       const auto here = one++;
@@ -357,9 +372,9 @@ void IncidentRegistry::tick() {
                   {now, "resolved", "", "nothing was seen of it for " + human_duration(static_cast<double>(kQuietNs))});
         kept.dirty = true;
       }
-      const bool is_old = kept.is_incident
-                              ? incident.state == State::kResolved && now - incident.resolved_unix_ns > kKeepNs
-                              : now - incident.until_unix_ns > kReopenNs;
+      const bool is_old = kept.is_incident ? incident.state == State::kResolved &&
+                                                 believed_unix_ns - incident.resolved_unix_ns > kKeepNs
+                                           : believed_unix_ns - incident.until_unix_ns > kReopenNs;
       if (is_old) {
         forget(here);
       } else if (kept.is_incident) {
@@ -373,16 +388,17 @@ void IncidentRegistry::tick() {
 }
 
 void IncidentRegistry::save() {
+  MutexLock saving(save_mutex_);
   std::vector<StoredIncident> rows;
-  const int64_t now = clock_.unix_ns();
+  const int64_t now_ns = clock_.monotonic_ns();
   {
     MutexLock lock(mutex_);
     rows.swap(gone_);
     for (auto& [id, kept] : by_id_) {
-      const bool grows = kept.incident.state != State::kResolved && now - kept.saved_unix_ns >= kSaveEveryNs;
-      if (!kept.is_incident || !(kept.dirty || grows)) continue;
-      kept.dirty = false;
-      kept.saved_unix_ns = now;
+      const bool is_due = kept.dirty || (kept.has_grown && now_ns - kept.saved_ns >= kSaveEveryNs);
+      if (!kept.is_incident || !is_due) continue;
+      kept.dirty = kept.has_grown = false;
+      kept.saved_ns = now_ns;
       rows.push_back({id, to_json(kept.incident)});
     }
   }
@@ -397,8 +413,8 @@ void IncidentRegistry::save() {
     if (found != by_id_.end() && !row.json.empty()) {
       found->second.is_shown = true;
       found->second.dirty = found->second.dirty || !saved.ok();
-    } else if (!saved.ok() && found == by_id_.end()) {
-      gone_.push_back({std::move(row.id), ""});
+    } else if (found == by_id_.end() && !(saved.ok() && row.json.empty())) {
+      gone_.push_back({std::move(row.id), ""});  // it still has to go, or went into another one meanwhile
     }
   }
 }
@@ -422,9 +438,14 @@ std::vector<Incident> IncidentRegistry::incidents() const {
   return incidents;
 }
 
-IncidentRegistry::ById::const_iterator IncidentRegistry::by_any_id(std::string_view id) const {
+// Of the one that has its findings now.
+std::string_view IncidentRegistry::name_now(std::string_view id) const {
   const auto renamed = renamed_.find(id);
-  const auto found = by_id_.find(renamed == renamed_.end() ? id : std::string_view(renamed->second));
+  return renamed == renamed_.end() ? id : std::string_view(renamed->second);
+}
+
+IncidentRegistry::ById::const_iterator IncidentRegistry::by_any_id(std::string_view id) const {
+  const auto found = by_id_.find(name_now(id));
   return found != by_id_.end() && found->second.is_incident && found->second.is_shown ? found : by_id_.end();
 }
 
@@ -473,22 +494,25 @@ std::vector<IncidentRegistry::Offender> IncidentRegistry::offenders() const {
   return list;
 }
 
-Result<Incident> IncidentRegistry::change(std::string_view id, Entry entry, std::optional<State> to) {
-  MutexLock lock(mutex_);
-  const auto found = by_any_id(id);
-  if (found == by_id_.end()) return unknown(id);
-  Incident changed = found->second.incident;
-  if (to) {
-    changed.state = *to;
-    changed.resolved_unix_ns = *to == State::kResolved ? entry.at_unix_ns : 0;
+Result<Incident> IncidentRegistry::change(std::string_view id, const Entry& entry, std::optional<State> to) {
+  MutexLock saving(save_mutex_);
+  Incident changed;
+  {
+    MutexLock lock(mutex_);
+    const auto found = by_any_id(id);
+    if (found == by_id_.end()) return unknown(id);
+    changed = found->second.incident;
   }
-  add_entry(changed, std::move(entry));
+  apply(changed, entry, to);
   const StoredIncident row{changed.id, to_json(changed)};
   LOCKSTEP_TRY(state_.save_incidents(std::span(&row, 1)));
-  Kept& kept = by_id_.find(changed.id)->second;
-  kept.incident = changed;
-  kept.dirty = false;
-  return changed;
+  MutexLock lock(mutex_);
+  const auto found = by_id_.find(name_now(changed.id));
+  if (found == by_id_.end()) return unknown(id);
+  Kept& kept = found->second;
+  apply(kept.incident, entry, to);
+  kept.dirty = kept.incident != changed;  // what was found meanwhile is not in that row
+  return kept.incident;
 }
 
 Result<Incident> IncidentRegistry::acknowledge(std::string_view id, const std::string& who, const std::string& note) {
