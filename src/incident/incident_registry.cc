@@ -419,13 +419,14 @@ void IncidentRegistry::save() {
   }
 }
 
-std::vector<Incident> IncidentRegistry::incidents() const {
+std::vector<Incident> IncidentRegistry::incidents(const Wanted& wanted) const {
   const int64_t now = clock_.unix_ns();
   std::vector<std::pair<bool, Incident>> list;
   {
     MutexLock lock(mutex_);
     for (const auto& [id, kept] : by_id_) {
-      if (kept.is_incident && kept.is_shown) list.emplace_back(is_active(kept.incident, now), kept.incident);
+      if (kept.is_incident && kept.is_shown && (!wanted || wanted(kept.incident)))
+        list.emplace_back(is_active(kept.incident, now), kept.incident);
     }
   }
   const auto rank = [](const std::pair<bool, Incident>& one) {
@@ -449,10 +450,11 @@ IncidentRegistry::ById::const_iterator IncidentRegistry::by_any_id(std::string_v
   return found != by_id_.end() && found->second.is_incident && found->second.is_shown ? found : by_id_.end();
 }
 
-std::optional<Incident> IncidentRegistry::find(std::string_view id) const {
+Result<Incident> IncidentRegistry::find(std::string_view id) const {
   MutexLock lock(mutex_);
   const auto found = by_any_id(id);
-  return found == by_id_.end() ? std::nullopt : std::optional(found->second.incident);
+  if (found == by_id_.end()) return unknown(id);
+  return found->second.incident;
 }
 
 std::string IncidentRegistry::newest_at(const FaultPlace& place) const {
@@ -475,15 +477,22 @@ std::string IncidentRegistry::id_of_finding(std::string_view finding_id) const {
 
 std::vector<IncidentRegistry::Offender> IncidentRegistry::offenders() const {
   std::map<std::string, Offender> by_component;
-  std::vector<Incident> all = incidents();
-  std::sort(all.begin(), all.end(), [](const Incident& a, const Incident& b) { return is_older(b, a); });
   const int64_t since = clock_.unix_ns() - kOffendersNs;
-  for (const Incident& one : all) {
-    if (!one.place.is_hardware() || one.until_unix_ns < since) continue;
-    Offender& offender = by_component[one.place.component];
-    offender.component = one.place.component;
-    offender.host = one.place.host;
-    offender.ids.push_back(one.id);
+  {
+    MutexLock lock(mutex_);
+    std::vector<const Incident*> guilty;
+    for (const auto& [id, kept] : by_id_) {
+      const Incident& one = kept.incident;
+      if (kept.is_incident && kept.is_shown && one.place.is_hardware() && one.until_unix_ns >= since)
+        guilty.push_back(&one);
+    }
+    std::sort(guilty.begin(), guilty.end(), [](const Incident* a, const Incident* b) { return is_older(*b, *a); });
+    for (const Incident* one : guilty) {
+      Offender& offender = by_component[one->place.component];
+      offender.component = one->place.component;
+      offender.host = one->place.host;
+      offender.ids.push_back(one->id);
+    }
   }
   std::vector<Offender> list;
   for (auto& [component, offender] : by_component) {

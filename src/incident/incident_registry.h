@@ -22,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -67,8 +68,11 @@ class IncidentRegistry {
   // A few times a second: what is quiet is resolved, what is old goes, and all of it is saved.
   void tick();
 
-  std::vector<Incident> incidents() const;  // not resolved, lasting, gravest, newest first
-  std::optional<Incident> find(std::string_view id) const;
+  // Not resolved, lasting, gravest, newest first. wanted: which of them, empty for all; called under the lock, so it must
+  // not ask the registry.
+  using Wanted = std::function<bool(const Incident&)>;
+  std::vector<Incident> incidents(const Wanted& wanted = {}) const;
+  Result<Incident> find(std::string_view id) const;              // kNotFound
   std::string newest_at(const FaultPlace& place) const;          // id; empty: none is there
   std::string id_of_finding(std::string_view finding_id) const;  // empty: none has it
   // How often a component was guilty in the last kOffendersNs, this time included.

@@ -156,7 +156,7 @@ TEST_F(Incidents, TwoThatALateFindingJoinsAreOneAndAnswerToBothIds) {
     EXPECT_EQ(only().id, older);
     EXPECT_EQ(only().findings.size(), 3u);
     EXPECT_EQ(only().state, State::kAcknowledged);
-    ASSERT_TRUE(registry_->find(newer).has_value());
+    ASSERT_TRUE(registry_->find(newer).ok());
     EXPECT_EQ(registry_->find(newer)->id, older);
     start();
   }
@@ -279,7 +279,7 @@ TEST_F(Incidents, TwoThatAreFullAndTurnOutToBeOneAnswerToBothIdsAfterARestart) {
   at(101);
   start();
   EXPECT_EQ(only().id, older);
-  ASSERT_TRUE(registry_->find(newer).has_value());
+  ASSERT_TRUE(registry_->find(newer).ok());
   EXPECT_EQ(registry_->find(newer)->id, older);
 }
 

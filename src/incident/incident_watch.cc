@@ -98,10 +98,10 @@ void IncidentWatch::look_at_verdicts(int64_t now_unix_ns) {
 // What a node's metrics say, where no event did.
 void IncidentWatch::look_at_alerts(int64_t now_unix_ns) {
   std::set<std::string> lasting;
-  for (const Alert& alert : reads_.alerts.alerts()) {
+  for (const auto& [alert, silenced, explained_by] : reads_.alerts.views(false)) {
     const std::string id =
         format("alert %s %lld", alert.fingerprint.c_str(), static_cast<long long>(alert.starts_unix_ns));
-    if (!alert.firing || (!alert.has(AlertSource::kMetric) && !incidents_.is_lasting(id))) continue;
+    if (!alert.has(AlertSource::kMetric) && !incidents_.is_lasting(id)) continue;
     lasting.insert(id);
     incidents_.add({.id = id,
                     .kind = FindingKind::kAlert,
