@@ -243,6 +243,7 @@ std::string to_json(const Incident& incident) {
   json.field("begin_unix_ns", incident.begin_unix_ns)
       .field("until_unix_ns", incident.until_unix_ns)
       .field("resolved_unix_ns", incident.resolved_unix_ns)
+      .field("held_open", incident.held_open)
       .field("has_more", incident.has_more);
   write_radius(json, incident.radius);
   json.key("findings").begin_array();
@@ -272,6 +273,7 @@ Result<Incident> incident_from_json(std::string_view text) {
                     .begin_unix_ns = whole_in(json, "begin_unix_ns"),
                     .until_unix_ns = whole_in(json, "until_unix_ns"),
                     .resolved_unix_ns = whole_in(json, "resolved_unix_ns"),
+                    .held_open = json["held_open"].boolean().value_or(false),
                     .findings = {},
                     .has_more = json["has_more"].boolean().value_or(false),
                     .entries = {},
@@ -285,6 +287,9 @@ Result<Incident> incident_from_json(std::string_view text) {
   }
   for (const JsonValue one : json["entries"])
     add_entry(incident, {whole_in(one, "at_unix_ns"), text_in(one, "what"), text_in(one, "who"), text_in(one, "note")});
+  // Of before the field: what was done last says so.
+  if (!json["held_open"].present() && !incident.entries.empty())
+    incident.held_open = incident.entries.back().what == "reopened" && !incident.entries.back().who.empty();
   for (const JsonValue one : json["also"]) incident.also.push_back(one.string().value_or(""));
   return incident;
 }

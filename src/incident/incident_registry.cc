@@ -46,18 +46,12 @@ Finding without_numbers(Finding finding) {
   return finding;
 }
 
-// A person has opened it again: it is theirs to resolve.
-bool is_held_open(const Incident& incident) {
-  const auto last = std::find_if(incident.entries.rbegin(), incident.entries.rend(),
-                                 [](const Entry& one) { return one.what != "feedback" && one.what != "merged"; });
-  return last != incident.entries.rend() && last->what == "reopened" && !last->who.empty();
-}
-
 // What a person does.
 void apply(Incident& incident, const Entry& entry, std::optional<State> to) {
   if (to) {
     incident.state = *to;
     incident.resolved_unix_ns = *to == State::kResolved ? entry.at_unix_ns : 0;
+    incident.held_open = *to == State::kOpen || (incident.held_open && *to != State::kResolved);
   }
   add_entry(incident, entry);
 }
@@ -141,6 +135,7 @@ void IncidentRegistry::merge(Kept& into, ById::iterator from) {
   const bool was_shown = from->second.is_shown;
   kept.state = joined(kept.state, gone.state);
   kept.resolved_unix_ns = kept.state == State::kResolved ? std::max(kept.resolved_unix_ns, gone.resolved_unix_ns) : 0;
+  kept.held_open = kept.held_open || gone.held_open;
   kept.has_more = kept.has_more || gone.has_more;
   kept.until_unix_ns = std::max(kept.until_unix_ns, gone.until_unix_ns);
   for (const Entry& entry : gone.entries) add_entry(kept, entry);
@@ -364,7 +359,7 @@ void IncidentRegistry::tick() {
       const auto here = one++;
       Kept& kept = here->second;
       Incident& incident = kept.incident;
-      const bool may_end = kept.is_incident && incident.state != State::kResolved && !is_held_open(incident);
+      const bool may_end = kept.is_incident && incident.state != State::kResolved && !incident.held_open;
       if (may_end && !is_active(incident, now) && now - over_since_unix_ns(incident, now) >= kQuietNs) {
         incident.state = State::kResolved;
         incident.resolved_unix_ns = now;

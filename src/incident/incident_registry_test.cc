@@ -219,6 +219,23 @@ TEST_F(Incidents, WhatAPersonOpenedAgainIsTheirsToResolve) {
   EXPECT_EQ(registry_->resolve("i-none", "ann", "").code(), ErrorCode::kNotFound);
 }
 
+TEST_F(Incidents, WhatAPersonOpenedAgainStaysTheirsWhateverElseIsSaidAndWhereverItGoes) {
+  registry_->add(verdict("a", "gpu:GPU-1", 0, 10));
+  registry_->add(verdict("c", "gpu:GPU-1", 60, 70));
+  at(90);
+  const std::string newer = registry_->id_of_finding("c");
+  ASSERT_TRUE(registry_->reopen(newer, "ann", "").ok());
+  ASSERT_TRUE(registry_->acknowledge(newer, "ann", "").ok());
+  for (size_t i = 0; i < kEntriesMax; ++i) ASSERT_TRUE(registry_->say(newer, "ann", "right").ok());
+  registry_->add(verdict("b", "gpu:GPU-1", 25, 40));
+  at(91);
+  start();
+  at(300);
+  EXPECT_EQ(only().state, State::kAcknowledged);
+  ASSERT_TRUE(registry_->resolve(newer, "ann", "").ok());
+  EXPECT_FALSE(only().held_open);
+}
+
 TEST_F(Incidents, WhatAPersonDoesWhileItIsSavedIsNotOverwritten) {
   registry_->add(lasting(verdict("v", "gpu:GPU-1", 0, 1)));
   at(1);
@@ -472,6 +489,7 @@ TEST(IncidentJson, ReadsItsOwnWriting) {
                     .state = State::kAcknowledged,
                     .begin_unix_ns = 1,
                     .until_unix_ns = 2,
+                    .held_open = true,
                     .findings = {verdict("a \"b\"\n", "leaf:leaf-1", 0, 1)},
                     .has_more = true,
                     .entries = {{1, "acknowledged", "ann", "x"}},
@@ -480,6 +498,18 @@ TEST(IncidentJson, ReadsItsOwnWriting) {
   const Result<Incident> read = incident_from_json(to_json(incident));
   ASSERT_TRUE(read.ok()) << read.error();
   EXPECT_EQ(*read, incident);
+}
+
+TEST(IncidentJson, OfBeforeItWasWrittenDownTheLastEntrySaysWhetherItIsHeldOpen) {
+  for (const char* who : {"ann", ""}) {
+    const Incident incident{.id = "i-1",
+                            .place = {"leaf:leaf-1", "switch", "", ""},
+                            .entries = {{1, "resolved", "", ""}, {2, "reopened", who, ""}}};
+    std::string json = to_json(incident);
+    const std::string field = "\"held_open\":false,";
+    json.erase(json.find(field), field.size());
+    EXPECT_EQ(incident_from_json(json)->held_open, who[0] != 0);
+  }
 }
 
 TEST(IncidentNote, IsATextOrNothingAndEverythingElseIsOneLine) {
