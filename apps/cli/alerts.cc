@@ -174,6 +174,16 @@ int silences(const Arguments& arguments) {
                    });
 }
 
+void print_causes(const Json& action) {
+  simdjson::dom::object causes;
+  if (action["causes"].get_object().get(causes)) return;
+  for (const auto& [cause, mode] : causes) {
+    std::string_view text;
+    if (!mode.get_string().get(text)) std::printf(" %s %s", as_one_line(cause).c_str(), as_one_line(text).c_str());
+  }
+  std::printf("\n");
+}
+
 int actions(const Arguments& arguments) {
   std::string server = default_server();
   bool json = false;
@@ -181,26 +191,22 @@ int actions(const Arguments& arguments) {
               "what the server may do for verdicts by itself, what it did and would have done");
   add_server_flags(flags, &server).toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code = answered(flags, arguments)) return *code;
-  return show_list(
-      {server, "/api/actions", "lockstep alerts actions", json}, "runs",
-      [](const Json& document, const simdjson::dom::array& rows) {
-        for (Json action : list_of(document, "actions")) {
-          std::printf("%s (%s), at most %.0f in %s:", text_of(action, "name").c_str(), text_of(action, "type").c_str(),
-                      number_of(action, "limit"),
-                      duration_text(static_cast<int64_t>(1000 * number_of(action, "every_s"))).c_str());
-          simdjson::dom::object causes;
-          if (action["causes"].get_object().get(causes)) continue;
-          for (const auto& [cause, mode] : causes)
-            std::printf(" %s %s", std::string(cause).c_str(), std::string(mode.get_string().value_unsafe()).c_str());
-          std::printf("\n");
-        }
-        std::printf("\n%-20s %-12s %-14s %-18s %-16s %s\n", "AT (UTC)", "STATE", "ACTION", "CAUSE", "HOST",
-                    "WHAT CAME OF IT");
-        for (Json row : rows)
-          std::printf("%-20s %-12s %-14s %-18s %-16s %s\n", moment(row, "at_unix_ns").c_str(),
-                      text_of(row, "state").c_str(), text_of(row, "action").c_str(), text_of(row, "cause").c_str(),
-                      text_of(row, "host").c_str(), text_of(row, "line").c_str());
-      });
+  return show_list({server, "/api/actions", "lockstep alerts actions", json}, "runs",
+                   [](const Json& document, const simdjson::dom::array& rows) {
+                     for (Json action : list_of(document, "actions")) {
+                       std::printf("%s (%s), at most %.0f in %s:", text_of(action, "name").c_str(),
+                                   text_of(action, "type").c_str(), number_of(action, "limit"),
+                                   duration_text(static_cast<int64_t>(1000 * number_of(action, "every_s"))).c_str());
+                       print_causes(action);
+                     }
+                     std::printf("\n%-20s %-12s %-14s %-18s %-16s %s\n", "AT (UTC)", "STATE", "ACTION", "CAUSE", "HOST",
+                                 "WHAT CAME OF IT");
+                     for (Json row : rows)
+                       std::printf("%-20s %-12s %-14s %-18s %-16s %s\n", moment(row, "at_unix_ns").c_str(),
+                                   text_of(row, "state").c_str(), text_of(row, "action").c_str(),
+                                   text_of(row, "cause").c_str(), text_of(row, "host").c_str(),
+                                   text_of(row, "line").c_str());
+                   });
 }
 
 int unsilence(const Arguments& arguments) {

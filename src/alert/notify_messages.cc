@@ -45,15 +45,10 @@ std::string title_of(std::span<const Delivery> deliveries) {
   return title;
 }
 
-std::string absolute(std::string_view path, std::string_view external_url) {
-  while (external_url.ends_with('/')) external_url.remove_suffix(1);
-  return std::string(external_url) + std::string(path);
-}
-
 // Empty where no incident is known.
 std::string incident_link(const Alert& alert, std::string_view external_url) {
   const std::string_view path = alert.annotation("incident");
-  return path.empty() ? std::string() : absolute(path, external_url);
+  return path.empty() ? std::string() : absolute_link(path, external_url);
 }
 
 // Slack's own marks: what others sent must not become a link or call everybody.
@@ -121,8 +116,13 @@ std::string shown_answer(std::string body, std::initializer_list<std::string_vie
   return as_one_line(utf8_prefix(body, kShownBytes));
 }
 
+std::string absolute_link(std::string_view path, std::string_view external_url) {
+  while (external_url.ends_with('/')) external_url.remove_suffix(1);
+  return std::string(external_url) + std::string(path);
+}
+
 std::string link_of(const Alert& alert, std::string_view external_url) {
-  return absolute(alert.path.empty() ? "/alerts?id=" + alert.fingerprint : alert.path, external_url);
+  return absolute_link(alert.path.empty() ? "/alerts?id=" + alert.fingerprint : alert.path, external_url);
 }
 
 Labels annotations_with_link(const Alert& alert, std::string_view external_url) {

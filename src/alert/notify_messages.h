@@ -22,7 +22,9 @@ std::string message_id(std::span<const Delivery> deliveries);
 // The beginning of what a receiver answers, for people. Some repeat what they were sent: no piece of a secret stays in it.
 std::string shown_answer(std::string body, std::initializer_list<std::string_view> secrets);
 
-// The address of the evidence: external_url is where people reach this server; empty: only the path is known.
+// The address of a page: external_url is where people reach this server; empty: only the path is known.
+std::string absolute_link(std::string_view path, std::string_view external_url);
+// The same of the evidence.
 std::string link_of(const Alert& alert, std::string_view external_url);
 // Its annotations with the link.
 Labels annotations_with_link(const Alert& alert, std::string_view external_url);

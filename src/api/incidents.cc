@@ -65,14 +65,17 @@ incident::Report report_of(const ApiContext& context, Incident incident) {
     if (offender.component == one.place.component) report.times = offender.ids.size();
   }
   const int64_t since = report.now_unix_ns - IncidentRegistry::kOffendersNs;
-  for (const Incident& other : context.incidents->incidents()) {
-    if (other.id == one.id) continue;
-    const bool same = other.place.component == one.place.component && one.place.is_hardware();
-    if (same && other.until_unix_ns >= since && report.earlier.size() < incident::kBriefsMax)
-      report.earlier.push_back(brief_of(other));
-    if (!same && !one.place.host.empty() && other.place.host == one.place.host && overlap(one, other) &&
-        report.beside.size() < incident::kBriefsMax)
-      report.beside.push_back(brief_of(other));
+  const auto is_same = [&](const Incident& other) {
+    return other.place.component == one.place.component && one.place.is_hardware();
+  };
+  const auto is_related = [&](const Incident& other) {
+    if (other.id == one.id) return false;
+    if (is_same(other)) return other.until_unix_ns >= since;
+    return !one.place.host.empty() && other.place.host == one.place.host && overlap(one, other);
+  };
+  for (const Incident& other : context.incidents->incidents(is_related)) {
+    std::vector<Brief>& briefs = is_same(other) ? report.earlier : report.beside;
+    if (briefs.size() < incident::kBriefsMax) briefs.push_back(brief_of(other));
   }
   report.evidence = evidence_for(context, one);
   for (const incident::JobCost& cost : incident::costs_of(one, report.now_unix_ns)) {
@@ -86,11 +89,6 @@ HttpResponse report_answer(const ApiContext& context, Incident incident) {
   JsonWriter json;
   write_report(json, report_of(context, std::move(incident)));
   return json_answer(json);
-}
-
-HttpResponse unknown_incident(const std::string& name) {
-  return error_answer(
-      404, format("no incident \"%.100s\" is known; /api/incidents?state=all lists them", as_one_line(name).c_str()));
 }
 
 std::string who_of(const ApiRequest& request) {
@@ -137,12 +135,11 @@ HttpResponse get_incidents(const ApiContext& context, const ApiRequest& request)
   const bool any = state == "all";
   if (!any && !state.empty() && state != "open" && state != "acknowledged" && state != "resolved")
     return error_answer(400, "state is open, acknowledged, resolved or all; without it: what is not resolved");
-  std::vector<Incident> incidents = context.incidents->incidents();
-  std::erase_if(incidents, [&](const Incident& one) {
-    if (!any && (state.empty() ? one.state == incident::State::kResolved : to_text(one.state) != state)) return true;
-    if (!component.empty() && one.place.component != component) return true;
-    return !job.empty() && std::none_of(one.findings.begin(), one.findings.end(),
-                                        [&](const incident::Finding& finding) { return finding.job_id == job; });
+  const std::vector<Incident> incidents = context.incidents->incidents([&](const Incident& one) {
+    if (!any && (state.empty() ? one.state == incident::State::kResolved : to_text(one.state) != state)) return false;
+    if (!component.empty() && one.place.component != component) return false;
+    return job.empty() || std::any_of(one.findings.begin(), one.findings.end(),
+                                      [&](const incident::Finding& finding) { return finding.job_id == job; });
   });
   const std::vector<IncidentRegistry::Offender> offenders = context.incidents->offenders();
   std::map<std::string, size_t> times = times_by_component(offenders);
@@ -163,14 +160,14 @@ HttpResponse get_incidents(const ApiContext& context, const ApiRequest& request)
 
 HttpResponse get_incident(const ApiContext& context, const ApiRequest& request) {
   if (context.incidents == nullptr) return no_incidents();
-  std::optional<Incident> found = context.incidents->find(request.name);
-  return found ? report_answer(context, std::move(*found)) : unknown_incident(request.name);
+  Result<Incident> found = context.incidents->find(request.name);
+  return found.ok() ? report_answer(context, std::move(*found)) : error_answer(404, found.error());
 }
 
 HttpResponse get_incident_markdown(const ApiContext& context, const ApiRequest& request) {
   if (context.incidents == nullptr) return no_incidents();
-  std::optional<Incident> found = context.incidents->find(request.name);
-  if (!found) return unknown_incident(request.name);
+  Result<Incident> found = context.incidents->find(request.name);
+  if (!found.ok()) return error_answer(404, found.error());
   return text_answer(200, "text/markdown; charset=utf-8", to_markdown(report_of(context, std::move(*found))));
 }
 
@@ -191,8 +188,8 @@ HttpResponse post_incident_feedback(const ApiContext& context, const ApiRequest&
   if (context.incidents == nullptr) return no_incidents();
   const Result<FeedbackAsked> asked = read_feedback(request.http.body);
   if (!asked.ok()) return error_answer(400, asked.error());
-  const std::optional<Incident> found = context.incidents->find(request.name);
-  if (!found) return unknown_incident(request.name);
+  const Result<Incident> found = context.incidents->find(request.name);
+  if (!found.ok()) return error_answer(404, found.error());
   const incident::Finding* main = incident::main_finding(*found);
   if (main != nullptr && main->kind == incident::FindingKind::kVerdict && context.feedback != nullptr) {
     const Result<void> kept = !asked->right ? context.feedback->take_back(main->id)

@@ -201,6 +201,12 @@ Result<int> ChildProcess::wait(int64_t timeout_ms) {
 
 bool ChildProcess::running() {
   if (pid_ < 0 || status_ >= 0) return false;
+  if (own_group_) {
+    // Before it is reaped: until then nobody else can have the group's number.
+    siginfo_t ended{};
+    if (waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == pid_)
+      kill(-pid_, SIGKILL);
+  }
   int status = 0;
   const pid_t ended = waitpid(pid_, &status, WNOHANG);
   if (ended == pid_) {

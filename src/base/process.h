@@ -1,6 +1,8 @@
 // Child processes for commands that start other programs of ours (demo, replay, tests); how any process is doing.
 //
 // A child is killed when its ChildProcess goes away, and when the parent dies (PR_SET_PDEATHSIG).
+// own_group: once it is seen that the child has ended, whatever of its group still runs is killed: what it left in the
+// background, and what does not hear SIGTERM. Only what went to a session or group of its own stays.
 // Thread rule: Confined.
 #pragma once
 
@@ -27,7 +29,7 @@ class ChildProcess {
     bool capture_stdout = true;                                    // read_line() reads it; else inherited
     bool stderr_to_stdout = false;                                 // captured with it
     bool connect_stdin = false;                                    // take_input() writes to it; else inherited
-    bool own_group = false;                                        // signals reach all that it started
+    bool own_group = false;                                        // signals reach all that it started; see above
     int niceness = 0;                                              // added to ours
     bool outlives_us = false;  // in a session of its own, and not killed when we die; release() it
   };

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "testing/eventually.h"
 
 namespace lockstep {
@@ -82,6 +83,27 @@ TEST(ChildProcess, KillsAChildThatDoesNotHearSigterm) {
   ASSERT_TRUE(child.ok()) << child.error();
   ASSERT_EQ(*child->read_line(5'000), "ready");
   EXPECT_EQ(child->stop(100), 128 + SIGKILL);
+}
+
+TEST(ChildProcess, AGroupEndsWithItsLeaderWhateverItsMembersIgnore) {
+  const std::string background = "sh -c 'trap \"\" TERM; echo $$; exec sleep 1000' & ";
+  const auto is_gone = [](pid_t pid) { return process_state(pid).start_ticks == 0; };
+  for (const char* end : {"wait", "exit 3"}) {
+    ChildProcess::Options options = shell(background + "read go; " + end);
+    options.own_group = true;
+    options.connect_stdin = true;
+    auto child = ChildProcess::start(options);
+    ASSERT_TRUE(child.ok()) << child.error();
+    const pid_t left = static_cast<pid_t>(*parse_int(*child->read_line(5'000)));
+    ASSERT_FALSE(is_gone(left));
+    if (end[0] == 'w') {
+      EXPECT_EQ(child->stop(), 128 + SIGTERM);
+    } else {
+      child->take_input();  // closed: it goes on
+      EXPECT_EQ(*child->wait(5'000), 3);
+    }
+    EXPECT_TRUE(testing::eventually([&] { return is_gone(left); })) << end;
+  }
 }
 
 TEST(ChildProcess, DiesWithItsObject) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "fabric/graph.h"
+#include "model/series_labels.h"
 
 namespace lockstep::incident {
 namespace {
@@ -59,13 +60,6 @@ const char* part_of(Layer layer) {
   return to_text(layer == Layer::kLink ? Layer::kNic : layer);
 }
 
-std::string label_in(const Labels& labels, std::string_view name) {
-  for (const auto& [key, value] : labels) {
-    if (key == name) return value;
-  }
-  return {};
-}
-
 FaultPlace host_place(const std::string& host, const char* part) {
   return {"host:" + host, part, host, ""};
 }
@@ -107,8 +101,9 @@ FaultPlace place_of(const Verdict& verdict, const Topology& topology, const fabr
 }
 
 FaultPlace place_of(const Labels& labels, const Topology& topology) {
-  const std::string host = label_in(labels, "host"), gpu = label_in(labels, "gpu"), device = label_in(labels, "device");
-  const Cause cause = term_of<Cause>(label_in(labels, "cause")).value_or(Cause::kNone);
+  const std::string host(label_value(labels, "host")), gpu(label_value(labels, "gpu"));
+  const std::string device(label_value(labels, "device"));
+  const Cause cause = term_of<Cause>(label_value(labels, "cause")).value_or(Cause::kNone);
   const char* part = part_of(cause == Cause::kNvlinkDegraded ? Layer::kNvlink
                              : cause == Cause::kLinkFlap     ? Layer::kNic
                                                              : Layer::kGpu);

@@ -225,9 +225,7 @@ std::string incident_path(std::string_view id) {
 }
 
 std::string short_line(std::string_view text) {
-  size_t end = std::min(text.size(), kTextBytesMax);
-  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return as_one_line(text.substr(0, end));
+  return as_one_line(utf8_prefix(text, kTextBytesMax));
 }
 
 void add_entry(Incident& incident, Entry entry) {
@@ -245,6 +243,7 @@ std::string to_json(const Incident& incident) {
   json.field("begin_unix_ns", incident.begin_unix_ns)
       .field("until_unix_ns", incident.until_unix_ns)
       .field("resolved_unix_ns", incident.resolved_unix_ns)
+      .field("held_open", incident.held_open)
       .field("has_more", incident.has_more);
   write_radius(json, incident.radius);
   json.key("findings").begin_array();
@@ -274,6 +273,7 @@ Result<Incident> incident_from_json(std::string_view text) {
                     .begin_unix_ns = whole_in(json, "begin_unix_ns"),
                     .until_unix_ns = whole_in(json, "until_unix_ns"),
                     .resolved_unix_ns = whole_in(json, "resolved_unix_ns"),
+                    .held_open = json["held_open"].boolean().value_or(false),
                     .findings = {},
                     .has_more = json["has_more"].boolean().value_or(false),
                     .entries = {},
@@ -287,6 +287,9 @@ Result<Incident> incident_from_json(std::string_view text) {
   }
   for (const JsonValue one : json["entries"])
     add_entry(incident, {whole_in(one, "at_unix_ns"), text_in(one, "what"), text_in(one, "who"), text_in(one, "note")});
+  // Of before the field: what was done last says so.
+  if (!json["held_open"].present() && !incident.entries.empty())
+    incident.held_open = incident.entries.back().what == "reopened" && !incident.entries.back().who.empty();
   for (const JsonValue one : json["also"]) incident.also.push_back(one.string().value_or(""));
   return incident;
 }

@@ -104,6 +104,7 @@ struct Incident {
   int64_t begin_unix_ns = 0;
   int64_t until_unix_ns = 0;      // of the finding that reaches furthest
   int64_t resolved_unix_ns = 0;   // 0: it is not
+  bool held_open = false;         // a person has opened it again: it is theirs to resolve
   std::vector<Finding> findings;  // by begin
   bool has_more = false;          // findings that were not kept
   std::vector<Entry> entries;     // by time

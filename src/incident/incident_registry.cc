@@ -46,11 +46,14 @@ Finding without_numbers(Finding finding) {
   return finding;
 }
 
-// A person has opened it again: it is theirs to resolve.
-bool is_held_open(const Incident& incident) {
-  const auto last = std::find_if(incident.entries.rbegin(), incident.entries.rend(),
-                                 [](const Entry& one) { return one.what != "feedback" && one.what != "merged"; });
-  return last != incident.entries.rend() && last->what == "reopened" && !last->who.empty();
+// What a person does.
+void apply(Incident& incident, const Entry& entry, std::optional<State> to) {
+  if (to) {
+    incident.state = *to;
+    incident.resolved_unix_ns = *to == State::kResolved ? entry.at_unix_ns : 0;
+    incident.held_open = *to == State::kOpen || (incident.held_open && *to != State::kResolved);
+  }
+  add_entry(incident, entry);
 }
 
 Error unknown(std::string_view id) {
@@ -61,8 +64,9 @@ Error unknown(std::string_view id) {
 
 }  // namespace
 
-IncidentRegistry::IncidentRegistry(StateStore& state, const Clock& clock, Counters& counters)
-    : state_(state), clock_(clock), counters_(counters) {
+IncidentRegistry::IncidentRegistry(StateStore& state, const Clock& clock, const ClockWitness& witness,
+                                   Counters& counters)
+    : state_(state), clock_(clock), witness_(witness), counters_(counters) {
   read_back();
 }
 
@@ -85,7 +89,7 @@ void IncidentRegistry::read_back() {
                       .is_shown = true,
                       .is_incident = true,
                       .wants_radius = false,
-                      .saved_unix_ns = clock_.unix_ns()};
+                      .saved_ns = clock_.monotonic_ns()};
   }
   if (unreadable > 0) LOCKSTEP_LOG_ERROR("incidents", "%zu kept incidents cannot be read", unreadable);
 }
@@ -131,6 +135,7 @@ void IncidentRegistry::merge(Kept& into, ById::iterator from) {
   const bool was_shown = from->second.is_shown;
   kept.state = joined(kept.state, gone.state);
   kept.resolved_unix_ns = kept.state == State::kResolved ? std::max(kept.resolved_unix_ns, gone.resolved_unix_ns) : 0;
+  kept.held_open = kept.held_open || gone.held_open;
   kept.has_more = kept.has_more || gone.has_more;
   kept.until_unix_ns = std::max(kept.until_unix_ns, gone.until_unix_ns);
   for (const Entry& entry : gone.entries) add_entry(kept, entry);
@@ -146,22 +151,33 @@ void IncidentRegistry::merge(Kept& into, ById::iterator from) {
     }
   }
   for (const Finding& one : gone.findings) put(into, one);
+  into.dirty = true;  // also where there was no room for any
   refresh(into);
 }
 
-void IncidentRegistry::put(Kept& kept, const Finding& finding) {
+// Something that was not in it before.
+void IncidentRegistry::take(Kept& kept, const Finding& finding) {
+  // What there is no room for is not known when it comes again: it is news where it began after somebody resolved this.
+  const bool is_news = put(kept, finding) || finding.begin_unix_ns > kept.incident.resolved_unix_ns;
+  refresh(kept);
+  if (is_news) reopen_for(kept, finding);
+}
+
+bool IncidentRegistry::put(Kept& kept, const Finding& finding) {
   Incident& incident = kept.incident;
   const auto alike = std::count_if(incident.findings.begin(), incident.findings.end(),
                                    [&](const Finding& one) { return kept_max(one.kind) == kept_max(finding.kind); });
   if (static_cast<size_t>(alike) >= kept_max(finding.kind)) {
     kept.dirty = kept.dirty || !incident.has_more;
     incident.has_more = true;
+    kept.has_grown = kept.has_grown || finding.until_unix_ns() > incident.until_unix_ns;
     incident.until_unix_ns = std::max(incident.until_unix_ns, finding.until_unix_ns());
-    return;
+    return false;
   }
   incident.findings.push_back(finding);
   by_finding_[finding.id] = incident.id;
   kept.dirty = kept.wants_radius = true;
+  return true;
 }
 
 void IncidentRegistry::update(Kept& kept, Finding& known, const Finding& finding) {
@@ -173,6 +189,7 @@ void IncidentRegistry::update(Kept& kept, Finding& known, const Finding& finding
   now.count = std::max(known.count, finding.count);
   if (now == known) return;
   const bool is_back = known.end_unix_ns != 0 && now.end_unix_ns == 0;
+  kept.has_grown = true;
   if (without_numbers(now) != without_numbers(known)) kept.dirty = true;
   if (is_back) kept.wants_radius = true;
   known = std::move(now);
@@ -212,12 +229,7 @@ void IncidentRegistry::add(Finding asked) {
   const Finding finding = shortened(std::move(asked));
   MutexLock lock(mutex_);
   const auto known = by_finding_.find(finding.id);
-  if (known == by_finding_.end()) {
-    Kept& kept = home_of(finding)->second;
-    put(kept, finding);
-    refresh(kept);
-    return reopen_for(kept, finding);
-  }
+  if (known == by_finding_.end()) return take(home_of(finding)->second, finding);
   const auto here = by_id_.find(known->second);
   std::vector<Finding>& findings = here->second.incident.findings;
   const auto old =
@@ -252,9 +264,7 @@ void IncidentRegistry::move(ById::iterator from, const Finding& known, const Fin
     join_neighbours(from);
   } else {
     refresh(from->second);
-    Kept& home = home_of(moved)->second;
-    put(home, moved);
-    refresh(home);
+    take(home_of(moved)->second, moved);
   }
   const auto home = by_finding_.find(moved.id);
   if (is_back && home != by_finding_.end()) reopen_for(by_id_.find(home->second)->second, moved);
@@ -343,13 +353,13 @@ void IncidentRegistry::make_room() {
 void IncidentRegistry::tick() {
   {
     MutexLock lock(mutex_);
-    const int64_t now = clock_.unix_ns();
+    const int64_t now = clock_.unix_ns(), believed_unix_ns = witness_.now().earliest_unix_ns;
     int64_t states[3] = {};
     for (auto one = by_id_.begin(); one != by_id_.end();) {
       const auto here = one++;
       Kept& kept = here->second;
       Incident& incident = kept.incident;
-      const bool may_end = kept.is_incident && incident.state != State::kResolved && !is_held_open(incident);
+      const bool may_end = kept.is_incident && incident.state != State::kResolved && !incident.held_open;
       if (may_end && !is_active(incident, now) && now - over_since_unix_ns(incident, now) >= kQuietNs) {
         incident.state = State::kResolved;
         incident.resolved_unix_ns = now;
@@ -357,9 +367,9 @@ void IncidentRegistry::tick() {
                   {now, "resolved", "", "nothing was seen of it for " + human_duration(static_cast<double>(kQuietNs))});
         kept.dirty = true;
       }
-      const bool is_old = kept.is_incident
-                              ? incident.state == State::kResolved && now - incident.resolved_unix_ns > kKeepNs
-                              : now - incident.until_unix_ns > kReopenNs;
+      const bool is_old = kept.is_incident ? incident.state == State::kResolved &&
+                                                 believed_unix_ns - incident.resolved_unix_ns > kKeepNs
+                                           : believed_unix_ns - incident.until_unix_ns > kReopenNs;
       if (is_old) {
         forget(here);
       } else if (kept.is_incident) {
@@ -373,16 +383,17 @@ void IncidentRegistry::tick() {
 }
 
 void IncidentRegistry::save() {
+  MutexLock saving(save_mutex_);
   std::vector<StoredIncident> rows;
-  const int64_t now = clock_.unix_ns();
+  const int64_t now_ns = clock_.monotonic_ns();
   {
     MutexLock lock(mutex_);
     rows.swap(gone_);
     for (auto& [id, kept] : by_id_) {
-      const bool grows = kept.incident.state != State::kResolved && now - kept.saved_unix_ns >= kSaveEveryNs;
-      if (!kept.is_incident || !(kept.dirty || grows)) continue;
-      kept.dirty = false;
-      kept.saved_unix_ns = now;
+      const bool is_due = kept.dirty || (kept.has_grown && now_ns - kept.saved_ns >= kSaveEveryNs);
+      if (!kept.is_incident || !is_due) continue;
+      kept.dirty = kept.has_grown = false;
+      kept.saved_ns = now_ns;
       rows.push_back({id, to_json(kept.incident)});
     }
   }
@@ -397,19 +408,20 @@ void IncidentRegistry::save() {
     if (found != by_id_.end() && !row.json.empty()) {
       found->second.is_shown = true;
       found->second.dirty = found->second.dirty || !saved.ok();
-    } else if (!saved.ok() && found == by_id_.end()) {
-      gone_.push_back({std::move(row.id), ""});
+    } else if (found == by_id_.end() && !(saved.ok() && row.json.empty())) {
+      gone_.push_back({std::move(row.id), ""});  // it still has to go, or went into another one meanwhile
     }
   }
 }
 
-std::vector<Incident> IncidentRegistry::incidents() const {
+std::vector<Incident> IncidentRegistry::incidents(const Wanted& wanted) const {
   const int64_t now = clock_.unix_ns();
   std::vector<std::pair<bool, Incident>> list;
   {
     MutexLock lock(mutex_);
     for (const auto& [id, kept] : by_id_) {
-      if (kept.is_incident && kept.is_shown) list.emplace_back(is_active(kept.incident, now), kept.incident);
+      if (kept.is_incident && kept.is_shown && (!wanted || wanted(kept.incident)))
+        list.emplace_back(is_active(kept.incident, now), kept.incident);
     }
   }
   const auto rank = [](const std::pair<bool, Incident>& one) {
@@ -422,16 +434,22 @@ std::vector<Incident> IncidentRegistry::incidents() const {
   return incidents;
 }
 
-IncidentRegistry::ById::const_iterator IncidentRegistry::by_any_id(std::string_view id) const {
+// Of the one that has its findings now.
+std::string_view IncidentRegistry::name_now(std::string_view id) const {
   const auto renamed = renamed_.find(id);
-  const auto found = by_id_.find(renamed == renamed_.end() ? id : std::string_view(renamed->second));
+  return renamed == renamed_.end() ? id : std::string_view(renamed->second);
+}
+
+IncidentRegistry::ById::const_iterator IncidentRegistry::by_any_id(std::string_view id) const {
+  const auto found = by_id_.find(name_now(id));
   return found != by_id_.end() && found->second.is_incident && found->second.is_shown ? found : by_id_.end();
 }
 
-std::optional<Incident> IncidentRegistry::find(std::string_view id) const {
+Result<Incident> IncidentRegistry::find(std::string_view id) const {
   MutexLock lock(mutex_);
   const auto found = by_any_id(id);
-  return found == by_id_.end() ? std::nullopt : std::optional(found->second.incident);
+  if (found == by_id_.end()) return unknown(id);
+  return found->second.incident;
 }
 
 std::string IncidentRegistry::newest_at(const FaultPlace& place) const {
@@ -454,15 +472,22 @@ std::string IncidentRegistry::id_of_finding(std::string_view finding_id) const {
 
 std::vector<IncidentRegistry::Offender> IncidentRegistry::offenders() const {
   std::map<std::string, Offender> by_component;
-  std::vector<Incident> all = incidents();
-  std::sort(all.begin(), all.end(), [](const Incident& a, const Incident& b) { return is_older(b, a); });
   const int64_t since = clock_.unix_ns() - kOffendersNs;
-  for (const Incident& one : all) {
-    if (!one.place.is_hardware() || one.until_unix_ns < since) continue;
-    Offender& offender = by_component[one.place.component];
-    offender.component = one.place.component;
-    offender.host = one.place.host;
-    offender.ids.push_back(one.id);
+  {
+    MutexLock lock(mutex_);
+    std::vector<const Incident*> guilty;
+    for (const auto& [id, kept] : by_id_) {
+      const Incident& one = kept.incident;
+      if (kept.is_incident && kept.is_shown && one.place.is_hardware() && one.until_unix_ns >= since)
+        guilty.push_back(&one);
+    }
+    std::sort(guilty.begin(), guilty.end(), [](const Incident* a, const Incident* b) { return is_older(*b, *a); });
+    for (const Incident* one : guilty) {
+      Offender& offender = by_component[one->place.component];
+      offender.component = one->place.component;
+      offender.host = one->place.host;
+      offender.ids.push_back(one->id);
+    }
   }
   std::vector<Offender> list;
   for (auto& [component, offender] : by_component) {
@@ -473,22 +498,25 @@ std::vector<IncidentRegistry::Offender> IncidentRegistry::offenders() const {
   return list;
 }
 
-Result<Incident> IncidentRegistry::change(std::string_view id, Entry entry, std::optional<State> to) {
-  MutexLock lock(mutex_);
-  const auto found = by_any_id(id);
-  if (found == by_id_.end()) return unknown(id);
-  Incident changed = found->second.incident;
-  if (to) {
-    changed.state = *to;
-    changed.resolved_unix_ns = *to == State::kResolved ? entry.at_unix_ns : 0;
+Result<Incident> IncidentRegistry::change(std::string_view id, const Entry& entry, std::optional<State> to) {
+  MutexLock saving(save_mutex_);
+  Incident changed;
+  {
+    MutexLock lock(mutex_);
+    const auto found = by_any_id(id);
+    if (found == by_id_.end()) return unknown(id);
+    changed = found->second.incident;
   }
-  add_entry(changed, std::move(entry));
+  apply(changed, entry, to);
   const StoredIncident row{changed.id, to_json(changed)};
   LOCKSTEP_TRY(state_.save_incidents(std::span(&row, 1)));
-  Kept& kept = by_id_.find(changed.id)->second;
-  kept.incident = changed;
-  kept.dirty = false;
-  return changed;
+  MutexLock lock(mutex_);
+  const auto found = by_id_.find(name_now(changed.id));
+  if (found == by_id_.end()) return unknown(id);
+  Kept& kept = found->second;
+  apply(kept.incident, entry, to);
+  kept.dirty = kept.incident != changed;  // what was found meanwhile is not in that row
+  return kept.incident;
 }
 
 Result<Incident> IncidentRegistry::acknowledge(std::string_view id, const std::string& who, const std::string& note) {

@@ -11,7 +11,9 @@
 // A finding that opens nothing (a port that is up again) is held for kReopenNs in case its incident comes later.
 //
 // Lifecycle. What a person resolved stays so while the same findings last; something new, or something that was over and
-// is back, opens it again. What a person opened again stays so until a person resolves it. Clock: times are those that the findings carry; only quiet and age are counted by ours.
+// is back, opens it again. What a person opened again stays so until a person resolves it.
+// Clock: times are those that the findings carry; only quiet is counted by ours, and what goes by age goes by what the
+//   clock witness believes.
 // On disk: an incident is shown once it is saved (or could not be: a responder matters more than the disk; one line says
 //   so); what a person does is saved before it is so. Numbers that only grow are saved once a minute.
 // Limits: kIncidentsMax (the one resolved longest ago goes, else the oldest), findings and entries as in incident.h,
@@ -20,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -29,6 +32,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/clock_witness.h"
 #include "base/counters.h"
 #include "base/mutex.h"
 #include "incident/incident.h"
@@ -48,7 +52,7 @@ class IncidentRegistry {
   static constexpr int64_t kSaveEveryNs = 60 * kSecondNs;
 
   // Reads back what was kept; what cannot be read is left out with one log line.
-  IncidentRegistry(StateStore& state, const Clock& clock, Counters& counters);
+  IncidentRegistry(StateStore& state, const Clock& clock, const ClockWitness& witness, Counters& counters);
 
   void add(Finding finding);
   // Every verdict that lasts is among these; one that is not has ended when it was last seen.
@@ -64,8 +68,11 @@ class IncidentRegistry {
   // A few times a second: what is quiet is resolved, what is old goes, and all of it is saved.
   void tick();
 
-  std::vector<Incident> incidents() const;  // not resolved, lasting, gravest, newest first
-  std::optional<Incident> find(std::string_view id) const;
+  // Not resolved, lasting, gravest, newest first. wanted: which of them, empty for all; called under the lock, so it must
+  // not ask the registry.
+  using Wanted = std::function<bool(const Incident&)>;
+  std::vector<Incident> incidents(const Wanted& wanted = {}) const;
+  Result<Incident> find(std::string_view id) const;              // kNotFound
   std::string newest_at(const FaultPlace& place) const;          // id; empty: none is there
   std::string id_of_finding(std::string_view finding_id) const;  // empty: none has it
   // How often a component was guilty in the last kOffendersNs, this time included.
@@ -86,33 +93,39 @@ class IncidentRegistry {
   struct Kept {
     Incident incident;
     bool dirty = true;         // what a reader would miss is not saved
+    bool has_grown = false;    // numbers are not saved
     bool is_shown = false;     // saved once, or could not be
     bool is_incident = false;  // some finding opens it
     bool wants_radius = true;
-    int64_t saved_unix_ns = 0;
+    int64_t saved_ns = 0;  // monotonic
   };
   using ById = std::map<std::string, Kept, std::less<>>;
 
   void read_back();
-  Result<Incident> change(std::string_view id, Entry entry, std::optional<State> to);
+  Result<Incident> change(std::string_view id, const Entry& entry, std::optional<State> to)
+      LOCKSTEP_EXCLUDES(save_mutex_, mutex_);
   void sync(FindingKind kind, const std::set<std::string>& lasting);
   ById::iterator home_of(const Finding& finding) LOCKSTEP_REQUIRES(mutex_);
   void join_neighbours(ById::iterator one) LOCKSTEP_REQUIRES(mutex_);
   void move(ById::iterator from, const Finding& known, const Finding& finding) LOCKSTEP_REQUIRES(mutex_);
   void merge(Kept& into, ById::iterator from) LOCKSTEP_REQUIRES(mutex_);
-  void put(Kept& kept, const Finding& finding) LOCKSTEP_REQUIRES(mutex_);
+  void take(Kept& kept, const Finding& finding) LOCKSTEP_REQUIRES(mutex_);
+  bool put(Kept& kept, const Finding& finding) LOCKSTEP_REQUIRES(mutex_);  // false: there is no room for it
   void update(Kept& kept, Finding& known, const Finding& finding) LOCKSTEP_REQUIRES(mutex_);
   void refresh(Kept& kept) LOCKSTEP_REQUIRES(mutex_);
   void reopen_for(Kept& kept, const Finding& finding) LOCKSTEP_REQUIRES(mutex_);
   void forget_key(const Incident& incident) LOCKSTEP_REQUIRES(mutex_);
   void forget(ById::iterator one) LOCKSTEP_REQUIRES(mutex_);
   void make_room() LOCKSTEP_REQUIRES(mutex_);
+  std::string_view name_now(std::string_view id) const LOCKSTEP_REQUIRES(mutex_);
   ById::const_iterator by_any_id(std::string_view id) const LOCKSTEP_REQUIRES(mutex_);
-  void save();
+  void save() LOCKSTEP_EXCLUDES(save_mutex_, mutex_);
 
   StateStore& state_;
   const Clock& clock_;
+  const ClockWitness& witness_;
   Counters& counters_;
+  Mutex save_mutex_;  // before mutex_: what is collected first is on disk first
   mutable Mutex mutex_;
   ById by_id_ LOCKSTEP_GUARDED_BY(mutex_);
   std::map<std::string, std::set<std::string>, std::less<>> by_key_ LOCKSTEP_GUARDED_BY(mutex_);  // ids

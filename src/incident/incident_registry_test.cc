@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <future>
 #include <random>
 
 #include "base/text.h"
 #include "ingest/counters_table.h"
 #include "store/sqlite_state_store.h"
+#include "store/testing/forwarding_state.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
 
@@ -44,6 +47,18 @@ Finding event(std::string id, int64_t at_min, int64_t holds_min, bool opens = tr
   return finding;
 }
 
+// Counts what is written, and has something happen right before the next time.
+struct Disk final : testing::ForwardingState {
+  using ForwardingState::ForwardingState;
+  std::function<void()> meanwhile;
+  size_t rows_saved = 0;
+  Result<void> save_incidents(std::span<const StoredIncident> rows) override {
+    if (const auto happens = std::exchange(meanwhile, {})) happens();
+    rows_saved += rows.size();
+    return ForwardingState::save_incidents(rows);
+  }
+};
+
 class Incidents : public ::testing::Test {
  protected:
   Incidents() { start(); }
@@ -52,7 +67,8 @@ class Incidents : public ::testing::Test {
     registry_.reset();
     state_.reset();
     state_ = open_sqlite_state_store(folder_.path() + "/state.sqlite").value();
-    registry_ = std::make_unique<IncidentRegistry>(*state_, clock_, counters_);
+    disk_ = std::make_unique<Disk>(*state_);
+    registry_ = std::make_unique<IncidentRegistry>(*disk_, clock_, witness_, counters_);
   }
   void at(int64_t minute) {
     clock_.advance_to(kT0 + minute * kMinute);
@@ -66,8 +82,10 @@ class Incidents : public ::testing::Test {
 
   testing::TemporaryFolder folder_;
   testing::FakeClock clock_;
+  ClockWitness witness_{clock_};
   Counters counters_{kServerCounters};
   std::unique_ptr<StateStore> state_;
+  std::unique_ptr<Disk> disk_;
   std::unique_ptr<IncidentRegistry> registry_;
 };
 
@@ -103,7 +121,8 @@ TEST_F(Incidents, WhatBelongsTogetherDoesNotDependOnTheOrderOfArrivalNorOnRepeat
       const testing::TemporaryFolder folder;
       const std::unique_ptr<StateStore> state = open_sqlite_state_store(folder.path() + "/state.sqlite").value();
       testing::FakeClock clock(kT0 + 700 * kMinute);
-      auto registry = std::make_unique<IncidentRegistry>(*state, clock, counters_);
+      const ClockWitness witness(clock);
+      auto registry = std::make_unique<IncidentRegistry>(*state, clock, witness, counters_);
       std::vector<Finding> sent = findings;
       if (order > 0) {
         sent.insert(sent.end(), findings.begin(), findings.end());
@@ -113,7 +132,7 @@ TEST_F(Incidents, WhatBelongsTogetherDoesNotDependOnTheOrderOfArrivalNorOnRepeat
         registry->add(sent[i]);
         if (order != 3 || i % 10 != 0) continue;
         registry->tick();  // and a kill in between
-        registry = std::make_unique<IncidentRegistry>(*state, clock, counters_);
+        registry = std::make_unique<IncidentRegistry>(*state, clock, witness, counters_);
       }
       // What a kill took comes again from the log.
       for (const Finding& one : findings) registry->add(one);
@@ -137,7 +156,7 @@ TEST_F(Incidents, TwoThatALateFindingJoinsAreOneAndAnswerToBothIds) {
     EXPECT_EQ(only().id, older);
     EXPECT_EQ(only().findings.size(), 3u);
     EXPECT_EQ(only().state, State::kAcknowledged);
-    ASSERT_TRUE(registry_->find(newer).has_value());
+    ASSERT_TRUE(registry_->find(newer).ok());
     EXPECT_EQ(registry_->find(newer)->id, older);
     start();
   }
@@ -198,6 +217,148 @@ TEST_F(Incidents, WhatAPersonOpenedAgainIsTheirsToResolve) {
   at(300);
   EXPECT_EQ(only().state, State::kOpen);
   EXPECT_EQ(registry_->resolve("i-none", "ann", "").code(), ErrorCode::kNotFound);
+}
+
+TEST_F(Incidents, WhatAPersonOpenedAgainStaysTheirsWhateverElseIsSaidAndWhereverItGoes) {
+  registry_->add(verdict("a", "gpu:GPU-1", 0, 10));
+  registry_->add(verdict("c", "gpu:GPU-1", 60, 70));
+  at(90);
+  const std::string newer = registry_->id_of_finding("c");
+  ASSERT_TRUE(registry_->reopen(newer, "ann", "").ok());
+  ASSERT_TRUE(registry_->acknowledge(newer, "ann", "").ok());
+  for (size_t i = 0; i < kEntriesMax; ++i) ASSERT_TRUE(registry_->say(newer, "ann", "right").ok());
+  registry_->add(verdict("b", "gpu:GPU-1", 25, 40));
+  at(91);
+  start();
+  at(300);
+  EXPECT_EQ(only().state, State::kAcknowledged);
+  ASSERT_TRUE(registry_->resolve(newer, "ann", "").ok());
+  EXPECT_FALSE(only().held_open);
+}
+
+TEST_F(Incidents, WhatAPersonDoesWhileItIsSavedIsNotOverwritten) {
+  registry_->add(lasting(verdict("v", "gpu:GPU-1", 0, 1)));
+  at(1);
+  const std::string id = only().id;
+  registry_->add(event("xid", 1, 15));
+  std::future<bool> person;
+  disk_->meanwhile = [&] {
+    person = std::async(std::launch::async, [&] { return registry_->acknowledge(id, "ann", "").ok(); });
+    // It has to wait, so there is nothing to wait for; who does not wait has time to.
+    person.wait_for(std::chrono::milliseconds(50));
+  };
+  registry_->tick();
+  EXPECT_TRUE(person.get());
+  start();
+  EXPECT_EQ(only().state, State::kAcknowledged);
+  EXPECT_EQ(only().findings.size(), 2u);
+}
+
+TEST_F(Incidents, WhatIsFoundWhileAPersonsWordIsSavedIsKeptWithIt) {
+  registry_->add(verdict("a", "gpu:GPU-1", 0, 10));
+  registry_->add(lasting(verdict("c", "gpu:GPU-1", 60, 70)));
+  at(71);
+  const std::string older = registry_->id_of_finding("a"), newer = registry_->id_of_finding("c");
+  disk_->meanwhile = [&] {
+    registry_->add(event("xid", 71, 15));
+    registry_->add(verdict("b", "gpu:GPU-1", 25, 40));  // the two are one
+  };
+  const Result<Incident> changed = registry_->acknowledge(newer, "ann", "on it");
+  ASSERT_TRUE(changed.ok());
+  EXPECT_EQ(changed->id, older);
+  at(72);
+  for (int restart = 0; restart < 2; ++restart) {
+    EXPECT_EQ(only().id, older);
+    EXPECT_EQ(only().findings.size(), 4u);
+    EXPECT_EQ(only().state, State::kAcknowledged);
+    start();
+  }
+}
+
+TEST_F(Incidents, OneThatTurnsOutToBeAnotherWhileItIsSavedFirstLeavesNothingOnDisk) {
+  registry_->add(verdict("a", "gpu:GPU-1", 0, 10));
+  registry_->add(verdict("c", "gpu:GPU-1", 60, 70));
+  disk_->meanwhile = [&] { registry_->add(verdict("b", "gpu:GPU-1", 25, 40)); };
+  at(71);
+  at(72);
+  EXPECT_EQ(only().findings.size(), 3u);
+  EXPECT_EQ(state_->incidents()->size(), 1u);
+}
+
+TEST_F(Incidents, TwoThatAreFullAndTurnOutToBeOneAnswerToBothIdsAfterARestart) {
+  for (size_t i = 0; i <= kVerdictsMax; ++i) {
+    registry_->add(verdict("a" + std::to_string(i), "gpu:GPU-1", 0, 10));
+    registry_->add(verdict("c" + std::to_string(i), "gpu:GPU-1", 60, 70));
+  }
+  at(100);
+  const std::string older = registry_->id_of_finding("a0"), newer = registry_->id_of_finding("c0");
+  registry_->add(verdict("b", "gpu:GPU-1", 25, 40));
+  at(101);
+  start();
+  EXPECT_EQ(only().id, older);
+  ASSERT_TRUE(registry_->find(newer).ok());
+  EXPECT_EQ(registry_->find(newer)->id, older);
+}
+
+TEST_F(Incidents, WhatThereIsNoRoomForOpensWhatAPersonResolvedOnlyOnceItIsNew) {
+  const auto all_last = [&](int64_t until_min) {
+    for (size_t i = 0; i <= kVerdictsMax; ++i)
+      registry_->add(lasting(verdict("v" + std::to_string(i), "gpu:GPU-1", 0, until_min)));
+    at(until_min);
+  };
+  all_last(1);
+  ASSERT_TRUE(only().has_more);
+  ASSERT_TRUE(registry_->resolve(only().id, "ann", "replaced").ok());
+  all_last(2);
+  EXPECT_EQ(only().state, State::kResolved);
+  for (int again = 0; again < 2; ++again) {
+    registry_->add(lasting(verdict("new", "gpu:GPU-1", 3, 4)));
+    at(4);
+    EXPECT_EQ(only().state, again == 0 ? State::kOpen : State::kResolved);
+    ASSERT_TRUE(registry_->resolve(only().id, "ann", "").ok());
+  }
+}
+
+TEST_F(Incidents, AVerdictThatLastsAndMovesToWhatIsResolvedOpensIt) {
+  registry_->add(verdict("a", "gpu:GPU-1", 0, 5));
+  at(16);
+  const std::string id = registry_->id_of_finding("a");
+  ASSERT_EQ(registry_->find(id)->state, State::kResolved);
+  for (const char* name : {"v", "w"}) registry_->add(lasting(verdict(name, "host:node-1", 15, 17)));
+  registry_->add(lasting(verdict("v", "gpu:GPU-1", 15, 18)));
+  at(18);
+  EXPECT_EQ(registry_->id_of_finding("v"), id);
+  EXPECT_EQ(registry_->find(id)->state, State::kOpen);
+}
+
+TEST_F(Incidents, AreWrittenWhenTheyChangeAndOnceAMinuteWhileTheirNumbersGrow) {
+  registry_->add(lasting(verdict("v", "gpu:GPU-1", 0, 1)));
+  at(1);
+  EXPECT_EQ(disk_->rows_saved, 1u);
+  at(5);
+  EXPECT_EQ(disk_->rows_saved, 1u) << "nothing is new";
+  for (int look = 0; look < 3; ++look) {
+    clock_.advance(IncidentRegistry::kSecondNs);
+    Finding now = lasting(verdict("v", "gpu:GPU-1", 0, 1));
+    now.seen_unix_ns = clock_.unix_ns();
+    registry_->add(now);
+    registry_->tick();
+  }
+  EXPECT_EQ(disk_->rows_saved, 2u);
+  at(7);
+  EXPECT_EQ(disk_->rows_saved, 3u) << "what has grown since";
+}
+
+TEST_F(Incidents, AClockThatIsSetAheadDeletesNothing) {
+  registry_->add(verdict("v", "gpu:GPU-1", 0, 1));
+  at(20);
+  registry_->add(event("up", 20, 0, false));
+  clock_.set_ahead(100 * IncidentRegistry::kDayNs);
+  registry_->tick();
+  clock_.set_ahead(0);
+  registry_->tick();
+  EXPECT_EQ(only().findings.size(), 2u);
+  EXPECT_EQ(state_->incidents()->size(), 1u);
 }
 
 TEST_F(Incidents, AnEventHoldsForAWhileOrUntilAnotherSaysThatItIsOver) {
@@ -328,6 +489,7 @@ TEST(IncidentJson, ReadsItsOwnWriting) {
                     .state = State::kAcknowledged,
                     .begin_unix_ns = 1,
                     .until_unix_ns = 2,
+                    .held_open = true,
                     .findings = {verdict("a \"b\"\n", "leaf:leaf-1", 0, 1)},
                     .has_more = true,
                     .entries = {{1, "acknowledged", "ann", "x"}},
@@ -336,6 +498,18 @@ TEST(IncidentJson, ReadsItsOwnWriting) {
   const Result<Incident> read = incident_from_json(to_json(incident));
   ASSERT_TRUE(read.ok()) << read.error();
   EXPECT_EQ(*read, incident);
+}
+
+TEST(IncidentJson, OfBeforeItWasWrittenDownTheLastEntrySaysWhetherItIsHeldOpen) {
+  for (const char* who : {"ann", ""}) {
+    const Incident incident{.id = "i-1",
+                            .place = {"leaf:leaf-1", "switch", "", ""},
+                            .entries = {{1, "resolved", "", ""}, {2, "reopened", who, ""}}};
+    std::string json = to_json(incident);
+    const std::string field = "\"held_open\":false,";
+    json.erase(json.find(field), field.size());
+    EXPECT_EQ(incident_from_json(json)->held_open, who[0] != 0);
+  }
 }
 
 TEST(IncidentNote, IsATextOrNothingAndEverythingElseIsOneLine) {

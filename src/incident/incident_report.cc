@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "alert/builtin_alerts.h"
+#include "alert/notify_messages.h"
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "base/utc_time.h"
@@ -158,12 +159,6 @@ std::string code_line(std::string_view text) {
   return "    " + plain_line(text) + "\n";
 }
 
-std::string link_to(const Report& report, std::string_view path) {
-  std::string_view base = report.external_url;
-  while (base.ends_with('/')) base.remove_suffix(1);
-  return std::string(base) + std::string(path);
-}
-
 std::string list_of(const char* title, const std::vector<Evidence::Line>& lines) {
   std::string text;
   for (const Evidence::Line& line : lines) text += "- " + markdown_text(line.text) + "\n";
@@ -187,7 +182,7 @@ std::string markdown_head(const Report& report) {
   text += "- Cost: " + (cost.empty() ? "none known" : cost) + "\n";
   if (const std::string repeat = repeat_sentence(incident.place, report.times); !repeat.empty())
     text += "- " + markdown_text(repeat) + "\n";
-  const std::string link = link_to(report, incident_path(incident.id));
+  const std::string link = absolute_link(incident_path(incident.id), report.external_url);
   text += "- Link: " + (report.external_url.empty() ? "`" + link + "`" : "<" + link + ">") + "\n";
   return text;
 }
@@ -357,7 +352,7 @@ void write_summary(JsonWriter& json, const Incident& incident, size_t times, int
 void write_report(JsonWriter& json, const Report& report) {
   json.begin_object();
   write_summary(json, report.incident, report.times, report.now_unix_ns, report.gpu_hour_price);
-  json.field("link", link_to(report, incident_path(report.incident.id)));
+  json.field("link", absolute_link(incident_path(report.incident.id), report.external_url));
   json.field("has_more", report.incident.has_more).key("also").begin_array();
   for (const std::string& id : report.incident.also) json.string(id);
   json.end_array();

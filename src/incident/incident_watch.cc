@@ -5,19 +5,13 @@
 
 #include "alert/builtin_alerts.h"
 #include "base/text.h"
+#include "model/series_labels.h"
 
 namespace lockstep::incident {
 namespace {
 
-std::string annotation_in(const Labels& annotations, std::string_view name) {
-  for (const auto& [key, value] : annotations) {
-    if (key == name) return value;
-  }
-  return {};
-}
-
 Cause cause_in(const Labels& labels) {
-  return term_of<Cause>(annotation_in(labels, "cause")).value_or(Cause::kNone);
+  return term_of<Cause>(label_value(labels, "cause")).value_or(Cause::kNone);
 }
 
 }  // namespace
@@ -40,8 +34,8 @@ void IncidentWatch::on_node_event(std::string_view host, const NodeEvent& event,
                   .cause = cause_in(alert->labels),
                   .severity = over ? AlertSeverity::kInfo : alert->severity,
                   .job_id = event.job_id,
-                  .sentence = annotation_in(alert->annotations, "summary"),
-                  .action = annotation_in(alert->annotations, "action"),
+                  .sentence = std::string(label_value(alert->annotations, "summary")),
+                  .action = std::string(label_value(alert->annotations, "action")),
                   .path = {},
                   // By our own clock: a node's may be off.
                   .begin_unix_ns = received_unix_ns,
@@ -104,10 +98,10 @@ void IncidentWatch::look_at_verdicts(int64_t now_unix_ns) {
 // What a node's metrics say, where no event did.
 void IncidentWatch::look_at_alerts(int64_t now_unix_ns) {
   std::set<std::string> lasting;
-  for (const Alert& alert : reads_.alerts.alerts()) {
+  for (const auto& [alert, silenced, explained_by] : reads_.alerts.views(false)) {
     const std::string id =
         format("alert %s %lld", alert.fingerprint.c_str(), static_cast<long long>(alert.starts_unix_ns));
-    if (!alert.firing || (!alert.has(AlertSource::kMetric) && !incidents_.is_lasting(id))) continue;
+    if (!alert.has(AlertSource::kMetric) && !incidents_.is_lasting(id)) continue;
     lasting.insert(id);
     incidents_.add({.id = id,
                     .kind = FindingKind::kAlert,

@@ -30,7 +30,7 @@ class Watch : public ::testing::Test {
   void start() {
     watch_.reset();
     registry_.reset();
-    registry_ = std::make_unique<IncidentRegistry>(*state_, clock_, counters_);
+    registry_ = std::make_unique<IncidentRegistry>(*state_, clock_, witness_, counters_);
     watch_ = std::make_unique<IncidentWatch>(*registry_, IncidentWatch::Reads{verdicts_, alerts_, fabric_}, clock_);
     watch_->go_live();
   }

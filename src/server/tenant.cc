@@ -191,7 +191,7 @@ class OpenTenant final : public Tenant {
   fabric::Fabric fabric_{std::move(settings_.topology), clock_};
   std::unique_ptr<FlowTelemetry> flow_telemetry_;  // nullptr: no switch reports here
   AlertCenter alerts_;
-  incident::IncidentRegistry incidents_{state_, clock_, counters_};
+  incident::IncidentRegistry incidents_{state_, clock_, witness_, counters_};
   incident::IncidentWatch incident_watch_{incidents_, {engine_, alerts_.registry(), fabric_}, clock_};
   sle::SleWatch sle_{*stores_.sle, sle_reads(), options_.sle_thresholds, counters_};
   sle::ServiceWatch sle_services_{*stores_.sle, spans_, named_metrics_, options_.sle_thresholds};

@@ -389,18 +389,18 @@ class SqliteStateStore final : public StateStore {
 
   Result<void> save_owners(std::span<const StoredOwner> owners) override {
     MutexLock lock(mutex_);
-    return in_one_transaction(owners, "cannot save owners in", "INSERT OR REPLACE INTO owners VALUES(?, ?, ?, ?, ?)",
-                              [](sqlite3_stmt* save, const StoredOwner& owner) {
-                                bind_text(save, 4, owner.owner);
-                                sqlite3_bind_int64(save, 5, owner.used_unix_ns);
-                              });
+    return change_owners(owners, "cannot save owners in", "INSERT OR REPLACE INTO owners VALUES(?, ?, ?, ?, ?)",
+                         [](sqlite3_stmt* save, const StoredOwner& owner) {
+                           bind_text(save, 4, owner.owner);
+                           sqlite3_bind_int64(save, 5, owner.used_unix_ns);
+                         });
   }
 
   Result<void> drop_owners(std::span<const StoredOwner> owners) override {
     MutexLock lock(mutex_);
-    return in_one_transaction(owners, "cannot drop owners in",
-                              "DELETE FROM owners WHERE tenant = ? AND kind = ? AND name = ?",
-                              [](sqlite3_stmt*, const StoredOwner&) {});
+    return change_owners(owners, "cannot drop owners in",
+                         "DELETE FROM owners WHERE tenant = ? AND kind = ? AND name = ?",
+                         [](sqlite3_stmt*, const StoredOwner&) {});
   }
 
   Result<std::vector<StoredOwner>> owners() const override {
@@ -431,30 +431,34 @@ class SqliteStateStore final : public StateStore {
     sqlite3_step(drop.get());
   }
 
+  // All that body does is on disk, or nothing where it fails.
+  template <typename Body>
+  Result<void> in_transaction(const char* what, const Body& body) LOCKSTEP_REQUIRES(mutex_) {
+    if (sqlite3_exec(database_.get(), "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) != SQLITE_OK) return failure(what);
+    Result<void> done = body();
+    if (done.ok() && sqlite3_exec(database_.get(), "COMMIT", nullptr, nullptr, nullptr) != SQLITE_OK)
+      done = failure(what);
+    if (!done.ok()) sqlite3_exec(database_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
+    return done;
+  }
+
   // bind_more: what comes behind tenant, kind and name.
   template <typename BindMore>
-  Result<void> in_one_transaction(std::span<const StoredOwner> owners, const char* what, const char* sql,
-                                  const BindMore& bind_more) LOCKSTEP_REQUIRES(mutex_) {
-    if (sqlite3_exec(database_.get(), "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) != SQLITE_OK) return failure(what);
-    const auto fail = [&]() LOCKSTEP_REQUIRES(mutex_) {
-      const Error failed = failure(what);
-      sqlite3_exec(database_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
-      return failed;
-    };
-    {
+  Result<void> change_owners(std::span<const StoredOwner> owners, const char* what, const char* sql,
+                             const BindMore& bind_more) LOCKSTEP_REQUIRES(mutex_) {
+    return in_transaction(what, [&]() LOCKSTEP_REQUIRES(mutex_) -> Result<void> {
       Statement change = prepare(database_.get(), sql);
-      if (!change) return fail();
+      if (!change) return failure(what);
       for (const StoredOwner& owner : owners) {
         sqlite3_reset(change.get());
         bind_text(change.get(), 1, owner.tenant);
         bind_text(change.get(), 2, owner.kind);
         bind_text(change.get(), 3, owner.name);
         bind_more(change.get(), owner);
-        if (sqlite3_step(change.get()) != SQLITE_DONE) return fail();
+        if (sqlite3_step(change.get()) != SQLITE_DONE) return failure(what);
       }
-    }
-    if (sqlite3_exec(database_.get(), "COMMIT", nullptr, nullptr, nullptr) != SQLITE_OK) return fail();
-    return {};
+      return {};
+    });
   }
 
   Error failure(const char* what) const LOCKSTEP_REQUIRES(mutex_) {
@@ -467,26 +471,18 @@ class SqliteStateStore final : public StateStore {
                          const Fill& fill) {
     MutexLock lock(mutex_);
     const std::string line = format("cannot save %s in", what);
-    if (sqlite3_exec(database_.get(), "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) != SQLITE_OK)
-      return failure(line.c_str());
-    const auto undo = [&]() LOCKSTEP_REQUIRES(mutex_) {
-      const Error failed = failure(line.c_str());
-      sqlite3_exec(database_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
-      return failed;
-    };
-    {
+    return in_transaction(line.c_str(), [&]() LOCKSTEP_REQUIRES(mutex_) -> Result<void> {
       Statement save = prepare(database_.get(), save_sql);
       Statement drop = prepare(database_.get(), drop_sql);
-      if (!save || !drop) return undo();
+      if (!save || !drop) return failure(line.c_str());
       for (const Row& row : rows) {
         sqlite3_stmt* statement = row.json.empty() ? drop.get() : save.get();
         sqlite3_reset(statement);
         fill(statement, row);
-        if (sqlite3_step(statement) != SQLITE_DONE) return undo();
+        if (sqlite3_step(statement) != SQLITE_DONE) return failure(line.c_str());
       }
-    }
-    if (sqlite3_exec(database_.get(), "COMMIT", nullptr, nullptr, nullptr) != SQLITE_OK) return undo();
-    return {};
+      return {};
+    });
   }
 
   void drop_oldest() LOCKSTEP_REQUIRES(mutex_) {

@@ -109,7 +109,9 @@ Result<std::vector<ActionConfig>> parse_actions(std::string_view text) {
 
 Result<std::vector<ActionConfig>> read_actions_file(const std::string& path) {
   if (path.empty()) return std::vector<ActionConfig>();
-  const Result<std::string> text = read_file(path, 1 << 20);
+  const Result<std::string> checked = operators_file(path);
+  if (!checked.ok()) return Error{"--actions: " + checked.error()};
+  const Result<std::string> text = read_file(*checked, 1 << 20);
   if (!text.ok()) return Error{"--actions: " + text.error()};
   Result<std::vector<ActionConfig>> actions = parse_actions(*text);
   if (!actions.ok()) return Error{"--actions " + path + ": " + actions.error()};

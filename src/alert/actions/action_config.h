@@ -41,7 +41,8 @@ struct ActionConfig {
 };
 
 Result<std::vector<ActionConfig>> parse_actions(std::string_view text);
-// And commands may be run, and files with secrets be read, and not by every user of the machine. "": none.
+// And nobody but the operator can change the file or its commands (command_run.h), and files with secrets can be read, and
+// not by every user of the machine. "": none.
 Result<std::vector<ActionConfig>> read_actions_file(const std::string& path);
 
 }  // namespace lockstep

@@ -50,20 +50,36 @@ std::string to_json(const ActionRun& run) {
   return json.take();
 }
 
-Result<ActionRun> run_from_json(const JsonValue& json) {
+// As it stands after a start. What cannot be read was run, as far as anybody knows: else it might be once more.
+ActionRun run_of(const StoredAlertRow& row, int64_t now_unix_ns) {
+  const Result<JsonDocument> document = JsonDocument::parse(row.json);
+  const std::optional<ActionState> state =
+      document.ok() ? state_of(document->root()["state"].string().value_or("")) : std::nullopt;
+  if (!state) {
+    const size_t slash = std::min(row.id.find('/'), row.id.size());
+    return {.id = row.id,
+            .action = row.id.substr(0, slash),
+            .verdict_id = row.id.substr(std::min(slash + 1, row.id.size())),
+            .state = ActionState::kInterrupted,
+            .line = "what is kept of it cannot be read",
+            .at_unix_ns = now_unix_ns};
+  }
+  const JsonValue json = document->root();
   const auto text = [&](const char* key) { return json[key].string().value_or(""); };
-  const std::optional<ActionState> state = state_of(text("state"));
-  ActionRun run{.id = text("id"),
+  ActionRun run{.id = row.id,  // not that of the JSON, which has only UTF-8
                 .action = text("action"),
                 .verdict_id = text("verdict_id"),
                 .job_id = text("job_id"),
                 .cause = text("cause"),
                 .host = text("host"),
                 .sentence = text("sentence"),
-                .state = state.value_or(ActionState::kRefused),
+                .state = *state,
                 .line = text("line"),
                 .at_unix_ns = json["at_unix_ns"].integer().value_or(0)};
-  if (run.id.empty() || !state) return Error{"a run of an action without id or state"};
+  if (run.state == ActionState::kRunning) {
+    run.state = ActionState::kInterrupted;
+    run.line = "the server ended while it ran; it is not run again";
+  }
   return run;
 }
 
@@ -96,32 +112,30 @@ ActionRunner::ActionRunner(std::vector<ActionConfig> actions, std::string extern
 }
 
 void ActionRunner::read_back() {
-  const Result<std::vector<StoredAlertRow>> rows = state_.alert_rows();
-  if (!rows.ok()) return;  // the registry has said so
   const int64_t unix_ns = clock_.unix_ns(), monotonic_ns = clock_.monotonic_ns();
-  std::vector<ActionRun> interrupted;
   {
     MutexLock lock(mutex_);
+    if (knows_ || (tried_ns_ != 0 && monotonic_ns - tried_ns_ < kReadAgainNs)) return;
+    tried_ns_ = monotonic_ns;
+  }
+  const Result<std::vector<StoredAlertRow>> rows = state_.alert_rows();
+  if (!rows.ok()) return LOCKSTEP_LOG_ERROR("actions", "%s; nothing is done until that is read", rows.error().c_str());
+  std::vector<StoredAlertRow> changed;
+  {
+    MutexLock lock(mutex_);
+    knows_ = true;
     for (const StoredAlertRow& row : *rows) {
       if (row.kind != AlertRowKind::kAction) continue;
-      const Result<JsonDocument> document = JsonDocument::parse(row.json);
-      Result<ActionRun> run = document.ok() ? run_from_json(document->root()) : Result<ActionRun>(document.failure());
-      if (!run.ok()) {
-        LOCKSTEP_LOG_ERROR("actions", "what is kept of a run cannot be read: %s", run.error().c_str());
-        continue;
-      }
-      if (run->state == ActionState::kRunning) {
-        run->state = ActionState::kInterrupted;
-        run->line = "the server ended while it ran; it is not run again";
-        interrupted.push_back(*run);
-      }
-      if (was_run(run->state))
-        began_ns_[run->action].push_back(monotonic_ns - std::max<int64_t>(0, unix_ns - run->at_unix_ns));
-      runs_[run->id] = std::move(*run);
+      ActionRun run = run_of(row, unix_ns);
+      if (std::string json = to_json(run); json != row.json)
+        changed.push_back({AlertRowKind::kAction, row.id, std::move(json)});
+      if (was_run(run.state))
+        began_ns_[run.action].push_back(monotonic_ns - std::max<int64_t>(0, unix_ns - run.at_unix_ns));
+      runs_[row.id] = std::move(run);
     }
     for (auto& [action, began] : began_ns_) std::sort(began.begin(), began.end());
   }
-  for (const ActionRun& run : interrupted) (void)keep(run);
+  if (!changed.empty()) (void)state_.save_alert_rows(changed);
 }
 
 void ActionRunner::reload(std::vector<ActionConfig> actions) {
@@ -161,7 +175,7 @@ ActionRunner::Fields ActionRunner::fields_of(const Verdict& verdict, const std::
                    {"ranks", human_ranks(culprit.ranks, 64)},
                    {"confidence", format("%.2f", verdict.confidence)},
                    {"sentence", verdict.sentence},
-                   {"link", external_url_ + path}};
+                   {"link", absolute_link(path, external_url_)}};
   for (auto& [name, value] : fields) value = as_one_line(utf8_prefix(value, 2'000));
   return fields;
 }
@@ -173,10 +187,29 @@ bool ActionRunner::make_room(int64_t now_unix_ns) {
     return a.second.at_unix_ns < b.second.at_unix_ns;
   });
   if (now_unix_ns - oldest->second.at_unix_ns < kFreshNs) return false;
-  const StoredAlertRow row{AlertRowKind::kAction, oldest->first, ""};
-  if (!state_.save_alert_rows({&row, 1}).ok()) return false;
+  gone_.push_back(oldest->first);
   runs_.erase(oldest);
   return true;
+}
+
+// Every look finds it again: it is counted once.
+void ActionRunner::leave_out(const std::string& action, const std::string& id) {
+  if (left_out_.size() >= kRunsMax) left_out_.clear();
+  if (!left_out_.insert(id).second) return;
+  counters_.add("lockstep_actions_total", format("action=\"%s\",result=\"left_out\"", action.c_str()));
+}
+
+// One that stays on disk because it could not be dropped is one more after a start, and goes then.
+void ActionRunner::drop_rows() {
+  std::vector<StoredAlertRow> rows;
+  {
+    MutexLock lock(mutex_);
+    for (std::string& id : gone_) {
+      if (!runs_.contains(id)) rows.push_back({AlertRowKind::kAction, std::move(id), ""});
+    }
+    gone_.clear();
+  }
+  if (!rows.empty()) (void)state_.save_alert_rows(rows);
 }
 
 void ActionRunner::note(const Verdict& verdict, const std::string& fingerprint, const std::string& path,
@@ -184,14 +217,14 @@ void ActionRunner::note(const Verdict& verdict, const std::string& fingerprint, 
   if (now_unix_ns - verdict.found_unix_ns > kFreshNs) return;
   MutexLock lock(mutex_);
   for (const ActionConfig& action : actions_) {
-    const auto mode = action.causes.find(verdict.culprit.cause);
-    if (mode == action.causes.end()) continue;
+    if (!action.causes.contains(verdict.culprit.cause)) continue;
     const std::string id = action.name + "/" + verdict.id;
     if (runs_.contains(id)) continue;
-    if (pending_.size() + noted_.size() >= kPendingMax || !make_room(now_unix_ns)) {
-      counters_.add("lockstep_actions_total", format("action=\"%s\",result=\"left_out\"", action.name.c_str()));
+    if (!knows_ || pending_.size() + noted_.size() >= kPendingMax || !make_room(now_unix_ns)) {
+      leave_out(action.name, id);
       continue;
     }
+    left_out_.erase(id);
     ActionRun run{.id = id,
                   .action = action.name,
                   .verdict_id = verdict.id,
@@ -201,7 +234,7 @@ void ActionRunner::note(const Verdict& verdict, const std::string& fingerprint, 
                   .sentence = as_one_line(utf8_prefix(verdict.sentence, 1'000)),
                   .at_unix_ns = clock_.unix_ns()};
     runs_[id] = run;
-    noted_.push_back({std::move(run), action, mode->second, fingerprint, fields_of(verdict, action.name, path)});
+    noted_.push_back({std::move(run), verdict.culprit.cause, fingerprint, fields_of(verdict, action.name, path)});
   }
 }
 
@@ -212,6 +245,8 @@ void ActionRunner::release() {
 }
 
 void ActionRunner::round() {
+  read_back();
+  drop_rows();
   while (!stopping()) {
     Pending next;
     {
@@ -234,6 +269,14 @@ bool ActionRunner::within_limit(const ActionConfig& action) {
   return true;
 }
 
+std::optional<ActionConfig> ActionRunner::action_for(const Pending& pending) const {
+  MutexLock lock(mutex_);
+  for (const ActionConfig& action : actions_) {
+    if (action.name == pending.run.action && action.causes.contains(pending.cause)) return action;
+  }
+  return std::nullopt;
+}
+
 void ActionRunner::decide(Pending pending) {
   ActionRun& run = pending.run;
   const auto not_done = [&](ActionState state, std::string line) {
@@ -241,19 +284,24 @@ void ActionRunner::decide(Pending pending) {
     run.line = std::move(line);
     record(run);
   };
+  // It may have waited behind others for long.
+  const std::optional<ActionConfig> action = action_for(pending);
+  if (!action) return not_done(ActionState::kRefused, "it was switched off meanwhile");
+  if (!alerts_.is_firing(AlertSource::kVerdict, pending.fingerprint))
+    return not_done(ActionState::kRefused, "the verdict is over");
   if (alerts_.is_silenced(pending.fingerprint))
     return not_done(ActionState::kSilenced, "a silence matches its alert: somebody works there");
   if (!is_plain_host(run.host)) return not_done(ActionState::kRefused, "the name of the host is none");
-  if (pending.mode == ActionMode::kDryRun)
+  if (action->causes.at(pending.cause) == ActionMode::kDryRun)
     return not_done(ActionState::kDryRun,
-                    pending.action.command.empty() ? "would call its webhook" : "would run " + pending.action.command);
-  if (!within_limit(pending.action))
-    return not_done(ActionState::kLimited, format("it has run %lld times within its time already",
-                                                  static_cast<long long>(pending.action.limit)));
-  perform(pending);
+                    action->command.empty() ? "would call its webhook" : "would run " + action->command);
+  if (!within_limit(*action))
+    return not_done(ActionState::kLimited,
+                    format("it has run %lld times within its time already", static_cast<long long>(action->limit)));
+  perform(pending, *action);
 }
 
-void ActionRunner::perform(Pending& pending) {
+void ActionRunner::perform(Pending& pending, const ActionConfig& action) {
   ActionRun& run = pending.run;
   run.state = ActionState::kRunning;
   if (const Result<void> kept = keep(run); !kept.ok()) {
@@ -272,8 +320,8 @@ void ActionRunner::perform(Pending& pending) {
     run.line = "not run, because the audit log cannot be written: " + audited.error();
     return record(run);
   }
-  if (pending.action.command.empty()) {
-    call_webhook(pending, run);
+  if (action.command.empty()) {
+    call_webhook(pending, action, run);
   } else {
     Fields environment;
     for (const auto& [name, value] : pending.fields) {
@@ -282,7 +330,7 @@ void ActionRunner::perform(Pending& pending) {
       environment.emplace_back("LOCKSTEP_" + upper, value);
     }
     const Result<CommandResult> done =
-        run_command(pending.action.command, std::move(environment), pending.action.timeout_ms, stop_fd());
+        run_command(action.command, std::move(environment), action.timeout_ms, stop_fd());
     run.state = done.ok() && done->in_time && done->exit_code == 0 ? ActionState::kDone : ActionState::kFailed;
     run.line = !done.ok() ? done.error()
                           : format("%s %d: %s", done->in_time ? "exit code" : "took too long and was ended, exit code",
@@ -294,8 +342,7 @@ void ActionRunner::perform(Pending& pending) {
   record(run);
 }
 
-void ActionRunner::call_webhook(const Pending& pending, ActionRun& run) {
-  const ActionConfig& action = pending.action;
+void ActionRunner::call_webhook(const Pending& pending, const ActionConfig& action, ActionRun& run) {
   std::string url = action.url, token;
   run.state = ActionState::kFailed;
   for (const auto& [file, to] : {std::pair(&action.url_file, &url), std::pair(&action.bearer_token_file, &token)}) {
@@ -355,8 +402,8 @@ void ActionRunner::record(ActionRun run) {
   counters_.add("lockstep_actions_total",
                 format("action=\"%s\",result=\"%s\"", run.action.c_str(), to_text(run.state)));
   LOCKSTEP_LOG_INFO("actions", "action %s for verdict %s (%s on %s): %s: %s", run.action.c_str(),
-                    run.verdict_id.c_str(), run.cause.c_str(), as_one_line(run.host).c_str(), to_text(run.state),
-                    run.line.c_str());
+                    as_one_line(run.verdict_id).c_str(), run.cause.c_str(), as_one_line(run.host).c_str(),
+                    to_text(run.state), run.line.c_str());
   if (const Result<void> kept = keep(run); !kept.ok()) LOCKSTEP_LOG_ERROR("actions", "%s", kept.error().c_str());
 }
 

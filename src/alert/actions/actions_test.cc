@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <functional>
 
 #include "alert/actions/action_runner.h"
 #include "alert/actions/command_run.h"
@@ -11,6 +13,7 @@
 #include "ingest/counters_table.h"
 #include "net/testing/raw_socket.h"
 #include "store/sqlite_state_store.h"
+#include "store/testing/forwarding_state.h"
 #include "testing/eventually.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
@@ -73,6 +76,36 @@ TEST(CommandRun, FilesThatOthersCanChangeAreNotRun) {
   EXPECT_FALSE(checked_command_file(folder.path() + "/none").ok());
 }
 
+TEST(CommandRun, LinksOnTheWayAreTheOperatorsToo) {
+  testing::TemporaryFolder folder;
+  const std::string file = script(folder.path() + "/file", "true\n"), open = folder.path() + "/open";
+  ASSERT_EQ(::mkdir(open.c_str(), 0700), 0);
+  ASSERT_EQ(::symlink("../open/../file", (open + "/link").c_str()), 0);
+  ASSERT_EQ(::symlink("open", (folder.path() + "/folder").c_str()), 0);
+  const std::string way = folder.path() + "/folder/link";
+  EXPECT_EQ(*checked_command_file(way), *checked_command_file(file));
+  ::chmod(open.c_str(), 0777);
+  EXPECT_FALSE(checked_command_file(way).ok()) << "anybody could point the link elsewhere";
+  ::chmod(open.c_str(), 0700);
+  ASSERT_EQ(::symlink("loop", (folder.path() + "/loop").c_str()), 0);
+  EXPECT_FALSE(checked_command_file(folder.path() + "/loop").ok());
+  if (::geteuid() != 0) return;  // only root gives things away
+  ASSERT_EQ(::lchown((open + "/link").c_str(), 12'345, 12'345), 0);
+  EXPECT_FALSE(checked_command_file(way).ok());
+}
+
+TEST(ActionConfig, AFileThatOthersCanChangeIsNotRead) {
+  testing::TemporaryFolder folder;
+  const std::string file = folder.path() + "/actions.yml";
+  std::ofstream(file) << "actions: []\n";
+  ::chmod(file.c_str(), 0600);
+  EXPECT_TRUE(read_actions_file(file).ok());
+  ::chmod(file.c_str(), 0606);
+  const Result<std::vector<ActionConfig>> read = read_actions_file(file);
+  ASSERT_FALSE(read.ok());
+  EXPECT_NE(read.error().find("can be written by"), std::string::npos) << read.error();
+}
+
 TEST(CommandRun, HasTheGivenEnvironmentAloneAndNoInput) {
   testing::TemporaryFolder folder;
   ::setenv("LOCKSTEP_TEST_SECRET", "ours", 1);
@@ -97,6 +130,16 @@ TEST(CommandRun, WhatTakesTooLongEndsWithAllThatItStarted) {
   EXPECT_TRUE(testing::eventually([&] { return process_state(std::atoi(child.c_str())).start_ticks == 0; }));
 }
 
+// A state whose alerts cannot be read while it is broken.
+struct Disk final : testing::ForwardingState {
+  using ForwardingState::ForwardingState;
+  bool is_broken = false;
+  Result<std::vector<StoredAlertRow>> alert_rows() const override {
+    if (is_broken) return Error{"disk: broken"};
+    return ForwardingState::alert_rows();
+  }
+};
+
 class Actions : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -111,9 +154,22 @@ class Actions : public ::testing::Test {
   void start() {
     runner_.reset();
     registry_ = std::make_unique<AlertRegistry>(*state_, clock_, witness_, counters_);
-    runner_ = std::make_unique<ActionRunner>(actions_, "https://l", *state_, *registry_, clock_, counters_);
+    runner_ = std::make_unique<ActionRunner>(actions_, "https://l", disk_, *registry_, clock_, counters_);
   }
-  ActionRun act(const std::string& id, Cause cause = Cause::kXid, const std::string& host = "node-1") {
+  // meanwhile: what happens while it waits for its turn.
+  ActionRun act(const std::string& id, Cause cause = Cause::kXid, const std::string& host = "node-1",
+                const std::function<void()>& meanwhile = {}) {
+    registry_->raise(note(id, cause, host));
+    registry_->tick();
+    runner_->release();
+    if (meanwhile) meanwhile();
+    runner_->round();
+    for (const ActionRun& run : runner_->runs()) {
+      if (run.verdict_id == id) return run;
+    }
+    return {};
+  }
+  RaisedAlert note(const std::string& id, Cause cause = Cause::kXid, const std::string& host = "node-1") {
     Verdict verdict;
     verdict.id = id;
     verdict.job_id = "llm";
@@ -123,14 +179,10 @@ class Actions : public ::testing::Test {
     verdict.culprit.cause = cause;
     const RaisedAlert alert = alert_of(verdict, 0);
     runner_->note(verdict, alert.fingerprint, alert.path, clock_.unix_ns());
-    registry_->raise(alert);
-    registry_->tick();
-    runner_->release();
-    runner_->round();
-    for (const ActionRun& run : runner_->runs()) {
-      if (run.verdict_id == id) return run;
-    }
-    return {};
+    return alert;
+  }
+  int64_t left_out() const {
+    return counters_.value("lockstep_actions_total", "action=\"cordon\",result=\"left_out\"");
   }
   std::string runs() {
     const Result<std::string> text = read_file(folder_.path() + "/runs", 10'000);
@@ -142,6 +194,7 @@ class Actions : public ::testing::Test {
   ClockWitness witness_{clock_};
   Counters counters_{kServerCounters};
   std::unique_ptr<StateStore> state_ = open_sqlite_state_store(folder_.path() + "/state.sqlite").value();
+  Disk disk_{*state_};
   std::unique_ptr<AlertRegistry> registry_;
   std::string command_;
   std::vector<ActionConfig> actions_;
@@ -205,6 +258,86 @@ TEST_F(Actions, OneThatACrashInterruptedIsNotRunAgain) {
   start();
   EXPECT_EQ(act("v1").state, ActionState::kInterrupted);
   EXPECT_EQ(runs(), "node-1 xid\n");
+}
+
+TEST_F(Actions, NothingIsDoneUntilWhatWasDoneCanBeRead) {
+  ASSERT_EQ(act("v1").state, ActionState::kDone);
+  disk_.is_broken = true;
+  start();
+  for (int look = 0; look < 3; ++look) EXPECT_EQ(act("v1").id, "");
+  EXPECT_EQ(left_out(), 1) << "one verdict";
+  disk_.is_broken = false;
+  EXPECT_EQ(act("v1").id, "") << "it is not read again at once";
+  clock_.advance(ActionRunner::kReadAgainNs);
+  EXPECT_EQ(act("v1").state, ActionState::kDone);
+  EXPECT_EQ(act("v2").state, ActionState::kDone);
+  EXPECT_EQ(runs(), "node-1 xid\nnode-1 xid\n");
+}
+
+TEST_F(Actions, WhatCannotBeReadOfARunCountsAsRun) {
+  const StoredAlertRow row{AlertRowKind::kAction, "cordon/v1", "{\"id\":"};
+  ASSERT_TRUE(state_->save_alert_rows({&row, 1}).ok());
+  for (int restart = 0; restart < 2; ++restart) {
+    start();
+    const ActionRun run = act("v1");
+    EXPECT_EQ(run.state, ActionState::kInterrupted);
+    EXPECT_EQ(run.line, "what is kept of it cannot be read");
+    EXPECT_EQ(run.action, "cordon");
+  }
+  EXPECT_EQ(act("v2").state, ActionState::kDone);
+  EXPECT_EQ(act("v3").state, ActionState::kLimited) << "it counts towards the limit";
+  EXPECT_EQ(runs(), "node-1 xid\n");
+}
+
+TEST_F(Actions, AVerdictWhoseIdIsNoTextIsActedOnOnceToo) {
+  const std::string id = "v\xff/1";
+  EXPECT_EQ(act(id).state, ActionState::kDone);
+  start();
+  act(id);
+  EXPECT_EQ(runs(), "node-1 xid\n");
+}
+
+TEST_F(Actions, WhatIsSwitchedOffOrOverByTheTimeOfItsTurnIsNotRun) {
+  const ActionRun over = act("v1", Cause::kXid, "node-1", [&] { registry_->sync(AlertSource::kVerdict, {}); });
+  EXPECT_EQ(over.state, ActionState::kRefused);
+  EXPECT_EQ(over.line, "the verdict is over");
+  const auto only = [&](std::map<Cause, ActionMode> causes) {
+    std::vector<ActionConfig> actions = actions_;
+    actions[0].causes = std::move(causes);
+    return [this, actions] { runner_->reload(actions); };
+  };
+  EXPECT_EQ(act("v2", Cause::kXid, "node-1", only({{Cause::kXid, ActionMode::kDryRun}})).state, ActionState::kDryRun);
+  for (const std::function<void()>& off : {std::function<void()>(only({{Cause::kEcc, ActionMode::kRun}})),
+                                           std::function<void()>([&] { runner_->reload({}); })}) {
+    runner_->reload(actions_);
+    const ActionRun run = act("v" + std::to_string(runner_->runs().size() + 1), Cause::kXid, "node-1", off);
+    EXPECT_EQ(run.state, ActionState::kRefused);
+    EXPECT_EQ(run.line, "it was switched off meanwhile");
+  }
+  EXPECT_EQ(runs(), "");
+}
+
+TEST_F(Actions, AVerdictThatThereIsNoRoomForIsCountedOnce) {
+  for (int look = 0; look < 3; ++look) {
+    for (size_t i = 0; i <= ActionRunner::kPendingMax; ++i) note("v" + std::to_string(i), Cause::kEcc);
+  }
+  EXPECT_EQ(left_out(), 1);
+}
+
+TEST_F(Actions, OfTooManyRunsTheOldestGoesFromDiskToo) {
+  std::vector<StoredAlertRow> rows;
+  for (size_t i = 0; i < ActionRunner::kRunsMax; ++i)
+    rows.push_back({AlertRowKind::kAction, "cordon/old" + std::to_string(1'000 + i),
+                    "{\"state\":\"dry-run\",\"at_unix_ns\":" + std::to_string(1'000 + i) + "}"});
+  ASSERT_TRUE(state_->save_alert_rows(rows).ok());
+  start();
+  EXPECT_EQ(act("new", Cause::kEcc).state, ActionState::kDryRun);
+  size_t kept = 0;
+  for (const StoredAlertRow& row : *state_->alert_rows()) {
+    kept += row.kind == AlertRowKind::kAction ? 1 : 0;
+    EXPECT_NE(row.id, "cordon/old1000");
+  }
+  EXPECT_EQ(kept, ActionRunner::kRunsMax);
 }
 
 TEST_F(Actions, ACommandThatSomebodyElseCanChangeMeanwhileIsNotRun) {

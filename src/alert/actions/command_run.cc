@@ -2,12 +2,15 @@
 
 #include <poll.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 
 #include "base/clock.h"
@@ -19,30 +22,75 @@ namespace {
 
 constexpr int64_t kPollMs = 100, kStopMs = 2'000;
 
-bool is_trusted(const struct stat& info) {
-  const bool is_ours = info.st_uid == 0 || info.st_uid == ::geteuid();
+constexpr int kLinksMax = 40;  // as the kernel
+
+bool is_ours(const struct stat& info) {
+  return info.st_uid == 0 || info.st_uid == ::geteuid();
+}
+
+bool is_trusted(const std::string& path, const struct stat& info) {
   const bool by_group = (info.st_mode & S_IWGRP) != 0 && info.st_gid != 0;
   // In a folder such as /tmp nobody can replace what belongs to others.
   const bool by_others = (info.st_mode & S_IWOTH) != 0 && !(S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0);
-  return is_ours && !by_group && !by_others;
+  if (!is_ours(info)) return false;
+  if (!by_group && !by_others) return true;
+  struct statvfs volume {};
+  return ::statvfs(path.c_str(), &volume) == 0 && (volume.f_flag & ST_RDONLY) != 0;
+}
+
+Error untrusted(const std::string& path) {
+  return Error{path + " belongs to, or can be written by, others than root and the server's user: it is not used"};
+}
+
+// In front of those that are still to be walked.
+void walk_first(std::deque<std::string>& parts, std::string_view path) {
+  const std::vector<std::string_view> more = split(path, '/');
+  parts.insert(parts.begin(), more.begin(), more.end());
 }
 
 }  // namespace
 
+Result<std::string> operators_file(const std::string& path) {
+  std::deque<std::string> parts;
+  walk_first(parts, path);
+  if (!path.starts_with('/')) {
+    const std::unique_ptr<char, decltype(&std::free)> here(::getcwd(nullptr, 0), &std::free);
+    if (here == nullptr) return Error{path + ": " + std::strerror(errno)};
+    walk_first(parts, here.get());
+  }
+  struct stat info {};
+  if (::stat("/", &info) != 0 || !is_trusted("/", info)) return untrusted("/");
+  std::string reached;  // without links; empty: the root
+  for (int links = 0; !parts.empty();) {
+    const std::string part = std::move(parts.front());
+    parts.pop_front();
+    if (part == ".." && !reached.empty()) reached.resize(reached.rfind('/'));
+    if (part.empty() || part == "." || part == "..") continue;
+    const std::string next = reached + "/" + part;
+    if (::lstat(next.c_str(), &info) != 0) return Error{next + ": " + std::strerror(errno)};
+    if (!S_ISLNK(info.st_mode)) {
+      if (!is_trusted(next, info)) return untrusted(next);
+      reached = next;
+      continue;
+    }
+    // Whoever owns the link may point it elsewhere.
+    if (!is_ours(info)) return untrusted(next);
+    char target[PATH_MAX];
+    const ssize_t length = ::readlink(next.c_str(), target, sizeof target);
+    if (length <= 0) return Error{next + ": " + std::strerror(errno)};
+    if (++links > kLinksMax) return Error{path + ": " + std::strerror(ELOOP)};
+    if (target[0] == '/') reached.clear();
+    walk_first(parts, {target, static_cast<size_t>(length)});
+  }
+  return reached.empty() ? "/" : reached;
+}
+
 Result<std::string> checked_command_file(const std::string& path) {
   if (!path.starts_with('/')) return Error{path + " is no absolute path"};
-  const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
-  if (real == nullptr) return Error{path + ": " + std::strerror(errno)};
-  const std::string file = real.get();
-  for (std::string part = file;; part.resize(std::max<size_t>(1, part.rfind('/')))) {
-    struct stat info {};
-    if (::stat(part.c_str(), &info) != 0) return Error{part + ": " + std::strerror(errno)};
-    if (part == file && (!S_ISREG(info.st_mode) || (info.st_mode & S_IXUSR) == 0))
-      return Error{part + " is no file that can be executed"};
-    if (!is_trusted(info))
-      return Error{part + " belongs to, or can be written by, others than root and the server's user: it is not run"};
-    if (part == "/") break;
-  }
+  std::string file = LOCKSTEP_TRY(operators_file(path));
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || (info.st_mode & S_IXUSR) == 0)
+    return Error{file + " is no file that can be executed"};
   return file;
 }
 

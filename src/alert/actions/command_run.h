@@ -1,8 +1,8 @@
 // Runs a file of the operator's, without a shell: no arguments, an environment that is all given, nothing on its input,
-// bounded in time and output. Whatever it started goes with it where it takes too long.
+// bounded in time and output. Whatever it started ends with it, unless it went to a session of its own.
 //
-// Which files: absolute, executable, and it and the folders above it belong to root or to us and can be written by nobody
-// else, so that nobody but the operator decides what is run.
+// Which files: absolute, executable, and as operators_file() wants them, so that nobody but the operator decides what is
+// run.
 // Thread rule: Thread-safe (no state).
 #pragma once
 
@@ -17,7 +17,11 @@ namespace lockstep {
 
 inline constexpr size_t kCommandOutputBytesMax = 4'096;
 
-// With links followed. An error: one line that says what is wrong with it.
+// The file that a path leads to. It, every folder and every link on the way belong to root or to us and can be written by
+// nobody else; the mode does not count where nothing can be written (a volume of Kubernetes that is mounted read-only).
+// An error: one line that says what is wrong with it.
+Result<std::string> operators_file(const std::string& path);
+// The same of a file to be run.
 Result<std::string> checked_command_file(const std::string& path);
 
 struct CommandResult {
