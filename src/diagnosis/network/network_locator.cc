@@ -196,16 +196,24 @@ Placed placed_of(const Topology& topology, const Weighed& weighed, const Finding
     return {emits<Emitter::kNetwork, Layer::kSwitch>, emits<Emitter::kNetwork, Cause::kSwitchDown>};
   if (odd.empty() && (is_switch || (finding.cause == Cause::kCongestion && finding.by_signals))) return kCongested;
   return {is_switch ? emits<Emitter::kNetwork, Layer::kSwitch> : emits<Emitter::kNetwork, Layer::kLink>,
+// "lockstep_port_fcs_errors_total{direction="in",port="up2",switch="leaf-3"}"; a switch may be called anything.
+std::string series_of(const fabric::HopValue& value) {
+  std::string series = value.metric + "{";
+  for (const auto& [name, text] : value.labels) {
+    series += (series.back() == '{' ? "" : ",") + name + "=\"";
+    for (const char c : text) series += (c == '"' || c == '\\' ? "\\" : "") + (c == '\n' ? "\\n" : std::string(1, c));
+    series += '"';
+  }
+  return series + "}";
+}
+
           emits<Emitter::kNetwork, Cause::kLinkDegraded>};
 }
 
 // "42 /s" of lockstep_port_fcs_errors_total in, "0" at its siblings.
 Claim claim_of(const PortEvidence& ports, const Finding& finding, int64_t now_unix_ns) {
   const fabric::HopValue& odd = *ports.odd;
-  const std::string series =
-      format("%s{switch=\"%s\",port=\"%s\"%s}", odd.metric.c_str(), ports.switch_name.c_str(), ports.port.c_str(),
-             odd.direction.empty() ? "" : format(",direction=\"%s\"", odd.direction.c_str()).c_str());
-  const std::string query = odd.is_rate ? "sum(rate(" + series + "[1m]))" : "sum(" + series + ")";
+  const std::string query = odd.is_rate ? "sum(rate(" + series_of(odd) + "[1m]))" : "sum(" + series_of(odd) + ")";
   return claim(
       ClaimKind::kCounter, ports.switch_name + ":" + ports.port,
       format("Port %s of %s: %s %.3g%s, %.3g at its siblings (%s).", ports.port.c_str(), ports.switch_name.c_str(),
