@@ -173,7 +173,7 @@ int hang_of_job(const std::string& server, const std::string& job, const std::st
     for (Json stack : list_of(document, "stacks")) print_stack(stack, now_unix_ns);
     print_dumps(document);
     if (times_of(stacks.body).empty() && ranks.empty())
-      std::printf("No stacks were taken yet; lockstep hang %s --stacks RANK takes one.\n", job.c_str());
+      std::printf("No stacks were taken yet; lockstep hang %s --stacks RANK takes one.\n", shell_word(job).c_str());
   }
   if (!late.empty()) std::fprintf(stderr, "%s: %s\n", kCommand, late.c_str());
   if (!late.empty() && times_of(stacks.body).empty()) return kExitFailed;

@@ -82,8 +82,8 @@ int show_summary(const std::string& server, const std::string& job, const std::s
     } else if (state == "failed") {
       std::printf("not analysed: %s\n", text_of(document, "error").c_str());
     } else {
-      std::printf("not analysed %s: lockstep analyze %s/%s does it here\n", state == "none" ? "by the server" : "yet",
-                  job.c_str(), id.c_str());
+      std::printf("not analysed %s: lockstep analyze %s does it here\n", state == "none" ? "by the server" : "yet",
+                  shell_word(job + "/" + id).c_str());
     }
     return state == "ready" ? kExitOk : kExitFailed;
   }
@@ -115,7 +115,7 @@ int follow(const std::string& server, const std::string& job, const std::string&
       if (done > 0) {
         std::fflush(stdout);
         (void)show_summary(server, job, id, kSummaryMs, false);
-        std::printf("more: lockstep analyze %s/%s\n", job.c_str(), id.c_str());
+        std::printf("more: lockstep analyze %s\n", shell_word(job + "/" + id).c_str());
       }
       return done > 0 ? kExitOk : kExitFailed;
     }

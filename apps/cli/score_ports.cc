@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "store/metrics/matching.h"
 
 namespace lockstep::cli {
@@ -67,10 +68,12 @@ void PortSeries::on_metrics(const Attributes&, std::span<const MetricPoint> poin
 Result<std::unique_ptr<MetricSelection>> PortSeries::select(std::span<const LabelMatcher> matchers,
                                                             const SelectOptions&) const {
   std::string question;
-  for (const LabelMatcher& matcher : matchers) question += matcher.name + "\n" + matcher.value + "\n";
-  auto [asked, is_new] = asked_.try_emplace(std::move(question));
-  if (is_new) {
+  for (const LabelMatcher& matcher : matchers)
+    question += format("%s\n%d\n%s\n", matcher.name.c_str(), static_cast<int>(matcher.op), matcher.value.c_str());
+  auto asked = asked_.find(question);
+  if (asked == asked_.end()) {
     const metrics::CompiledMatchers compiled = LOCKSTEP_TRY(metrics::compile_matchers(matchers));
+    asked = asked_.try_emplace(std::move(question)).first;
     for (const auto& [port, series] : ports_) {
       const bool fits =
           std::all_of(compiled.begin(), compiled.end(), [port = &port](const metrics::CompiledMatcher& one) {

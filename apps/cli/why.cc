@@ -75,17 +75,6 @@ void print_headed(const char* head, const std::string& sentence) {
   std::printf("%-5s %s\n", head, out.c_str());
 }
 
-// As a shell takes it.
-std::string shell_word(const std::string& text) {
-  const bool plain =
-      text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/:@%+,=-") ==
-      std::string::npos;
-  if (plain && !text.empty()) return text;
-  std::string quoted = "'";
-  for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 // What a person said of it.
 std::string feedback_text(const Json& feedback) {
   bool right = false;

@@ -46,6 +46,8 @@ std::string_view utf8_prefix(std::string_view text, size_t bytes_max);
 std::string url_part(std::string_view text);
 // What it was; nothing where a % is followed by anything but two digits.
 std::optional<std::string> from_url_part(std::string_view part);
+// As a shell takes it for one word: names in a command that people copy come from anywhere.
+std::string shell_word(std::string_view text);
 
 // Nearest candidate by edit distance, if it is near enough to be a slip of the finger.
 std::optional<std::string> did_you_mean(std::string_view word, const std::vector<std::string>& candidates);

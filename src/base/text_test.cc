@@ -36,6 +36,14 @@ TEST(Text, ANumberIsTheWholeTextOrNothing) {
   for (const char* text : {"", "x", "1.5 ", "1e999"}) EXPECT_EQ(parse_double(text), std::nullopt) << text;
 }
 
+TEST(Text, AWordOfAShellIsThatTextAndNothingElse) {
+  EXPECT_EQ(shell_word("link:leaf-1:Ethernet1/3"), "link:leaf-1:Ethernet1/3");
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("a b"), "'a b'");
+  EXPECT_EQ(shell_word("x; rm -rf ~"), "'x; rm -rf ~'");
+  EXPECT_EQ(shell_word("$(id)'s"), "'$(id)'\\''s'");
+}
+
 TEST(Text, SetsThousandsApart) {
   EXPECT_EQ(with_thousands(0), "0");
   EXPECT_EQ(with_thousands(999), "999");

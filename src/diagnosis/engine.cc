@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/contained.h"
+#include "base/evenly.h"
 #include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/detectors/fail/fail.h"
@@ -260,9 +261,8 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
   if (whole_job) {
     for (const auto& [rank, identity] : window.ranks()) ranks.push_back(rank);
   }
-  const size_t stride = std::max<size_t>(1, ranks.size() / kCulpritsMax);
-  for (size_t i = 0; i < ranks.size(); i += stride) {
-    auto identity = window.ranks().find(ranks[i]);
+  for (size_t at : evenly(ranks.size(), kCulpritsMax)) {
+    auto identity = window.ranks().find(ranks[at]);
     if (identity != window.ranks().end()) context.culprits.push_back(identity->second);
   }
   const StepFrame* newest = job.looked_at.empty() ? nullptr : window.frame(job.looked_at.back());
@@ -279,8 +279,7 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
       (alike ? same : others).push_back(rank);
     }
     const std::vector<Rank>& peers = same.size() >= 2 ? same : others;
-    for (size_t i = 0; i < peers.size(); i += std::max<size_t>(1, peers.size() / kPeersMax))
-      context.peers.push_back(window.ranks().at(peers[i]));
+    for (size_t at : evenly(peers.size(), kPeersMax)) context.peers.push_back(window.ranks().at(peers[at]));
   }
   const Layer layer = finding.layer;
   const Explanation explanation = explain_finding(signals_, priors_, context, finding);

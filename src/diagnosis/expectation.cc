@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/evenly.h"
 #include "base/text.h"
 #include "diagnosis/phrasing.h"
 
@@ -37,8 +38,7 @@ struct LinkRates {
 LinkRates link_rates(const JobWindow& window, const SignalStore& signals, const std::vector<StepNumber>& steps,
                      int64_t now_unix_ns) {
   std::vector<double> all, between, adapters;
-  const size_t stride = std::max<size_t>(1, window.slots() / kRanksMax);
-  for (size_t slot = 0; slot < window.slots(); slot += stride) {
+  for (size_t slot : evenly(window.slots(), kRanksMax)) {
     const auto identity = window.ranks().find(window.rank_of(slot));
     if (identity == window.ranks().end()) continue;
     bool leaves = false;

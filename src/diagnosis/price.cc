@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kStepsMin = 3;   // on either side
-constexpr size_t kStepsMax = 32;  // nearest to where it began
+constexpr size_t kStepsMax = 32;  // the last before it began, and the newest since
 constexpr double kErrors = 2;
 
 // The median of these, and its standard error.

@@ -146,18 +146,23 @@ void HopStates::read(const std::vector<LabelMatcher>& matchers, bool of_switch, 
   const MetricSelection& selection = **selected;
   for (size_t i = 0; i < selection.size(); ++i) {
     std::string_view name, direction, first, second;
+    std::vector<std::pair<std::string, std::string>> labels;
     for (const LabelSymbols& label : selection.labels(i)) {
       const std::string_view key = selection.text(label.name);
       if (key == "__name__") name = selection.text(label.value);
-      if (key == "direction" || key == "network_io_direction") direction = selection.text(label.value);
+      const bool is_direction = key == "direction" || key == "network_io_direction";
+      if (is_direction) direction = selection.text(label.value);
       if (key == matchers[0].name) first = selection.text(label.value);
       if (key == matchers[1].name) second = selection.text(label.value);
+      if (of_switch && (is_direction || key == matchers[0].name || key == matchers[1].name))
+        labels.emplace_back(key, selection.text(label.value));
     }
     Values* const into = owner(first, second);
     std::optional<HopValue> value = into == nullptr ? std::nullopt : describe(name, direction, of_switch);
     const std::optional<double> read = value ? value_of(selection, i, value->is_rate) : std::nullopt;
     if (!read) continue;
     value->value = *read;
+    value->labels = std::move(labels);
     const auto same = std::find_if(into->begin(), into->end(), [&](const HopValue& one) {
       return one.metric == value->metric && one.direction == value->direction;
     });

@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "fabric/topology.h"
@@ -33,6 +34,8 @@ struct HopValue {
   std::optional<double> siblings;  // their median
   size_t sibling_count = 0;
   bool is_odd = false;
+  // Of a switch's port: which it is and the direction, by the labels that its series is stored with.
+  std::vector<std::pair<std::string, std::string>> labels;
 };
 
 class HopStates {

@@ -5,6 +5,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "base/evenly.h"
 #include "base/text.h"
 #include "diagnosis/flow_steps.h"
 #include "diagnosis/phrasing.h"
@@ -34,16 +35,11 @@ constexpr int64_t kChangeBeforeNs = 600'000'000'000;
 // Ways of flows, by what their ends hang on.
 class Ways {
  public:
-  Ways(const Topology& topology, const JobWindow& window, const fabric::FlowObserver* observer, int64_t since_unix_ns,
-       int64_t now_unix_ns)
-      : topology_(topology),
-        window_(window),
-        observer_(observer),
-        since_unix_ns_(since_unix_ns),
-        now_unix_ns_(now_unix_ns) {}
+  Ways(const Topology& topology, const NetworkLocator::Moment& moment, const fabric::FlowObserver* observer)
+      : topology_(topology), moment_(moment), observer_(observer) {}
 
-  // Empty: not known, or not over the network.
-  FlowPath of(const SeenFlow& flow) {
+  // Empty: not known, or not over the network. is_observed: whoever samples packets is asked for it. As long as this lives.
+  FlowPath of(const SeenFlow& flow, bool is_observed) {
     FlowPath path{.slow = flow.slow};
     const End &from = end_of(flow.from), &to = end_of(flow.to);
     if (from.leaf == fabric::kNone || to.leaf == fabric::kNone || from.nic == to.nic) return path;
@@ -57,11 +53,12 @@ class Ways {
       return path;
     }
     // Forwarding tables and sampled packets tell of one pair what they do not tell of its neighbours.
-    const bool alone = topology_.has_forwarding() || (observer_ != nullptr && flow.slow);
+    const fabric::FlowObserver* const observer = is_observed ? observer_ : nullptr;
+    const bool alone = topology_.has_forwarding() || observer != nullptr;
     const auto key = alone ? std::pair(from.gpu, to.gpu) : std::pair(from.leaf, to.leaf);
     const auto [between, is_new] = between_.try_emplace(key);
-    if (is_new) between->second = find_between(from, to, alone);
-    path.crossed.insert(path.crossed.end(), between->second.begin(), between->second.end());
+    if (is_new) between->second = find_between(from, to, alone, observer);
+    path.between = &between->second;
     return path;
   }
 
@@ -79,8 +76,8 @@ class Ways {
   const End& end_of(Rank rank) {
     const auto [entry, is_new] = ends_.try_emplace(rank);
     End& end = entry->second;
-    const auto identity = window_.ranks().find(rank);
-    if (!is_new || identity == window_.ranks().end()) return end;
+    const auto identity = moment_.window.ranks().find(rank);
+    if (!is_new || identity == moment_.window.ranks().end()) return end;
     std::optional<NodeIndex> gpu =
         identity->second.gpu_uuid.empty() ? std::nullopt : topology_.find(identity->second.gpu_uuid);
     if (!gpu) gpu = topology_.find_gpu(identity->second.host, identity->second.local_rank);
@@ -94,14 +91,15 @@ class Ways {
   }
 
   // Switches between the leaves and links between switches, each with its share.
-  std::vector<CrossedComponent> find_between(const End& from, const End& to, bool alone) const {
+  std::vector<CrossedComponent> find_between(const End& from, const End& to, bool alone,
+                                             const fabric::FlowObserver* observer) const {
     fabric::PathQuestion question{.a = from.gpu, .b = to.gpu};
     if (alone) {
       question.flow = FlowKey{};
-      question.from_unix_ns = since_unix_ns_;
-      question.to_unix_ns = now_unix_ns_;
+      question.from_unix_ns = moment_.since_unix_ns;
+      question.to_unix_ns = moment_.now_unix_ns;
     }
-    const fabric::FabricPath path = fabric::find_path(topology_, question, alone ? observer_ : nullptr);
+    const fabric::FabricPath path = fabric::find_path(topology_, question, observer);
     std::map<std::pair<NetworkComponent, bool>, double> shares;
     for (const fabric::Hop& hop : path.hops) {
       if (hop.link != fabric::kNone) {
@@ -118,9 +116,8 @@ class Ways {
   }
 
   const Topology& topology_;
-  const JobWindow& window_;
+  const NetworkLocator::Moment& moment_;
   const fabric::FlowObserver* observer_;
-  const int64_t since_unix_ns_, now_unix_ns_;
   std::map<Rank, End> ends_;
   std::map<std::pair<NodeIndex, NodeIndex>, std::vector<CrossedComponent>> between_;
 };
@@ -199,13 +196,21 @@ Placed placed_of(const Topology& topology, const Weighed& weighed, const Finding
           emits<Emitter::kNetwork, Cause::kLinkDegraded>};
 }
 
+// "lockstep_port_fcs_errors_total{direction="in",port="up2",switch="leaf-3"}"; a switch may be called anything.
+std::string series_of(const fabric::HopValue& value) {
+  std::string series = value.metric + "{";
+  for (const auto& [name, text] : value.labels) {
+    series += (series.back() == '{' ? "" : ",") + name + "=\"";
+    for (const char c : text) series += (c == '"' || c == '\\' ? "\\" : "") + (c == '\n' ? "\\n" : std::string(1, c));
+    series += '"';
+  }
+  return series + "}";
+}
+
 // "42 /s" of lockstep_port_fcs_errors_total in, "0" at its siblings.
 Claim claim_of(const PortEvidence& ports, const Finding& finding, int64_t now_unix_ns) {
   const fabric::HopValue& odd = *ports.odd;
-  const std::string series =
-      format("%s{switch=\"%s\",port=\"%s\"%s}", odd.metric.c_str(), ports.switch_name.c_str(), ports.port.c_str(),
-             odd.direction.empty() ? "" : format(",direction=\"%s\"", odd.direction.c_str()).c_str());
-  const std::string query = odd.is_rate ? "sum(rate(" + series + "[1m]))" : "sum(" + series + ")";
+  const std::string query = odd.is_rate ? "sum(rate(" + series_of(odd) + "[1m]))" : "sum(" + series_of(odd) + ")";
   return claim(
       ClaimKind::kCounter, ports.switch_name + ":" + ports.port,
       format("Port %s of %s: %s %.3g%s, %.3g at its siblings (%s).", ports.port.c_str(), ports.switch_name.c_str(),
@@ -213,6 +218,18 @@ Claim claim_of(const PortEvidence& ports, const Finding& finding, int64_t now_un
       odd.value, odd.is_rate ? "/s" : "", 0, odd.siblings.value_or(0), finding.since_step, finding.through_step,
       format("/prometheus/api/v1/query?query=%s&time=%lld", url_part(query).c_str(),
              static_cast<long long>(now_unix_ns / 1'000'000'000)));
+}
+
+void add_paths(Ways& ways, const std::vector<SeenFlow>& flows, std::vector<FlowPath>& paths) {
+  const auto slow =
+      static_cast<size_t>(std::count_if(flows.begin(), flows.end(), [](const SeenFlow& flow) { return flow.slow; }));
+  const std::vector<size_t> observed = evenly(slow, NetworkLocator::kPairsObserved);
+  size_t at = 0;  // of the slow ones
+  for (const SeenFlow& flow : flows) {
+    const bool is_observed = flow.slow && std::binary_search(observed.begin(), observed.end(), at);
+    at += flow.slow ? 1 : 0;
+    if (FlowPath path = ways.of(flow, is_observed); !path.crossed.empty()) paths.push_back(std::move(path));
+  }
 }
 
 bool is_in_the_network(const Finding& finding) {
@@ -239,10 +256,10 @@ NetworkLocator::Located NetworkLocator::look(const Moment& moment, const Finding
   for (StepNumber number : moment.window.complete_steps())
     if (number >= finding.since_step) steps.push_back(number);
   steps = last_steps_with_flows(moment.window, steps, finding.cause == Cause::kLinkFlap ? kStepsOfPauses : kSteps);
-  Ways ways(*topology, moment.window, view_.fabric->observer, moment.since_unix_ns, moment.now_unix_ns);
+  Ways ways(*topology, moment, view_.fabric->observer);
   Question question{moment, finding, *topology, {}, {}, {}};
-  for (const SeenFlow& flow : see_flows(moment.window, steps, finding.since_step, {finding.ranks, kRanksMax}))
-    if (FlowPath path = ways.of(flow); !path.crossed.empty()) question.paths.push_back(std::move(path));
+  add_paths(ways, see_flows(moment.window, steps, finding.since_step, {finding.ranks, kRanksMax, kFlowsMax}),
+            question.paths);
   weigh(question);
   if (question.weighed.empty()) return located;
   const Weighed& best = question.weighed.front();
@@ -279,17 +296,15 @@ void NetworkLocator::weigh(Question& question) const {
                    [](const Suspect& a, const Suspect& b) { return a.score > b.score; });
   std::optional<PortReadings> ports;
   if (view_.metrics != nullptr) ports.emplace(*view_.metrics, topology, question.moment.now_unix_ns);
+  bool any_reported = false;
   for (const Suspect& suspect : suspects) {
     Weighed& one = question.weighed.emplace_back(Weighed{suspect, {}});
-    // What no port can bring back is not asked for.
+    // What no port can bring back is not asked for. Who is not counts as clean: it does not come before those who are.
     const bool is_open = suspect.score >= suspects.front().score - kPortOdd - kPortClean;
-    if (!ports || question.weighed.size() > kSuspectsMax) continue;
-    if (!is_open) {  // as if its ports were clean: it does not come before those that were asked
-      one.suspect.score -= kPortClean;
-      continue;
-    }
-    one.ports = ports->of(suspect.component);
-    one.suspect.score += one.ports.odd ? kPortOdd : one.ports.reported ? -kPortClean : 0;
+    const bool is_asked = ports && is_open && question.weighed.size() <= kSuspectsMax;
+    if (is_asked) one.ports = ports->of(suspect.component);
+    any_reported |= one.ports.reported;
+    one.suspect.score += one.ports.odd ? kPortOdd : (is_asked ? one.ports.reported : any_reported) ? -kPortClean : 0;
   }
   std::stable_sort(question.weighed.begin(), question.weighed.end(),
                    [](const Weighed& a, const Weighed& b) { return a.suspect.score > b.suspect.score; });
@@ -390,10 +405,10 @@ void NetworkLocator::add_affected(const Question& question, Located& located) co
     action = others.empty() ? "no other job depends on it; see which ranks of this one do"
                             : "it is shared with " + others + (count > 3 ? ", ..." : "") + ": see who depends on it";
   }
-  located.next.push_back({std::move(action), "lockstep fabric --affected " + located.place});
+  located.next.push_back({std::move(action), "lockstep fabric --affected " + shell_word(located.place)});
 }
 
-void NetworkLocator::apply(const Located& located, Finding& finding) {
+void NetworkLocator::apply(const Located& located, const JobWindow& window, Finding& finding) {
   if (located.component.empty()) return;
   if (located.rank != kNoRank && finding.ranks != std::vector{located.rank}) {
     // The same verdict as before, whoever is named now.
@@ -402,6 +417,7 @@ void NetworkLocator::apply(const Located& located, Finding& finding) {
         finding.subject += format("%s%d", finding.subject.empty() ? "" : "/", rank.value());
     }
     finding.ranks = {located.rank};
+    finding.victims = victims_of(window, finding.ranks);
   }
   // Whose flows meet it changes from step to step: between the switches it is one trouble.
   if (located.in_the_fabric) finding.subject = kInTheFabric;
@@ -429,15 +445,16 @@ void NetworkLocator::locate(const Moment& moment, Finding& finding) const {
   {
     MutexLock lock(mutex_);
     const auto known = known_.find(key);
-    if (known != known_.end() && moment.now_unix_ns - known->second.looked_unix_ns < kLookAgainNs) {
-      apply(known->second, finding);
+    const int64_t age_ns = known == known_.end() ? kLookAgainNs : moment.now_unix_ns - known->second.looked_unix_ns;
+    if (age_ns >= 0 && age_ns < kLookAgainNs) {  // below 0: the clock was set back
+      apply(known->second, moment.window, finding);
       return;
     }
   }
   Located located = look(moment, finding);
-  apply(located, finding);
+  apply(located, moment.window, finding);
   MutexLock lock(mutex_);
-  if (known_.size() >= kFindingsMax)
+  if (known_.size() >= kFindingsMax && !known_.contains(key))
     known_.erase(std::min_element(known_.begin(), known_.end(), [](const auto& a, const auto& b) {
       return a.second.looked_unix_ns < b.second.looked_unix_ns;
     }));

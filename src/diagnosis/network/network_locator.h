@@ -8,7 +8,8 @@
 //
 // The answer of a look is kept for kLookAgainNs: detectors look at every step, switches report every ten seconds.
 // Limits: kFindingsMax answers are kept, the oldest forgotten first; flows of at most kRanksMax ranks are asked, besides
-//         those of the finding's own.
+//         those of the finding's own, and kFlowsMax of them weighed; whoever samples packets is asked for kPairsObserved
+//         slow ones, evenly chosen.
 // Thread rule: Thread-safe once look_at() was called.
 #pragma once
 
@@ -39,6 +40,8 @@ class NetworkLocator {
   static constexpr int64_t kLookAgainNs = 2'000'000'000;
   static constexpr size_t kFindingsMax = 1'000;
   static constexpr size_t kRanksMax = 4'096;
+  static constexpr size_t kFlowsMax = 65'536;
+  static constexpr size_t kPairsObserved = 16;
 
   // Before anything is located.
   void look_at(NetworkView view) { view_ = view; }
@@ -72,7 +75,7 @@ class NetworkLocator {
   static void add_flow_claims(const Question& question, Located& located);
   void add_changes(const Question& question, Located& located) const;
   void add_affected(const Question& question, Located& located) const;
-  static void apply(const Located& located, Finding& finding);
+  static void apply(const Located& located, const JobWindow& window, Finding& finding);
 
   NetworkView view_;
   mutable Mutex mutex_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <string_view>
 
 namespace lockstep {
@@ -41,36 +42,38 @@ bool says_more(const std::optional<fabric::HopValue>& a, const std::optional<fab
 
 }  // namespace
 
-const std::vector<fabric::HopValue>& PortReadings::read(fabric::LinkIndex link, fabric::NodeIndex end) {
-  const auto [entry, is_new] = known_.try_emplace({link, end});
-  if (is_new) {
-    const fabric::HopStates::PortEnd port{link, end};
-    entry->second = states_.of_ports({&port, 1}).front();
-  }
-  return entry->second;
+std::vector<const fabric::HopStates::Values*> PortReadings::read(const std::vector<PortEnd>& ends) {
+  std::vector<PortEnd> missing;
+  for (const PortEnd& end : ends)
+    if (known_.try_emplace({end.link, end.end}).second) missing.push_back(end);
+  std::vector<fabric::HopStates::Values> asked = states_.of_ports(missing);
+  for (size_t i = 0; i < missing.size(); ++i) known_[{missing[i].link, missing[i].end}] = std::move(asked[i]);
+  std::vector<const fabric::HopStates::Values*> all;
+  for (const PortEnd& end : ends) all.push_back(&known_[{end.link, end.end}]);  // a map's entries stay where they are
+  return all;
 }
 
 PortEvidence PortReadings::of_port(fabric::LinkIndex link, fabric::NodeIndex end) {
-  std::vector<fabric::HopValue> values = read(link, end);
+  const fabric::NodeKind beyond = topology_.nodes()[topology_.other_end(link, end)].kind;
+  std::vector<PortEnd> ends = {{link, end}};
+  for (const fabric::LinkIndex other : topology_.links_of(end)) {
+    if (ends.size() > kSiblingsMax) break;
+    if (other != link && topology_.nodes()[topology_.other_end(other, end)].kind == beyond)
+      ends.push_back({other, end});
+  }
+  const std::vector<const fabric::HopStates::Values*> all = read(ends);
+  std::vector<fabric::HopValue> values = *all.front();
   PortEvidence evidence{.reported = !values.empty()};
   if (values.empty()) return evidence;
-  const fabric::NodeKind beyond = topology_.nodes()[topology_.other_end(link, end)].kind;
-  std::vector<const fabric::HopStates::Values*> siblings;
-  for (const fabric::LinkIndex other : topology_.links_of(end)) {
-    if (siblings.size() == kSiblingsMax) break;
-    if (other != link && topology_.nodes()[topology_.other_end(other, end)].kind == beyond)
-      siblings.push_back(&read(other, end));  // a map's entries stay where they are
-  }
-  fabric::HopStates::compare(values, siblings);
+  fabric::HopStates::compare(values, std::span(all).subspan(1));
   for (const fabric::HopValue& value : values) {
     if (!value.is_odd || place_of(value) == std::size(kTelling) || !matters(value, values)) continue;
     if (!says_more(value, evidence.odd)) continue;
     evidence.odd = value;
   }
-  const std::string name = topology_.port_name(link, end);
-  const size_t colon = name.find(':');
-  evidence.switch_name = name.substr(0, colon);
-  evidence.port = colon == std::string::npos ? "" : name.substr(colon + 1);
+  const fabric::Link& one = topology_.links()[link];
+  evidence.switch_name = topology_.name(end);
+  evidence.port = topology_.text(one.a == end ? one.port_a : one.port_b);
   return evidence;
 }
 

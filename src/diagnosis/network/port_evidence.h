@@ -37,13 +37,15 @@ class PortReadings {
   PortEvidence of(const NetworkComponent& component);
 
  private:
-  const std::vector<fabric::HopValue>& read(fabric::LinkIndex link, fabric::NodeIndex end);
+  using PortEnd = fabric::HopStates::PortEnd;
+  // Of each, in order; those that are not known yet are asked for together.
+  std::vector<const fabric::HopStates::Values*> read(const std::vector<PortEnd>& ends);
   PortEvidence of_port(fabric::LinkIndex link, fabric::NodeIndex end);
   PortEvidence of_switch(fabric::NodeIndex node);
 
   const fabric::Topology& topology_;
   fabric::HopStates states_;
-  std::map<std::pair<fabric::LinkIndex, fabric::NodeIndex>, std::vector<fabric::HopValue>> known_;
+  std::map<std::pair<fabric::LinkIndex, fabric::NodeIndex>, fabric::HopStates::Values> known_;
 };
 
 }  // namespace lockstep

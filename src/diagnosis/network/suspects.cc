@@ -20,16 +20,19 @@ std::vector<Suspect> rank_suspects(std::span<const FlowPath> flows) {
   };
   std::map<NetworkComponent, Tally> tallies;
   const double strays = std::log(kStray), clean = std::log(1 - kStray);
+  auto add = [&](const CrossedComponent& crossed, bool is_slow) {
+    Tally& tally = tallies[crossed.component];
+    const double slow = crossed.share * kFollows + (1 - crossed.share) * kStray;
+    tally.suspect.component = crossed.component;
+    tally.score[crossed.back] += is_slow ? std::log(slow) - strays : std::log(1 - slow) - clean;
+    tally.goes[crossed.back] = true;
+    tally.crossing += crossed.share;
+    ++(is_slow ? tally.suspect.slow_crossing : tally.suspect.fast_crossing);
+  };
   for (const FlowPath& flow : flows) {
-    for (const CrossedComponent& crossed : flow.crossed) {
-      Tally& tally = tallies[crossed.component];
-      const double slow = crossed.share * kFollows + (1 - crossed.share) * kStray;
-      tally.suspect.component = crossed.component;
-      tally.score[crossed.back] += flow.slow ? std::log(slow) - strays : std::log(1 - slow) - clean;
-      tally.goes[crossed.back] = true;
-      tally.crossing += crossed.share;
-      ++(flow.slow ? tally.suspect.slow_crossing : tally.suspect.fast_crossing);
-    }
+    for (const CrossedComponent& crossed : flow.crossed) add(crossed, flow.slow);
+    if (flow.between == nullptr) continue;
+    for (const CrossedComponent& crossed : *flow.between) add(crossed, flow.slow);
   }
   std::vector<Suspect> suspects;
   for (auto& [component, tally] : tallies) {

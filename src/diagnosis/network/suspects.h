@@ -37,6 +37,8 @@ struct CrossedComponent {
 // What a flow crosses, each component once.
 struct FlowPath {
   std::vector<CrossedComponent> crossed;
+  const std::vector<CrossedComponent>* between =
+      nullptr;  // and what flows between the same places share; nullptr: nothing
   bool slow = false;
 };
 

@@ -115,7 +115,7 @@ std::string horizon_text(double seconds) {
 
 std::string with_id(std::string command, const std::string& id) {
   const size_t at = command.find("ID");
-  return at == std::string::npos ? command : command.replace(at, 2, id);
+  return at == std::string::npos ? command : command.replace(at, 2, shell_word(id));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "base/evenly.h"
 #include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/phrasing.h"
@@ -85,8 +86,7 @@ double differs(double now, double reference, double spread, const SignalTest& te
 template <typename T>
 std::vector<const T*> sample(const std::vector<T>& all, size_t most) {
   std::vector<const T*> some;
-  size_t count = std::min(all.size(), most);
-  for (size_t i = 0; i < count; ++i) some.push_back(&all[i * all.size() / count]);
+  for (size_t at : evenly(all.size(), most)) some.push_back(&all[at]);
   return some;
 }
 

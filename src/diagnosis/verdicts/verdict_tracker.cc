@@ -82,7 +82,8 @@ void fill(const VerdictTracker::JobState& job, TrackedVerdict& tracked) {
   verdict.chain = finding.chain;
   for (Claim& entry : verdict.chain) entry.query = fill_in(entry.query, "{job}", url);
   verdict.next = finding.next;
-  for (NextAction& action : verdict.next) action.command = fill_in(action.command, "{job}", job.id);
+  const std::string word = shell_word(job.id);
+  for (NextAction& action : verdict.next) action.command = fill_in(action.command, "{job}", word);
   verdict.alternatives = finding.alternatives;
   verdict.victim_ranks = finding.victims;
   verdict.victim_groups = finding.victim_groups;

@@ -11,6 +11,7 @@ constexpr int64_t kNow = 1'800'000'000'000'000'000;
 // A job of one rank whose newest complete step the test sets.
 class Job {
  public:
+  explicit Job(std::string id = "job") : id_(std::move(id)) {}
   VerdictTracker::JobState through(StepNumber step) {
     Identity identity;
     identity.job_id = id_;
@@ -26,7 +27,7 @@ class Job {
   }
 
  private:
-  const std::string id_ = "job";
+  const std::string id_;
   JobWindow window_;
   StepNumber next_;
 };
@@ -53,6 +54,15 @@ TEST(VerdictTracker, ASuspicionIsConfirmedUnderItsIdOnceTheFindingIsSure) {
   EXPECT_EQ(tracker.of("job")[0].verdict.state, VerdictState::kConfirmed);
   EXPECT_EQ(tracker.of("job")[0].verdict.id, id);
   EXPECT_EQ(tracker.of("job")[0].verdict.found_unix_ns, kNow);
+}
+
+TEST(VerdictTracker, AJobsNameIsOneWordOfACommand) {
+  VerdictTracker tracker;
+  Job job("my job; reboot");
+  Finding finding = slow_rank(10_step, false);
+  finding.next = {{"look", "lockstep why {job} --json"}};
+  tracker.follow(job.through(10_step), Findings::kSteps, {finding}, kNow);
+  EXPECT_EQ(tracker.of("my job; reboot").front().verdict.next.at(0).command, "lockstep why 'my job; reboot' --json");
 }
 
 TEST(VerdictTracker, ASuspicionThatDoesNotLastIsReportedClearedAndForgotten) {

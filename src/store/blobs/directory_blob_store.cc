@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/disk.h"
@@ -41,6 +42,26 @@ Error failed(const char* what, const std::string& path) {
 
 int64_t changed_unix_ns(const struct stat& info) {
   return static_cast<int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+// When something was last written into an upload. Its folder does not tell: every start gives names in it anew. Nothing:
+// it is no folder, but somebody else's.
+std::optional<int64_t> written_unix_ns(const std::string& folder) {
+  struct stat info {};
+  if (::lstat(folder.c_str(), &info) != 0) return std::nullopt;
+  if (!S_ISDIR(info.st_mode)) {
+    errno = ENOTDIR;
+    return std::nullopt;
+  }
+  std::vector<std::string> names;
+  disk::list_folder(folder, names);
+  std::optional<int64_t> newest_ns;
+  struct stat of_file {};
+  for (const std::string& name : names) {
+    if (::lstat((folder + "/" + name).c_str(), &of_file) == 0)
+      newest_ns = std::max(newest_ns.value_or(INT64_MIN), changed_unix_ns(of_file));
+  }
+  return newest_ns ? *newest_ns : changed_unix_ns(info);
 }
 
 std::string part_name(const BlobPart& part) {
@@ -259,9 +280,9 @@ std::map<uint32_t, BlobPart> DirectoryBlobStore::read_parts(const std::string& f
 // What cannot be gone on with is removed: whoever sends it begins anew. An error: it cannot be read now, and is left alone
 // until it is too old.
 Result<void> DirectoryBlobStore::read_upload(const std::string& folder) {
-  struct stat info {};
+  const std::optional<int64_t> written_ns = written_unix_ns(folder);
   std::vector<std::string> names;
-  if (::stat(folder.c_str(), &info) != 0 || disk::list_folder(folder, names) != 0) return failed("read", folder);
+  if (!written_ns || disk::list_folder(folder, names) != 0) return failed("read", folder);
   // Whoever gave names anew did not come to the end.
   for (std::string& name : names) {
     if (!name.ends_with(kAgain)) continue;
@@ -273,7 +294,7 @@ Result<void> DirectoryBlobStore::read_upload(const std::string& folder) {
   }
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  Upload upload{.folder = folder, .used_unix_ns = changed_unix_ns(info)};
+  Upload upload{.folder = folder, .used_unix_ns = *written_ns};
   const Result<std::string> about = read_file(folder + "/" + kAbout, kAboutBytesMax);
   if (!about.ok() && disk::exists(folder + "/" + kAbout)) return about.failure();
   const std::string path(about.ok() ? trim(*about) : "");
@@ -662,10 +683,8 @@ void DirectoryBlobStore::age_unknown_uploads(int64_t now_ns) {
   for (const auto& [path, upload] : uploads_) known.insert(upload.folder);
   for (const std::string& name : names) {
     const std::string folder = uploads_folder_ + "/" + name;
-    struct stat info {};
-    if (known.contains(folder) || ::stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
-        changed_unix_ns(info) >= now_ns - limits_.uploads_keep_ns)
-      continue;
+    const std::optional<int64_t> written_ns = known.contains(folder) ? std::nullopt : written_unix_ns(folder);
+    if (!written_ns || *written_ns >= now_ns - limits_.uploads_keep_ns) continue;
     remove_files_of({.folder = folder});
     if (!disk::exists(folder)) counters_.add("lockstep_blobs_removed_total", "reason=\"abandoned\"");
   }

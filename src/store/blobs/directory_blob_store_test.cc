@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -233,6 +234,31 @@ TEST_F(DirectoryBlobStoreTest, AnUploadThatCannotBeReadIsOneLineUntilItIsTooOld)
   EXPECT_TRUE(store_->begin(key_of(0), 1).ok());
   EXPECT_EQ(counters_.value("lockstep_blobs_removed_total", "reason=\"abandoned\""), 1);
   EXPECT_TRUE(std::filesystem::exists(root_ + "/.uploads/notes.txt"));
+}
+
+TEST_F(DirectoryBlobStoreTest, NoStartMakesAnUploadYoung) {
+  ASSERT_TRUE(store_->begin(key_of(0), 1).ok());
+  ASSERT_TRUE(send(key_of(0), 1, "one").ok());
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root_ + "/.uploads"))
+    std::filesystem::last_write_time(
+        entry.path(),
+        entry.last_write_time() - std::chrono::nanoseconds(limits_.uploads_keep_ns) - std::chrono::hours(1));
+  open();
+  open();
+  store_->maintain();
+  EXPECT_EQ(counters_.value("lockstep_blobs_removed_total", "reason=\"abandoned\""), 1);
+  EXPECT_EQ(files(), 0u);
+}
+
+TEST_F(DirectoryBlobStoreTest, WhatALinkAmongUploadsLeadsToIsLeftAlone) {
+  const std::string elsewhere = folder_.path() + "/elsewhere";
+  std::filesystem::create_directories(elsewhere);
+  std::ofstream(elsewhere + "/theirs") << "somebody else's";
+  std::filesystem::create_directory_symlink(elsewhere, root_ + "/.uploads/link");
+  open();
+  clock_.advance(2 * limits_.uploads_keep_ns);
+  store_->maintain();
+  EXPECT_TRUE(std::filesystem::exists(elsewhere + "/theirs"));
 }
 
 TEST_F(DirectoryBlobStoreTest, IsOneProcesssAlone) {

@@ -226,7 +226,7 @@ std::vector<Finding> find_by_elimination(const JobWindow& window, const std::vec
   finding.alternatives.push_back({"the fabric to its host", 0.3, "transfers among the others are as fast as ever",
                                   "what its node reports once its agent runs again"});
   finding.next.push_back({"look at its node: is its agent running, and what does the GPU do there",
-                          host.empty() ? "systemctl status lockstep-agent" : "ssh " + host});
+                          host.empty() ? "systemctl status lockstep-agent" : "ssh " + shell_word(host)});
   finding.next.push_back({"see what is heard of this job", "lockstep doctor {job}"});
   finding.sentence =
       format("Only %s can be late: %s, and all others wait %s since step {since}: %s of the job.", who.c_str(),

@@ -142,19 +142,23 @@ Bottleneck slow_link_of(const Waits& waits, const Waits& usual, double least_ns)
   return found;
 }
 
-// What each transfer is waited for in the steps that are not slow; nothing where too few of them are known.
-Waits usual_waits(const std::vector<std::pair<double, const Waits*>>& steps, double slow_ns) {
+// What each transfer is waited for in most of these steps; nothing where they are too few.
+Waits typical_waits(const std::vector<const Waits*>& steps) {
   std::map<std::pair<Rank, Rank>, std::vector<double>> all;
-  size_t calm = 0;
-  for (const auto& [duration_ns, waits] : steps) {
-    if (duration_ns >= slow_ns) continue;
-    ++calm;
-    for (const auto& [ends, ns] : waits->ns) all[ends].push_back(ns);
-  }
-  Waits usual;
-  if (calm < kStepsSuspect) return usual;
-  for (auto& [ends, values] : all) usual.ns[ends] = median(std::move(values));
-  return usual;
+  if (steps.size() < kStepsSuspect) return {};
+  for (const Waits* step : steps)
+    for (const auto& [ends, ns] : step->ns) all[ends].push_back(ns);
+  Waits typical;
+  for (auto& [ends, values] : all) typical.ns[ends] = median(std::move(values));
+  return typical;
+}
+
+// The same in those of the steps that are not slow.
+Waits usual_waits(const std::vector<std::pair<double, const Waits*>>& steps, double slow_ns) {
+  std::vector<const Waits*> calm;
+  for (const auto& [duration_ns, waits] : steps)
+    if (duration_ns < slow_ns) calm.push_back(waits);
+  return typical_waits(calm);
 }
 
 // Since when it is always the same rank; one step may say nothing.
@@ -178,15 +182,13 @@ std::optional<Stretch> slow_link_stretch(const JobWindow& window, const std::vec
                                          const std::vector<std::pair<double, const Waits*>>& steps, const Waits& usual,
                                          double good_ns) {
   Stretch stretch{.has_before = true};
-  std::map<std::pair<Rank, Rank>, std::vector<double>> all;
+  std::vector<const Waits*> slow;
   for (size_t i = numbers.size(); i-- > 0 && steps[i].first >= kSlowStep * good_ns;) {
     stretch.steps.insert(stretch.steps.begin(), numbers[i]);
-    for (const auto& [ends, ns] : steps[i].second->ns) all[ends].push_back(ns);
+    slow.push_back(steps[i].second);
   }
-  if (usual.ns.empty() || stretch.steps.size() < kStepsSuspect) return std::nullopt;
-  Waits waits;
-  for (auto& [ends, values] : all) waits.ns[ends] = median(std::move(values));
-  stretch.typical = slow_link_of(waits, usual, kLeastWait * good_ns);
+  if (usual.ns.empty() || slow.size() < kStepsSuspect) return std::nullopt;
+  stretch.typical = slow_link_of(typical_waits(slow), usual, kLeastWait * good_ns);
   if (stretch.typical.rank == kNoRank) return std::nullopt;
   stretch.since = slow_since(window, stretch.steps.front(), good_ns);
   return stretch;

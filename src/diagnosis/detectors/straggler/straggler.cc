@@ -783,8 +783,7 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
 
 // Who is late by limits that need no model of the noise: in most of the last steps, or clearly in the newest.
 std::vector<Late> late_by_rule(const JobWindow& window, const LastSteps& last, const std::vector<double>& typical,
-                               double limit, const std::set<Rank>& named) {
-  const double fresh_limit = std::max(limit, kFreshShareMin * last.step_ns);
+                               double limit, double fresh_limit, const std::set<Rank>& named) {
   std::vector<double> values;
   // Where nobody else was late before, or by far less, two steps are enough to suspect somebody; where ranks take turns
   // they are chance.
@@ -867,7 +866,8 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   for (const AttributedRange& entry : explained)
     if (entry.to_step >= last.steps.front()) named.insert(entry.rank);
   std::vector<Late> late;
-  if (window.complete_steps().size() >= kStepsSuspect) late = late_by_rule(window, last, typical, limit, named);
+  if (window.complete_steps().size() >= kStepsSuspect)
+    late = late_by_rule(window, last, typical, limit, fresh_limit, named);
   const size_t by_rule = late.size();
   add_evident(window, last.step_ns, late, typical);
   // Late together, in the job or in a role: the work is shaped so.

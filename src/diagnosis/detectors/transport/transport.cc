@@ -1,10 +1,11 @@
 #include "diagnosis/detectors/transport/transport.h"
 
 #include <algorithm>
-#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "base/evenly.h"
 #include "base/text.h"
 #include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
@@ -45,17 +46,18 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
   const double step_ns = median(durations), communication_ns = median(communications);
   if (step_ns <= 0 || communication_ns < kCommunicationMin * step_ns) return std::nullopt;
 
-  std::map<std::string, const Identity*> hosts;
-  for (const auto& [rank, identity] : window.ranks()) hosts.try_emplace(identity.host, &identity);
-  if (hosts.size() < kHostsMin) return std::nullopt;
+  std::set<std::string> all_hosts;
+  for (const auto& [rank, identity] : window.ranks()) all_hosts.insert(identity.host);
+  if (all_hosts.size() < kHostsMin) return std::nullopt;
+  const std::vector<std::string> hosts(all_hosts.begin(), all_hosts.end());
+  const std::vector<size_t> asked = evenly(hosts.size(), kHostsMax);
   const SignalIndex by_net = signal_index("net_sent"), by_rdma = signal_index("rdma_sent");
   const SignalSpan span{.since_unix_ns = now_unix_ns - kLookNs, .through_unix_ns = now_unix_ns};
-  const size_t stride = std::max<size_t>(1, hosts.size() / kHostsMax);
-  size_t at = 0, reported = 0, over_tcp = 0;
+  size_t reported = 0, over_tcp = 0;
   double most_sent = 0;
   std::string most_host;
-  for (const auto& [host, identity] : hosts) {
-    if (at++ % stride != 0) continue;
+  for (size_t at : asked) {
+    const std::string& host = hosts[at];
     double net = 0, rdma = 0;
     bool known = false;
     for (const std::string& adapter : signals.adapters_of(host, "")) {
@@ -88,8 +90,7 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
   finding.since_step = all.front();
   finding.through_step = all.back();
   finding.step_ns = finding.step_without_ns = static_cast<int64_t>(step_ns);
-  finding.coverage =
-      static_cast<double>(reported) / static_cast<double>(std::min(hosts.size(), (at + stride - 1) / stride));
+  finding.coverage = static_cast<double>(reported) / static_cast<double>(asked.size());
   finding.confidence = 0.9 * static_cast<double>(over_tcp) / static_cast<double>(reported);
   const StepNumber from = finding.since_step, to = finding.through_step;
   const Measure steps{.of = "step_ms", .steps = looked_at};
