@@ -37,6 +37,12 @@ if(LOCKSTEP_PRECOMPILE AND LOCKSTEP_TESTS)
   target_precompile_headers(lockstep_precompiled_test PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled.h <gtest/gtest.h>)
 endif()
 
+# Where it is there, the linker that takes half the time; only where programs are linked to be tried, not to be given away.
+find_program(LOCKSTEP_FAST_LINKER ld.gold)
+if(LOCKSTEP_PRECOMPILE AND LOCKSTEP_FAST_LINKER)
+  add_link_options(-fuse-ld=gold)
+endif()
+
 # LOCKSTEP_UNITY: the sources of a library or test are compiled in batches (tools/batch_sources.py says which may share one). Only
 # the dev preset and the wheel do it; everywhere else each file is compiled alone, so that one that leans on its neighbours is found.
 if(LOCKSTEP_UNITY)

@@ -7,10 +7,12 @@ instantiated once for a batch instead of once for each file.
 Writes FOLDER/batch_1.cc, ... and prints their paths, one a line. Nobody has to invent names that are unique in a folder, and no file's
 meaning depends on its neighbours: a name that a file keeps to itself (unnamed namespace, static) and that occurs in another of its batch
 gets the file's name appended while that file is read (`#define hex hex_of_framing_test`). Where that could touch something else of the
-same name (a member, a macro, a fixture of a test, anything in our headers), the two files do not share a batch. All headers of a batch come before its files.
+same name (a member, a macro, a fixture of a test, anything in our headers), the file comes behind those that have the name, or, where
+these must come behind it too, into another batch. All headers of a batch come before its files.
 Files that did not change are not written again.
 """
 import argparse
+import functools
 import pathlib
 import re
 import sys
@@ -59,7 +61,7 @@ class Source:
         self.words = set()   # every identifier
         self.own = set()     # what no other file may see
         self.fixed = {'PrintTo', 'main'}  # names that mean something else too, or that others look for: never replaced
-        self.opens = set()   # `using namespace`: only files with the same may come after it in a batch
+        self.opens = set()   # `using namespace`: only files with the same may come behind it in a batch
         self.uses = set()    # `using a::b`: may be said twice
         self.headers = set()  # of ours, that it reads
         self.includes = []
@@ -131,7 +133,8 @@ class Source:
             return
         private = bool(scopes) and scopes[-1] == 'own'
         words = strip_templates(statement)
-        private = private or any(word in words[:3] for word in ('static', 'constexpr', 'const', 'using', 'namespace'))
+        private = private or any(word in words[:3] for word in ('static', 'constexpr', 'using', 'namespace'))
+        private = private or ('const' in words[:3] and '(' not in words)  # `const char* name(Kind kind) {` is everybody's
         if not private or not words or words[0] == 'static_assert' or re.match('TEST|TYPED_TEST|INSTANTIATE_', words[0]):
             return
         if words[0] == 'using' and len(words) > 1 and words[1] == 'namespace':
@@ -181,36 +184,50 @@ def declared_name(words):
     return last
 
 
-def fits(source, batch):
-    return all(may_share(source, other) and may_share(other, source) for other in batch)
+def in_order(files):
+    """The files so that none comes before one that it must come after, else in the order given; None: there is no such order."""
+    waiting, result = list(files), []
+    while waiting:
+        first = next((one for one in waiting if not any(must_follow(one, other) for other in waiting if other is not one)), None)
+        if first is None:
+            return None
+        waiting.remove(first)
+        result.append(first)
+    return result
 
 
-def may_share(source, other):
-    """Whether `other` means the same beside `source`."""
-    if source.opens and other.opens and source.opens != other.opens:
-        return False
-    if any(occurs(name, source, other) for name, _ in source.uses - other.uses):
-        return False
-    return not source.own & source.fixed & other.words
+@functools.cache
+def must_follow(source, other):
+    """Whether `other` would mean something else behind `source`: a name that cannot be replaced is the whole batch's from there on."""
+    if source.opens - other.opens:
+        return True
+    ours, theirs = ({name for name, _ in uses} for uses in (source.uses - other.uses, other.uses - source.uses))
+    if ours & other.words or comes_with_header(ours, source, other) or comes_with_header(theirs, other, source):
+        return True
+    return bool(source.own & source.fixed & other.words)
 
 
-def occurs(name, source, other):
-    """Whether a name of `source` is somewhere in `other`, or comes with a header that it alone reads."""
-    return name in other.words or any(name in headers[header][0] for header in other.headers - source.headers)
+def comes_with_header(names, source, other):
+    """Whether one of the names of `source` is in a header that `other` alone reads: headers come first whatever the order."""
+    return any(names & headers[header][0] for header in other.headers - source.headers)
 
 
 def clashes(source, batch):
     """The names of a file's own that occur in another of its batch."""
-    return sorted(name for name in source.own - source.fixed if any(occurs(name, source, other) for other in batch if other is not source))
+    others = [other for other in batch if other is not source]
+    return sorted(name for name in source.own - source.fixed
+                  if any(name in other.words or comes_with_header({name}, source, other) for other in others))
 
 
 def batches(sources, lines_max):
     """First fit, in the order given: a file that changes moves no other, unless a name begins to clash."""
     result = []
     for source in sources:
-        for batch in result:
-            if sum(other.lines for other in batch) + source.lines <= lines_max and fits(source, batch):
-                batch.append(source)
+        for index, batch in enumerate(result):
+            if sum(other.lines for other in batch) + source.lines > lines_max:
+                continue
+            if ordered := in_order([*batch, source]):
+                result[index] = ordered
                 break
         else:
             result.append([source])
@@ -221,7 +238,6 @@ def text_of(batch):
     if len(batch) == 1:
         return f'#include "{batch[0].path}"\n'
     read = dict.fromkeys(include for source in batch for include in local_includes(source))
-    batch = sorted(batch, key=lambda source: bool(source.opens))
     lines = ['// Made by tools/batch_sources.py.', *read]
     for source in batch:
         names = clashes(source, batch)
@@ -242,7 +258,7 @@ def local_includes(source):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--out', type=pathlib.Path, required=True)
-    parser.add_argument('--lines', type=int, default=3000, help='lines of a batch at most (default %(default)s)')
+    parser.add_argument('--lines', type=int, default=4000, help='lines of a batch at most (default %(default)s)')
     parser.add_argument('files', nargs='+', type=pathlib.Path)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -251,7 +267,7 @@ def main():
         if len(batch) == 1:
             made.append(batch[0].path)
             continue
-        path = args.out / f'batch_{batch[0].path.stem}.cc'
+        path = args.out / f'batch_{min(source.path.stem for source in batch)}.cc'
         text = text_of(batch)
         if not path.exists() or path.read_text() != text:
             path.write_text(text)

@@ -10,7 +10,8 @@ namespace {
 using testing::MadeUpJob;
 using testing::RankPlan;
 
-std::vector<Finding> after(int64_t steps, const std::function<double(StepNumber step, size_t rank)>& length_ms) {
+std::vector<Finding> findings_after(int64_t steps,
+                                    const std::function<double(StepNumber step, size_t rank)>& length_ms) {
   MadeUpJob job(8);
   JobWindow window;
   job.play(window, 0_step, StepNumber{steps - 1}, [&](StepNumber step, std::vector<RankPlan>& ranks) {
@@ -25,7 +26,8 @@ std::vector<Finding> after(int64_t steps, const std::function<double(StepNumber 
 }
 
 TEST(Checkpoint, CheckpointsOfAllRanksThatTakeLongerThanBeforeAreTheStorage) {
-  std::vector<Finding> findings = after(80, [](StepNumber step, size_t) { return step > 50_step ? 120.0 : 60.0; });
+  std::vector<Finding> findings =
+      findings_after(80, [](StepNumber step, size_t) { return step > 50_step ? 120.0 : 60.0; });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].cause, Cause::kCheckpoint);
   EXPECT_EQ(findings[0].layer, Layer::kInput);
@@ -36,30 +38,32 @@ TEST(Checkpoint, CheckpointsOfAllRanksThatTakeLongerThanBeforeAreTheStorage) {
 }
 
 TEST(Checkpoint, OneLongCheckpointIsSuspectedOnly) {
-  std::vector<Finding> findings = after(60, [](StepNumber step, size_t) { return step > 50_step ? 120.0 : 60.0; });
+  std::vector<Finding> findings =
+      findings_after(60, [](StepNumber step, size_t) { return step > 50_step ? 120.0 : 60.0; });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_FALSE(findings[0].sure);
 }
 
 TEST(Checkpoint, WhereOneRankAloneTakesLongerItIsNamed) {
   std::vector<Finding> findings =
-      after(80, [](StepNumber step, size_t rank) { return step > 50_step && rank == 3 ? 120.0 : 60.0; });
+      findings_after(80, [](StepNumber step, size_t rank) { return step > 50_step && rank == 3 ? 120.0 : 60.0; });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<Rank>{3_rank});
   EXPECT_EQ(findings[0].layer, Layer::kHost);
 }
 
 TEST(Checkpoint, LongCheckpointsThatAlwaysWereSoAreNoNews) {
-  EXPECT_TRUE(after(80, [](StepNumber, size_t) { return 300.0; }).empty());
+  EXPECT_TRUE(findings_after(80, [](StepNumber, size_t) { return 300.0; }).empty());
 }
 
 TEST(Checkpoint, WhatIsOverIsNotFound) {
-  EXPECT_TRUE(after(80, [](StepNumber step, size_t) { return step == 59_step ? 120.0 : 60.0; }).empty());
+  EXPECT_TRUE(findings_after(80, [](StepNumber step, size_t) { return step == 59_step ? 120.0 : 60.0; }).empty());
 }
 
 TEST(Checkpoint, LengthsThatAlwaysDifferedDoNotCount) {
-  EXPECT_TRUE(
-      after(100, [](StepNumber step, size_t) { return 60.0 + static_cast<double>(step.value() * 7919 % 40); }).empty());
+  EXPECT_TRUE(findings_after(100, [](StepNumber step, size_t) {
+                return 60.0 + static_cast<double>(step.value() * 7919 % 40);
+              }).empty());
 }
 
 }  // namespace

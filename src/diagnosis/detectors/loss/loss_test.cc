@@ -12,7 +12,7 @@ namespace {
 using testing::MadeUpJob;
 using testing::RankPlan;
 
-std::vector<Finding> after(const std::function<void(StepNumber, size_t, RankPlan&)>& tell) {
+std::vector<Finding> findings_after(const std::function<void(StepNumber, size_t, RankPlan&)>& tell) {
   MadeUpJob job(8);
   JobWindow window;
   job.play(window, 0_step, 40_step, [&](StepNumber step, std::vector<RankPlan>& ranks) {
@@ -22,7 +22,7 @@ std::vector<Finding> after(const std::function<void(StepNumber, size_t, RankPlan
 }
 
 TEST(Loss, TheRankWhoseOwnGradientIsNotANumberFirstIsTheSource) {
-  std::vector<Finding> findings = after([](StepNumber step, size_t rank, RankPlan& plan) {
+  std::vector<Finding> findings = findings_after([](StepNumber step, size_t rank, RankPlan& plan) {
     plan.scalars = {{"grad_norm_local", step >= 30_step && rank == 6 ? std::nan("") : 1.0},
                     {"loss", step >= 31_step ? std::nan("") : 2.0}};
   });
@@ -34,7 +34,7 @@ TEST(Loss, TheRankWhoseOwnGradientIsNotANumberFirstIsTheSource) {
 }
 
 TEST(Loss, WithoutLocalValuesNobodyIsNamed) {
-  std::vector<Finding> findings = after([](StepNumber step, size_t, RankPlan& plan) {
+  std::vector<Finding> findings = findings_after([](StepNumber step, size_t, RankPlan& plan) {
     plan.scalars = {{"loss", step >= 31_step ? INFINITY : 2.0}};
   });
   ASSERT_EQ(findings.size(), 1u);
@@ -43,7 +43,7 @@ TEST(Loss, WithoutLocalValuesNobodyIsNamed) {
 }
 
 TEST(Loss, AJumpIsSuspectedOnly) {
-  std::vector<Finding> findings = after([](StepNumber step, size_t, RankPlan& plan) {
+  std::vector<Finding> findings = findings_after([](StepNumber step, size_t, RankPlan& plan) {
     plan.scalars = {{"grad_norm", step == 40_step ? 9.0 : 1.0}};
   });
   ASSERT_EQ(findings.size(), 1u);
@@ -52,7 +52,7 @@ TEST(Loss, AJumpIsSuspectedOnly) {
 }
 
 TEST(Loss, ALossThatFallsSaysNothing) {
-  EXPECT_TRUE(after([](StepNumber step, size_t, RankPlan& plan) {
+  EXPECT_TRUE(findings_after([](StepNumber step, size_t, RankPlan& plan) {
                 plan.scalars = {{"loss", 10.0 / static_cast<double>(step.value() + 1)}};
               }).empty());
 }

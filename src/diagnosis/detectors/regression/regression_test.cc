@@ -10,7 +10,7 @@ namespace {
 using testing::MadeUpJob;
 using testing::RankPlan;
 
-std::vector<Finding> after(int64_t steps, const testing::StepPlan& plan, double noise = 0.01) {
+std::vector<Finding> findings_after(int64_t steps, const testing::StepPlan& plan, double noise = 0.01) {
   MadeUpJob job(8);
   job.noise = noise;
   JobWindow window;
@@ -20,7 +20,7 @@ std::vector<Finding> after(int64_t steps, const testing::StepPlan& plan, double 
 }
 
 TEST(Regression, AllRanksSlowerAlikeIsSoftware) {
-  std::vector<Finding> findings = after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = findings_after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
     for (RankPlan& rank : ranks) rank.own_ms *= step >= 40_step ? 1.2 : 1;
   });
   ASSERT_EQ(findings.size(), 1u);
@@ -33,7 +33,7 @@ TEST(Regression, AllRanksSlowerAlikeIsSoftware) {
 
 TEST(Regression, AJobThatWasAsSlowForAWhileBeforeIsOnlySuspectedUntilItLastsLonger) {
   for (int64_t steps : {78, 90}) {
-    std::vector<Finding> findings = after(steps, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    std::vector<Finding> findings = findings_after(steps, [](StepNumber step, std::vector<RankPlan>& ranks) {
       const bool slow = step >= 70_step || (step >= 50_step && step < 54_step);
       for (RankPlan& rank : ranks) rank.own_ms *= slow ? 1.3 : 1;
     });
@@ -43,7 +43,7 @@ TEST(Regression, AJobThatWasAsSlowForAWhileBeforeIsOnlySuspectedUntilItLastsLong
 }
 
 TEST(Regression, AllRanksWaitingForInputIsStorage) {
-  std::vector<Finding> findings = after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = findings_after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
     for (RankPlan& rank : ranks) {
       if (step < 40_step) continue;
       rank.own_ms += 40;
@@ -56,16 +56,16 @@ TEST(Regression, AllRanksWaitingForInputIsStorage) {
 }
 
 TEST(Regression, OneLateRankIsNotTheWholeJob) {
-  EXPECT_TRUE(after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(findings_after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 ranks[2].own_ms *= step >= 40_step ? 1.5 : 1;
               }).empty());
 }
 
 TEST(Regression, HeatOfTwoPercentAndNoiseSayNothing) {
-  EXPECT_TRUE(after(120, [](StepNumber step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(findings_after(120, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 for (RankPlan& rank : ranks) rank.own_ms *= 1 + 0.02 * static_cast<double>(step.value()) / 120;
               }).empty());
-  EXPECT_TRUE(after(120, {}, 0.05).empty());
+  EXPECT_TRUE(findings_after(120, {}, 0.05).empty());
 }
 
 // A pipeline whose stages have no equals: what their own time has in it is not known.
@@ -95,10 +95,10 @@ TEST(Regression, AJobThatIsPlainlySlowerIsSuspectedThoughNothingSaysWhy) {
 }
 
 TEST(Regression, AFewLongStepsAndAJobThatSpeedsUpSayNothing) {
-  EXPECT_TRUE(after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(findings_after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 for (RankPlan& rank : ranks) rank.own_ms *= step % 15 == 14 ? 2 : 1;
               }).empty());
-  EXPECT_TRUE(after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(findings_after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 for (RankPlan& rank : ranks) rank.own_ms *= step < 40_step ? 1.3 : 1;
               }).empty());
 }

@@ -10,7 +10,7 @@ namespace {
 using testing::MadeUpJob;
 using testing::RankPlan;
 
-std::vector<Finding> after(int64_t steps, const testing::StepPlan& plan, int32_t ranks = 32) {
+std::vector<Finding> findings_after(int64_t steps, const testing::StepPlan& plan, int32_t ranks = 32) {
   MadeUpJob job(ranks);
   JobWindow window;
   job.play(window, 0_step, StepNumber{steps - 1}, plan);
@@ -22,7 +22,7 @@ size_t whose_turn(StepNumber step, size_t ranks) {
 }
 
 TEST(Turns, RanksThatStallByTurnsAreOneFindingThatBlamesNobody) {
-  std::vector<Finding> findings = after(40, [](StepNumber step, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = findings_after(40, [](StepNumber step, std::vector<RankPlan>& ranks) {
     if (step >= 20_step) ranks[whose_turn(step, ranks.size())].own_ms += 30;
   });
   ASSERT_EQ(findings.size(), 1u);
@@ -34,7 +34,7 @@ TEST(Turns, RanksThatStallByTurnsAreOneFindingThatBlamesNobody) {
 }
 
 TEST(Turns, ThreeStepsInARowAreSuspectedOnly) {
-  std::vector<Finding> findings = after(40, [](StepNumber step, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = findings_after(40, [](StepNumber step, std::vector<RankPlan>& ranks) {
     if (step >= 37_step) ranks[whose_turn(step, ranks.size())].own_ms += 30;
   });
   ASSERT_EQ(findings.size(), 1u);
@@ -42,22 +42,22 @@ TEST(Turns, ThreeStepsInARowAreSuspectedOnly) {
 }
 
 TEST(Turns, AStallInOneStepOfFiveIsPartOfAnyJob) {
-  EXPECT_TRUE(after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(findings_after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 if (step % 5 == 0) ranks[whose_turn(step, ranks.size())].own_ms += 60;
               }).empty());
 }
 
 TEST(Turns, OneRankThatIsLateInEveryStepHasNoTurns) {
-  EXPECT_TRUE(after(40, [](StepNumber, std::vector<RankPlan>& ranks) { ranks[5].own_ms += 30; }).empty());
+  EXPECT_TRUE(findings_after(40, [](StepNumber, std::vector<RankPlan>& ranks) { ranks[5].own_ms += 30; }).empty());
 }
 
 TEST(Turns, MoreWorkForTheGpuOrALateInputIsNoStall) {
-  EXPECT_TRUE(after(40, [](StepNumber step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(findings_after(40, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 RankPlan& turn = ranks[whose_turn(step, ranks.size())];
                 turn.own_ms += 30;
                 turn.queue_ms += 28;
               }).empty());
-  EXPECT_TRUE(after(40, [](StepNumber step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(findings_after(40, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 RankPlan& turn = ranks[whose_turn(step, ranks.size())];
                 turn.own_ms += 30;
                 turn.input_ms += 30;
@@ -66,7 +66,7 @@ TEST(Turns, MoreWorkForTheGpuOrALateInputIsNoStall) {
 
 TEST(Turns, FewRanksHaveTheirTurnsByChance) {
   EXPECT_TRUE(
-      after(
+      findings_after(
           40, [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[whose_turn(step, ranks.size())].own_ms += 30; },
           4)
           .empty());

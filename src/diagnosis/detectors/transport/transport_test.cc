@@ -12,7 +12,7 @@ using testing::MadeUpFleet;
 using testing::MadeUpJob;
 
 // A job of four hosts over a fleet of which the test says what its adapters do.
-std::optional<Finding> after(const std::function<void(MadeUpFleet&)>& change, double transfer_ms = 40) {
+std::optional<Finding> finding_after(const std::function<void(MadeUpFleet&)>& change, double transfer_ms = 40) {
   MadeUpFleet fleet(4);
   change(fleet);
   fleet.run(30);
@@ -30,7 +30,7 @@ void over_tcp(MadeUpFleet& fleet) {
 }
 
 TEST(Transport, AJobWhoseBytesGoThroughTheInterfacesWhileRdmaIsIdleIsNamed) {
-  std::optional<Finding> finding = after(over_tcp);
+  std::optional<Finding> finding = finding_after(over_tcp);
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->kind, VerdictKind::kInefficient);
   EXPECT_EQ(finding->cause, Cause::kTcpFallback);
@@ -40,22 +40,23 @@ TEST(Transport, AJobWhoseBytesGoThroughTheInterfacesWhileRdmaIsIdleIsNamed) {
 }
 
 TEST(Transport, RdmaIsNoFinding) {
-  EXPECT_FALSE(after([](MadeUpFleet&) {}));
+  EXPECT_FALSE(finding_after([](MadeUpFleet&) {}));
 }
 
 TEST(Transport, StorageTrafficBesideRdmaIsNoFinding) {
-  EXPECT_FALSE(after([](MadeUpFleet& fleet) { fleet.set_all("system.network.io{direction=transmit}", 1.2e9); }));
+  EXPECT_FALSE(
+      finding_after([](MadeUpFleet& fleet) { fleet.set_all("system.network.io{direction=transmit}", 1.2e9); }));
 }
 
 TEST(Transport, HostsWithoutRdmaAdaptersHaveNothingToFallBackFrom) {
-  EXPECT_FALSE(after([](MadeUpFleet& fleet) {
+  EXPECT_FALSE(finding_after([](MadeUpFleet& fleet) {
     over_tcp(fleet);
     fleet.left_out = {"hw.network.io{port=1,direction=transmit}"};
   }));
 }
 
 TEST(Transport, OneHostOverTcpIsNotTheWholeJob) {
-  EXPECT_FALSE(after([](MadeUpFleet& fleet) {
+  EXPECT_FALSE(finding_after([](MadeUpFleet& fleet) {
     for (int gpu = 0; gpu < 8; ++gpu) {
       fleet.set(1, gpu, "hw.network.io{port=1,direction=transmit}", 0);
       fleet.set(1, gpu, "system.network.io{direction=transmit}", 1.2e9);
@@ -64,7 +65,7 @@ TEST(Transport, OneHostOverTcpIsNotTheWholeJob) {
 }
 
 TEST(Transport, AJobThatHardlyCommunicatesHasNothingToGain) {
-  EXPECT_FALSE(after(over_tcp, 0.5));
+  EXPECT_FALSE(finding_after(over_tcp, 0.5));
 }
 
 }  // namespace
