@@ -37,10 +37,11 @@ if(LOCKSTEP_PRECOMPILE AND LOCKSTEP_TESTS)
   target_precompile_headers(lockstep_precompiled_test PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled.h <gtest/gtest.h>)
 endif()
 
-# Where it is there, the linker that takes half the time; only where programs are linked to be tried, not to be given away.
+# Where it is there, the linker that takes half the time: for programs that are tried here. Libraries that others load are linked as they
+# are given away (gold exports names that a version script hides).
 find_program(LOCKSTEP_FAST_LINKER ld.gold)
 if(LOCKSTEP_PRECOMPILE AND LOCKSTEP_FAST_LINKER)
-  add_link_options(-fuse-ld=gold)
+  string(APPEND CMAKE_EXE_LINKER_FLAGS " -fuse-ld=gold")
 endif()
 
 # LOCKSTEP_UNITY: the sources of a library or test are compiled in batches (tools/batch_sources.py says which may share one). Only
