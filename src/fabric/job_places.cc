@@ -18,19 +18,24 @@ const JobPlaces::Job* JobPlaces::find_job(std::string_view job) const {
   return found == jobs_.end() ? nullptr : found->second.get();
 }
 
+void JobPlaces::count_out(const Attempt& attempt) {
+  ranks_ -= attempt.ranks.size();
+  forgotten_ranks_ += attempt.ranks.size();
+}
+
 void JobPlaces::forget_one() {
   const auto oldest = std::min_element(jobs_.begin(), jobs_.end(), [](const auto& a, const auto& b) {
     return a.second->heard_unix_ns < b.second->heard_unix_ns;
   });
   if (oldest == jobs_.end()) return;
-  for (const Attempt& attempt : oldest->second->attempts) ranks_ -= attempt.ranks.size();
+  for (const Attempt& attempt : oldest->second->attempts) count_out(attempt);
   jobs_.erase(oldest);
 }
 
 bool JobPlaces::has_room_for_texts() {
   if (texts_.memory_bytes() <= text_bytes_max_) return true;
   // Not again before it is worth a walk over all ranks.
-  if (texts_.memory_bytes() < compact_bytes_ + text_bytes_max_ / 8) return false;
+  if (texts_.memory_bytes() < compact_bytes_ + text_bytes_max_ / 8 && forgotten_ranks_ <= ranks_ / 8) return false;
   TextTable needed;
   for (auto& [name, job] : jobs_)
     for (Attempt& attempt : job->attempts)
@@ -38,6 +43,7 @@ bool JobPlaces::has_room_for_texts() {
         place = {needed.intern(texts_[place.host]), needed.intern(texts_[place.gpu]), place.local_rank};
   texts_ = std::move(needed);
   compact_bytes_ = texts_.memory_bytes();
+  forgotten_ranks_ = 0;
   shared_texts_.reset();
   return compact_bytes_ <= text_bytes_max_;
 }
@@ -56,7 +62,7 @@ void JobPlaces::note(const Identity& identity, int64_t received_unix_ns) {
   if (job.attempts.empty() || job.attempts.back().number < identity.attempt) {
     job.attempts.push_back({identity.attempt, received_unix_ns, {}});
     if (job.attempts.size() > kAttemptsMax) {
-      ranks_ -= job.attempts.front().ranks.size();
+      count_out(job.attempts.front());
       job.attempts.pop_front();
     }
   }
@@ -86,7 +92,7 @@ void JobPlaces::on_attempt_back(const std::string& job_id, int64_t attempt) {
   if (found == jobs_.end()) return;
   std::deque<Attempt>& attempts = found->second->attempts;
   while (!attempts.empty() && attempts.back().number > attempt) {
-    ranks_ -= attempts.back().ranks.size();
+    count_out(attempts.back());
     attempts.pop_back();
   }
 }

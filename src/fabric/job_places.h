@@ -87,6 +87,7 @@ class JobPlaces final : public StoreSubscriber {
   void note(const Identity& identity, int64_t received_unix_ns);
   void forget_one() LOCKSTEP_REQUIRES(mutex_);
   bool has_room_for_texts() LOCKSTEP_REQUIRES(mutex_);
+  void count_out(const Attempt& attempt) LOCKSTEP_REQUIRES(mutex_);
   static const Attempt* attempt_at(const Job& job, int64_t at_unix_ns);
   const Job* find_job(std::string_view job) const LOCKSTEP_REQUIRES(mutex_);
 
@@ -98,6 +99,7 @@ class JobPlaces final : public StoreSubscriber {
   mutable std::shared_ptr<const TextTable> shared_texts_ LOCKSTEP_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::unique_ptr<Job>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
   size_t ranks_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  size_t forgotten_ranks_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // since texts_ was compact
 };
 
 }  // namespace lockstep::fabric

@@ -304,5 +304,17 @@ TEST(JobPlaces, NamesThatNoRankNeedsMakeRoom) {
   EXPECT_EQ(places.find("llama", 0, 100 + 4997)->host, "pod-04997");
 }
 
+TEST(JobPlaces, NamesThatWereAllNeededMakeRoomWhenTheirRanksAreForgotten) {
+  JobPlaces places(64 << 10);
+  constexpr int32_t kWorld = 4000;
+  for (int32_t rank = 0; rank < kWorld; ++rank)
+    places.on_rank_started({"llama", 0, Rank{rank}, kWorld, 0, format("pod-%05d", rank), "GPU-a"}, 100);
+  EXPECT_FALSE(places.find("llama", kWorld - 1, 100)) << "no room for its name";
+  for (int64_t attempt = 1; attempt < 100; ++attempt)
+    places.on_rank_started({"llama", attempt, Rank{0}, 1, 0, "pod-again", "GPU-a"}, 100 + attempt);
+  ASSERT_TRUE(places.find("llama", 0, 300));
+  EXPECT_EQ(places.find("llama", 0, 300)->host, "pod-again");
+}
+
 }  // namespace
 }  // namespace lockstep::fabric
