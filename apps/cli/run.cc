@@ -259,7 +259,7 @@ int run_command(const Arguments& command) {
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&passed_on, number);
   ::sigprocmask(SIG_BLOCK, &passed_on, &before);
   ::signal(SIGCHLD, SIG_DFL);  // who started us may have ignored it: then nobody learns how a child ended
-  int report[2];  // closed by a successful exec, carries errno otherwise
+  int report[2];               // closed by a successful exec, carries errno otherwise
   if (::pipe2(report, O_CLOEXEC) != 0) {
     say(format("no pipe: %s", std::strerror(errno)));
     return kExitFailed;

@@ -93,7 +93,8 @@ inline constexpr CounterDescriptor kOwnAgentCounters[] = {
      "Files of captures that were to be uploaded, by result: done, refused (by the server, the bucket or a limit), "
      "failed (nothing got through for too long), stopped."},
     {"lockstep_agent_evidence_files_total", "counter", Severity::kNotice,
-     "Dumps and recorders of a hang or a crash that were to be uploaded, by result: done, failed, busy (too many wait), "
+     "Dumps and recorders of a hang or a crash that were to be uploaded, by result: done, failed, busy (too many "
+     "wait), "
      "budget (too much in this hour)."},
     {"lockstep_agent_upload_bytes_total", "counter", Severity::kInfo, "Bytes of parts that were taken, compressed."},
     {"lockstep_agent_upload_retries_total", "counter", Severity::kNotice,

@@ -41,10 +41,10 @@ def recorders(tmp_path):
 
 @pytest.fixture
 def replay(recorders):
-    """replay(speed): plays the recording into the recorder folder, in the background."""
+    """replay(speed): plays the recording into the recorder folder, in the background; more: variables of its environment."""
     running = []
 
-    def start(speed):
+    def start(speed, **more):
         running.append(
             subprocess.Popen(
                 [str(harness.BIN / "lockstep"), "replay", str(RECORDING), "--job", JOB, "--speed", str(speed)],
@@ -52,7 +52,7 @@ def replay(recorders):
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
-                env={**os.environ, "LOCKSTEP_RECORDER_DIR": str(recorders)},
+                env={**os.environ, "LOCKSTEP_RECORDER_DIR": str(recorders), **more},
             )
         )
         return running[-1]
@@ -183,7 +183,8 @@ def test_the_spool_of_a_killed_agent_is_delivered_by_the_next(start, recorders, 
 
 def test_an_agent_killed_while_the_job_runs_is_replaced_without_loss(start, server, recorders, replay, tmp_path):
     agent = start(harness.Agent, tmp_path / "agent", recorders, server=server.otlp_http)
-    playing = replay(speed=1)
+    # Recorders that hold all of it: however long a new agent takes to start on a busy machine, nothing is overwritten.
+    playing = replay(speed=1, LOCKSTEP_RECORDER_LANE_RECORDS="262144")
     harness.eventually(
         lambda: server.get("/api/jobs")["total"] == 1 and server.get(f"/api/jobs/{JOB}")["last_step"] >= 5,
         20,
