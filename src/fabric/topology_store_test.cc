@@ -34,7 +34,7 @@ class TopologyStoreTest : public ::testing::Test {
     return link ? topology.port_name(*link, topology.other_end(*link, *node)) : "";
   }
 
-  const FleetShape shape_;
+  const FleetShape shape_{};
   testing::FakeClock clock_;
 };
 

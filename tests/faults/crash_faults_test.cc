@@ -520,8 +520,9 @@ class World {
       const Result<BlobUpload> begun = blobs_->begin(key_of(number), 1);
       for (const uint32_t part : blob.sent) {
         const bool is_there =
-            begun.ok() && std::any_of(begun->done.begin(), begun->done.end(), [&](const BlobPart& one) {
-              return one.number == part && one.sha256 == to_text(sha256(part_of(number, part)));
+            begun.ok() &&
+            std::any_of(begun->done.begin(), begun->done.end(), [&, blob_number = number](const BlobPart& one) {
+              return one.number == part && one.sha256 == to_text(sha256(part_of(blob_number, part)));
             });
         if (!is_there)
           wrong(format("part %u of %s was acknowledged and is not there (%s)", part, name.c_str(),

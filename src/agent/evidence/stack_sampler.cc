@@ -75,7 +75,7 @@ std::vector<ResourceGroup> StackSampler::sample(const Order& order) {
   };
   std::vector<Sampled> ranks;
   for (const SampleTarget& target : order.targets) {
-    Sampled& rank = ranks.emplace_back(target);
+    Sampled& rank = ranks.emplace_back(Sampled{target, {}, {}});
     Result<RankSampler> sampler = RankSampler::begin(target.pid, target.start_ticks, target.owner);
     if (sampler.ok())
       rank.sampler.emplace(std::move(*sampler));
