@@ -176,10 +176,11 @@ int silences(const Arguments& arguments) {
 
 void print_causes(const Json& action) {
   simdjson::dom::object causes;
-  if (action["causes"].get_object().get(causes)) return;
-  for (const auto& [cause, mode] : causes) {
-    std::string_view text;
-    if (!mode.get_string().get(text)) std::printf(" %s %s", as_one_line(cause).c_str(), as_one_line(text).c_str());
+  if (!action["causes"].get_object().get(causes)) {
+    for (const auto& [cause, mode] : causes) {
+      std::string_view text;
+      if (!mode.get_string().get(text)) std::printf(" %s %s", as_one_line(cause).c_str(), as_one_line(text).c_str());
+    }
   }
   std::printf("\n");
 }

@@ -21,6 +21,19 @@ std::string shown(std::string_view text) {
 
 }  // namespace
 
+std::string in_label_quotes(std::string_view text) {
+  std::string result = "\"";
+  for (char c : text) {
+    if (c == '\n') {
+      result += "\\n";
+      continue;
+    }
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result + "\"";
+}
+
 Result<Labels> canonical_labels(Labels labels) {
   std::erase_if(labels, [](const auto& label) { return label.second.empty(); });
   if (labels.size() > kLabelsMax) return Error{format("%zu labels (limit %zu)", labels.size(), kLabelsMax)};

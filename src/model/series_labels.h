@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -33,6 +34,9 @@ inline size_t label_bytes(const Labels& labels) {
   for (const auto& [name, value] : labels) bytes += name.size() + value.size();
   return bytes;
 }
+
+// A name or value in quotes, as Prometheus writes and PromQL reads it.
+std::string in_label_quotes(std::string_view text);
 
 // In any order; a label with an empty value counts as not there.
 Result<Labels> canonical_labels(Labels labels);

@@ -11,6 +11,7 @@
 #include "diagnosis/phrasing.h"
 #include "fabric/graph.h"
 #include "fabric/path.h"
+#include "model/series_labels.h"
 
 namespace lockstep {
 namespace {
@@ -199,11 +200,8 @@ Placed placed_of(const Topology& topology, const Weighed& weighed, const Finding
 // "lockstep_port_fcs_errors_total{direction="in",port="up2",switch="leaf-3"}"; a switch may be called anything.
 std::string series_of(const fabric::HopValue& value) {
   std::string series = value.metric + "{";
-  for (const auto& [name, text] : value.labels) {
-    series += (series.back() == '{' ? "" : ",") + name + "=\"";
-    for (const char c : text) series += (c == '"' || c == '\\' ? "\\" : "") + (c == '\n' ? "\\n" : std::string(1, c));
-    series += '"';
-  }
+  for (const auto& [name, text] : value.labels)
+    series += (series.back() == '{' ? "" : ",") + name + "=" + in_label_quotes(text);
   return series + "}";
 }
 

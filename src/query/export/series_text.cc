@@ -3,21 +3,10 @@
 #include <algorithm>
 #include <set>
 
+#include "model/series_labels.h"
+
 namespace lockstep {
 namespace {
-
-std::string in_quotes(std::string_view text) {
-  std::string result = "\"";
-  for (char c : text) {
-    if (c == '\n') {
-      result += "\\n";
-      continue;
-    }
-    if (c == '"' || c == '\\') result += '\\';
-    result += c;
-  }
-  return result + "\"";
-}
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -47,7 +36,7 @@ std::string with_underscores(std::string_view name, bool colon) {
 
 std::string metric_name_text(std::string_view name, NameForm form) {
   if (is_plain_name(name, true)) return std::string(name);
-  return form == NameForm::kQuoted ? in_quotes(name) : with_underscores(name, true);
+  return form == NameForm::kQuoted ? in_label_quotes(name) : with_underscores(name, true);
 }
 
 std::string series_text(std::string_view name, std::span<const std::pair<std::string, std::string>> labels,
@@ -60,9 +49,9 @@ std::string series_text(std::string_view name, std::span<const std::pair<std::st
       label = with_underscores(key, false);
       while (!used.insert(label).second) label += '_';
     } else if (!is_plain_name(key, false)) {
-      label = in_quotes(key);
+      label = in_label_quotes(key);
     }
-    inside += (inside.empty() ? "" : ",") + label + "=" + in_quotes(value);
+    inside += (inside.empty() ? "" : ",") + label + "=" + in_label_quotes(value);
   }
   const std::string written = metric_name_text(name, form);
   if (written.starts_with('"')) return "{" + written + (inside.empty() ? "" : "," + inside) + "}";
