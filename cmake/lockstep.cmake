@@ -23,18 +23,32 @@ target_include_directories(lockstep_options INTERFACE ${PROJECT_SOURCE_DIR}/src 
 # because programs are compiled with other flags than libraries.
 if(LOCKSTEP_PRECOMPILE)
   # g++ 12 forgets which headers are the system's when they are precompiled, and warns of what it inlines from them.
-  target_compile_options(lockstep_options INTERFACE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(lockstep_options INTERFACE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread)
+  endif()
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/precompiled.cc CONTENT "// Holds a precompiled header.\n")
   add_library(lockstep_precompiled OBJECT ${CMAKE_BINARY_DIR}/precompiled.cc)
   target_link_libraries(lockstep_precompiled PRIVATE lockstep_options Threads::Threads)
   target_precompile_headers(lockstep_precompiled PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled.h)
 endif()
+# LOCKSTEP_TEST_CLANG: test programs are compiled by clang where it is there (tools/test_compiler.sh).
+if(LOCKSTEP_TEST_CLANG)
+  find_program(LOCKSTEP_CLANG clang++)
+endif()
+function(lockstep_compile_by_clang target)
+  if(LOCKSTEP_TEST_CLANG AND LOCKSTEP_CLANG)
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
+      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${PROJECT_SOURCE_DIR}/tools/test_compiler.sh;${LOCKSTEP_CLANG};$<$<BOOL:${CCACHE}>:${CCACHE}>;--")
+  endif()
+endfunction()
+
 if(LOCKSTEP_PRECOMPILE AND LOCKSTEP_TESTS)
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/precompiled_test.cc CONTENT "int main() { return 0; }  // Holds a precompiled header.\n")
   add_executable(lockstep_precompiled_test ${CMAKE_BINARY_DIR}/precompiled_test.cc)
   target_link_libraries(lockstep_precompiled_test PRIVATE lockstep_options Threads::Threads GTest::gtest)
   target_compile_options(lockstep_precompiled_test PRIVATE ${LOCKSTEP_TEST_FLAGS})
   target_precompile_headers(lockstep_precompiled_test PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled.h <gtest/gtest.h>)
+  lockstep_compile_by_clang(lockstep_precompiled_test)
 endif()
 
 # Where it is there, the linker that takes half the time: for programs that are tried here. Libraries that others load are linked as they
@@ -149,6 +163,7 @@ function(lockstep_test name)
   add_executable(${name} ${batched})
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS} GTest::gtest_main)
   target_compile_options(${name} PRIVATE ${LOCKSTEP_TEST_FLAGS})
+  lockstep_compile_by_clang(${name})
   if(LOCKSTEP_PRECOMPILE)
     target_precompile_headers(${name} REUSE_FROM lockstep_precompiled_test)
   endif()

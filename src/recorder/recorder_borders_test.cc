@@ -471,7 +471,9 @@ TEST(ChangedBytes, OfARecorderAreAFaultOrReadAsTheyStand) {
       {kSmall.lane_header_offset(), sizeof(layout::LaneHeader)},
       {kSmall.record_offset(), 6 * sizeof(Record)}};
   std::string lines;
-  for (const auto& [offset, size] : kParts) {
+  for (const auto& part_of_file : kParts) {
+    const uint64_t offset = part_of_file.first;
+    const size_t size = part_of_file.second;
     lines +=
         testing::read_changed(file.substr(offset, size), [&](const std::string& part) -> std::optional<std::string> {
           if (part.size() != size) return std::nullopt;

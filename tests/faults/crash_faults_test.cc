@@ -247,7 +247,10 @@ class World {
     log_options.sealed_through = [&] {
       return std::min({last_applied_, steps_->first_unsealed() - 1, spans_->first_unsealed() - 1});
     };
-    log_options.seal = [&] { (void)(steps_->seal().ok() & spans_->seal().ok()); };
+    log_options.seal = [&] {
+      (void)steps_->seal();
+      (void)spans_->seal();
+    };
     log_options.dropped_unsealed = [&](uint64_t, uint64_t) { gaps_.steps = gaps_.spans = true; };
     Result<std::unique_ptr<DurableLog>> log = DurableLog::open(log_options, *counters_);
     if (!log.ok()) return failed(log.error());

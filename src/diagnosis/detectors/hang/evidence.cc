@@ -124,8 +124,9 @@ std::optional<DumpMismatch> find_mismatch(const FlightDumps& dumps, int64_t sinc
   const std::vector<At>* first = nullptr;
   for (const auto& [group, by_seq] : places) {
     for (const auto& [seq, here] : by_seq) {
-      const bool differ = std::any_of(here.begin(), here.end(),
-                                      [&](const At& at) { return signature(*at.op) != signature(*here.front().op); });
+      const bool differ = std::any_of(here.begin(), here.end(), [expected = signature(*here.front().op)](const At& at) {
+        return signature(*at.op) != expected;
+      });
       const bool open =
           std::any_of(here.begin(), here.end(), [](const At& at) { return at.op->state != OpState::kCompleted; });
       if (!differ || !open) continue;
