@@ -73,8 +73,8 @@ struct Outcome {
 Outcome incompatible(Evaluator& evaluator, const Expr& expr, const char* left, const char* right) {
   const std::string sign(op_text(expr.op));
   evaluator.annotate(false,
-                     "PromQL info: incompatible sample types encountered for binary operator " + in_quotes(sign) + ": " +
-                         left + " " + sign + " " + right,
+                     "PromQL info: incompatible sample types encountered for binary operator " + in_quotes(sign) +
+                         ": " + left + " " + sign + " " + right,
                      expr);
   return {.cell = {}, .keep = false, .failed = true};
 }

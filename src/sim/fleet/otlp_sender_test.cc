@@ -23,7 +23,8 @@ constexpr CounterDescriptor kCounters[] = {
 Batch two_records() {
   Batch batch{.signal = Signal::kLogs};
   batch.groups.push_back(
-      {.resource = {{"lockstep.job_id", "j"}}, .logs = {job_start_record(1), job_end_record({.time_unix_ns = 2, .clean = true, .exit = {}})}});
+      {.resource = {{"lockstep.job_id", "j"}},
+       .logs = {job_start_record(1), job_end_record({.time_unix_ns = 2, .clean = true, .exit = {}})}});
   return batch;
 }
 

@@ -1,6 +1,5 @@
 #include "sources/ownership/pod_resources.h"
 
-
 #include "base/characters.h"
 #include "base/protobuf_wire.h"
 #include "base/text.h"
