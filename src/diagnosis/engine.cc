@@ -126,7 +126,7 @@ void DiagnosisEngine::take(const std::string& job_id, Slot& slot, Record& record
   Job& job = *slot.job;
   if (StepSummary* summary = std::get_if<StepSummary>(&record.what)) {
     job.reported_unix_ns = record.received_unix_ns;
-    job.window.add_step(identity, std::move(*summary));
+    job.window.add_step(identity, std::move(*summary), record.received_unix_ns);
   } else if (RankStatus* status = std::get_if<RankStatus>(&record.what)) {
     job.window.add_rank(identity);
     job.status[identity.rank] = std::move(*status);
@@ -422,11 +422,13 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
 }
 
 bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) {
-  // Detectors see complete steps only: without a new one they would say the same again.
+  // Detectors see complete steps only: without a new one, or more of an old one, they would say the same again.
   std::vector<StepNumber> complete = job.window.compared_steps();
   // That the window forgets its oldest is no news.
   std::erase_if(job.looked_at, [&](StepNumber number) { return complete.empty() || number < complete.front(); });
-  if (complete == job.looked_at && job.ended.size() == job.ended_looked_at) return false;
+  const size_t rows_before = std::exchange(job.rows_looked_at, job.window.compared_rows());
+  if (complete == job.looked_at && job.rows_looked_at <= rows_before && job.ended.size() == job.ended_looked_at)
+    return false;
   const bool steps_are_new = complete != job.looked_at && !complete.empty();
   job.looked_at = std::move(complete);
   job.ended_looked_at = job.ended.size();

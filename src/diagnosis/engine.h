@@ -91,7 +91,8 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
     SampledRanks samples;
     ProfiledRanks profiles;
     std::map<Rank, RankEnd> ended;
-    std::vector<StepNumber> looked_at;  // complete steps, and ended ranks, when detectors looked last
+    std::vector<StepNumber> looked_at;  // complete steps, their rows, and ended ranks, when detectors looked last
+    size_t rows_looked_at = 0;
     size_t ended_looked_at = 0;
     int64_t typical_step_ns = 0;  // of so many rows
     uint64_t typical_rows = 0;

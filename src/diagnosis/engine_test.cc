@@ -253,9 +253,9 @@ TEST_F(DiagnosisEngineTest, ReportsTheCoverageOfAJobWithSilentRanks) {
 
 TEST_F(DiagnosisEngineTest, SaysOfWhomNothingIsHeard) {
   MadeUpJob job(10);
-  job.play(engine, 0_step, 20_step,
+  job.play(engine, 0_step, 60_step,
            [](StepNumber, std::vector<RankPlan>& ranks) { ranks[1].silent = ranks[8].silent = true; });
-  EXPECT_EQ(engine.summary("job"), "Cannot tell for all: rank 1 and 8 sent nothing for step 20.");
+  EXPECT_EQ(engine.summary("job"), "Cannot tell for all: rank 1 and 8 sent nothing for step 60.");
 }
 
 TEST_F(DiagnosisEngineTest, SaysWhyItCannotTellYet) {

@@ -85,6 +85,7 @@ int32_t JobWindow::add_slot(Rank rank) {
     slot.number = static_cast<int32_t>(rank_of_slot_.size());
     rank_of_slot_.push_back(rank);
     newest_of_slot_.push_back(kNoStep);
+    heard_at_of_slot_.push_back(first_heard_at_);
     comms_sum_of_slot_.push_back(0);
   }
   return slot.number;
@@ -156,7 +157,23 @@ void JobWindow::note_typical() {
   typical_newest_ = upper_median_in_place(newest);
 }
 
-void JobWindow::add_step(const Identity& identity, StepSummary summary) {
+bool JobWindow::is_silent_since(StepNumber heard_at) const {
+  // A job that stands still as a whole makes nobody silent.
+  const auto next = steps_.upper_bound(heard_at);
+  return next != steps_.end() && newest_step() - heard_at >= kSilentSteps &&
+         newest_heard_unix_ns_ - next->second.first_heard_unix_ns >= kSilentNs;
+}
+
+bool JobWindow::is_silent(Rank rank) const {
+  const int32_t slot = slot_of(rank);
+  return is_silent_since(slot < 0 ? first_heard_at_ : heard_at_of_slot_[static_cast<size_t>(slot)]);
+}
+
+size_t JobWindow::steps_max() const {
+  return std::clamp(kRowsMax / std::max<size_t>(1, slots()), kStepsMin, kStepsMax);
+}
+
+void JobWindow::add_step(const Identity& identity, StepSummary summary, int64_t heard_unix_ns) {
   const StepNumber number = summary.step;
   add_rank(identity);
   complete_known_ = false;
@@ -195,10 +212,12 @@ void JobWindow::add_step(const Identity& identity, StepSummary summary) {
     frame.rows.resize(std::max(slots(), slot + 1));
     frame.state.resize(frame.rows.size(), 0);
   }
-  if (uint8_t before = frame.state[slot]; before != 0) --(before == 1 ? frame.known : frame.unknown).count_;
+  const uint8_t before = frame.state[slot];
+  if (before != 0) --(before == 1 ? frame.known : frame.unknown).count_;
   const bool known = summary.gpu_time_known();
   if (!frame.rows[slot].summary.flows.empty()) --frame.rows_with_flows;
   if (!summary.flows.empty()) ++frame.rows_with_flows;
+  if (heard_unix_ns == 0) heard_unix_ns = summary.start_unix_ns + summary.duration_ns;
   frame.rows[slot].summary = std::move(summary);
   frame.state[slot] = known ? 1 : 2;
   ++(known ? frame.known : frame.unknown).count_;
@@ -206,11 +225,18 @@ void JobWindow::add_step(const Identity& identity, StepSummary summary) {
   ++rows_added_;
   StepNumber& newest = newest_of_slot_[slot];
   if (newest < 0_step) ++reporting_;
-  newest = number;
+  newest = before != 0 ? std::max(newest, number) : number;  // what comes twice does not set it back
+  const bool is_first = typical_newest_ < 0_step;
   note_typical();
-  const size_t steps_max = std::clamp(kRowsMax / std::max<size_t>(1, slots()), kStepsMin, kStepsMax);
+  newest_heard_unix_ns_ = is_first ? heard_unix_ns : std::max(newest_heard_unix_ns_, heard_unix_ns);
+  if (frame.first_heard_unix_ns == 0) frame.first_heard_unix_ns = newest_heard_unix_ns_;
+  heard_at_of_slot_[slot] = newest_step();
+  if (is_first) {
+    first_heard_at_ = number;
+    std::fill(heard_at_of_slot_.begin(), heard_at_of_slot_.end(), number);
+  }
   // The oldest, unless somebody is that far ahead of all others: numbers that cannot be would crowd out the true ones.
-  while (steps_.size() > steps_max) {
+  while (steps_.size() > steps_max()) {
     const bool is_ahead = steps_.rbegin()->first - typical_newest_ > typical_newest_ - steps_.begin()->first;
     steps_.erase(is_ahead ? std::prev(steps_.end()) : steps_.begin());
   }
@@ -265,27 +291,31 @@ const std::vector<StepNumber>& JobWindow::compared_steps() const {
   return compared_;
 }
 
+size_t JobWindow::compared_rows() const {
+  if (!complete_known_) find_complete_steps();
+  return compared_rows_;
+}
+
 void JobWindow::find_complete_steps() const {
-  // Ranks send a step as it closes, so one that is three steps behind is missing, not late; and whoever has not sent
-  // any of the last three is not waited for.
-  const StepNumber newest = newest_step();
-  const bool all_report = static_cast<int32_t>(reporting_) >= world_size();
-  StepNumber last_complete = newest - kBehindSteps;
-  size_t before[kBehindSteps] = {};
-  size_t seen = 0;
-  for (const auto& [number, frame] : steps_) {
-    if (number > newest) break;  // cannot be
-    const size_t here = frame.known.size() + frame.unknown.size();
-    const bool all_here = all_report && here >= reporting_;
-    const bool as_before = seen >= kBehindSteps && here >= *std::max_element(std::begin(before), std::end(before));
-    if (all_here || as_before) last_complete = std::max(last_complete, number);
-    before[seen++ % kBehindSteps] = here;
+  const auto behind_max = static_cast<int64_t>(steps_max() / 2);
+  const auto is_waited_for = [&](StepNumber newest, StepNumber heard_at) {
+    return typical_newest_ - newest < behind_max && !is_silent_since(heard_at);
+  };
+  StepNumber sent_by_all = newest_step();
+  const bool some_sent_none = static_cast<int32_t>(reporting_) < world_size();
+  if (some_sent_none && is_waited_for(first_heard_at_, first_heard_at_)) sent_by_all = kNoStep;
+  for (size_t slot = 0; slot < slots(); ++slot) {
+    const StepNumber newest = newest_of_slot_[slot];
+    if (newest >= 0_step && newest < sent_by_all && is_waited_for(newest, heard_at_of_slot_[slot]))
+      sent_by_all = newest;
   }
   complete_.clear();
   compared_.clear();
+  compared_rows_ = 0;
   for (const auto& [number, frame] : steps_) {
-    if (number > last_complete || frame.known.empty()) continue;
+    if (number > sent_by_all || frame.known.empty()) continue;
     compared_.push_back(number);
+    compared_rows_ += frame.known.size() + frame.unknown.size();
     if (!is_warm_up(number)) complete_.push_back(number);
   }
   complete_known_ = true;

@@ -123,8 +123,9 @@ struct StepFrame {
   bool knows(size_t slot) const { return slot < state.size() && state[slot] == 1; }  // the rank's GPU times
 
   const StepNumber number;
-  std::vector<RankStep> rows;  // by slot
-  std::vector<uint8_t> state;  // by slot: 0 nothing, 1 known, 2 unknown
+  std::vector<RankStep> rows;       // by slot
+  std::vector<uint8_t> state;       // by slot: 0 nothing, 1 known, 2 unknown
+  int64_t first_heard_unix_ns = 0;  // its first row came
   size_t rows_with_flows = 0;
   RankRows known, unknown;
   mutable std::unique_ptr<StepLateness> lateness;  // once asked for; void when a row is added
@@ -173,8 +174,10 @@ class JobWindow {
   static constexpr size_t kStepsMin = 24;
   static constexpr size_t kRowsMax = 2'000'000;
   static constexpr int32_t kRanksMax = 262'144;
-  // A rank so many steps behind the others is missing, not late.
-  static constexpr int64_t kBehindSteps = 3;
+  // A rank is silent once others went on, for so long and by so many steps, since it last sent one. Agents look at ranks
+  // four times a second; on a node without a free core, or where a request has to be sent again, it takes seconds.
+  static constexpr int64_t kSilentNs = 5'000'000'000;
+  static constexpr int64_t kSilentSteps = 3;
   // Compilation, allocator and connection set-up make the first steps of any job slow on random ranks.
   static constexpr int64_t kWarmUpSteps = 2;
   static constexpr size_t kFewSteps = 4;
@@ -189,13 +192,19 @@ class JobWindow {
 
   void add_rank(const Identity& identity);
   void add_comm(const Identity& identity, const CommInit& comm);
-  void add_step(const Identity& identity, StepSummary summary);
+  // `heard_unix_ns`: when it came; 0: as soon as the step was over.
+  void add_step(const Identity& identity, StepSummary summary, int64_t heard_unix_ns = 0);
 
-  // Numbers of the steps that are complete (every rank that reports has sent it, or later steps have overtaken it), in
-  // order, without warm-up and without those that are unknown for every rank. Until a row or rank is added.
+  // Numbers of the steps that are complete, in order, without warm-up and without those that are unknown for every rank.
+  // Until a row or rank is added.
+  //
+  // A step is complete once every rank has sent it or a later one. Reports come in bursts and late, of one node later
+  // than of another, and steps that are compared without some ranks are compared wrongly: so a rank is waited for unless
+  // it is silent, or further behind most ranks than half of the window. If it speaks again, also for what it has missed.
   const std::vector<StepNumber>& complete_steps() const;
   // The same with those of the warm-up: for what is compared inside a step, which tells itself how far ranks are apart.
   const std::vector<StepNumber>& compared_steps() const;
+  size_t compared_rows() const;  // of these steps: what came of a rank that was not waited for makes it more
   // The complete ones, as long as they are few with those of the warm-up.
   const std::vector<StepNumber>& steps_to_compare() const {
     return complete_steps().size() < kFewSteps ? compared_steps() : complete_steps();
@@ -206,6 +215,7 @@ class JobWindow {
   const RankRows* unknown(StepNumber number) const;
   const StepFrame* frame(StepNumber number) const;
   bool has_step(Rank rank, StepNumber number) const;  // it has sent it, and the window remembers
+  bool is_silent(Rank rank) const;                    // see kSilentNs; also one that was never heard of
   // How many steps behind `after` are unknown: for every rank that sent them; for at least one of these ranks.
   int64_t unknown_steps(StepNumber after) const;
   int64_t unknown_steps(StepNumber after, const std::vector<Rank>& ranks) const;
@@ -250,6 +260,7 @@ class JobWindow {
   void find_complete_steps() const;
   mutable std::vector<StepNumber> complete_, compared_;  // every detector asks for them at every look
   mutable bool complete_known_ = false;
+  mutable size_t compared_rows_ = 0;
   std::map<StepNumber, StepFrame> steps_;
   std::map<Rank, Identity> ranks_;
   struct Slot {
@@ -257,7 +268,12 @@ class JobWindow {
   };
   SparseRows<Slot, 1024> slot_of_rank_;
   std::vector<Rank> rank_of_slot_;
-  std::vector<StepNumber> newest_of_slot_;   // -1: has sent no step
+  std::vector<StepNumber> newest_of_slot_;    // -1: has sent no step
+  std::vector<StepNumber> heard_at_of_slot_;  // the newest step of anybody when it last sent one
+  StepNumber first_heard_at_ = kNoStep;       // the same of who has sent none
+  int64_t newest_heard_unix_ns_ = 0;
+  bool is_silent_since(StepNumber heard_at) const;
+  size_t steps_max() const;
   std::vector<uint64_t> comms_sum_of_slot_;  // of the communicators it told last: they seldom change
   size_t reporting_ = 0;                     // slots that have sent a step
   mutable std::vector<uint32_t> order_;

@@ -21,30 +21,102 @@ TEST(JobWindow, AStepIsCompleteWhenEveryRankHasSentIt) {
   EXPECT_EQ(window.complete_steps(), (std::vector<StepNumber>{2_step, 3_step, 4_step, 5_step}));
 }
 
-TEST(JobWindow, AStepThatLaterOnesHaveOvertakenIsCompleteWithoutTheMissingRank) {
+// Adds what ranks 0 to 3 sent for a step, each when it came.
+void add_step_of_four(JobWindow& window, StepNumber number, const std::vector<Rank>& ranks, int64_t heard_s) {
   MadeUpJob job(4);
-  JobWindow window;
-  job.play(window, 0_step, 9_step,
-           [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[2].silent = step >= 5_step; });
-  // From the fourth such step on it is not waited for.
-  EXPECT_EQ(window.complete_steps(),
-            (std::vector<StepNumber>{2_step, 3_step, 4_step, 5_step, 6_step, 7_step, 8_step, 9_step}));
+  const auto rows = job.step(number);
+  for (Rank rank : ranks) {
+    const auto& [who, row] = rows[index_of(rank)];
+    window.add_step(who, row, heard_s * 1'000'000'000);
+  }
 }
 
-TEST(JobWindow, ARankThatFellSilentIsWaitedForUntilItIsThreeStepsBehind) {
-  MadeUpJob job(4);
+const std::vector<Rank> kAll{0_rank, 1_rank, 2_rank, 3_rank}, kAllButTwo{0_rank, 1_rank, 3_rank};
+
+TEST(JobWindow, ARankThatLagsIsWaitedForHoweverManyStepsItIsBehind) {
   JobWindow window;
-  job.play(window, 0_step, 7_step,
-           [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[2].silent = step >= 5_step; });
-  EXPECT_EQ(window.complete_steps(), (std::vector<StepNumber>{2_step, 3_step, 4_step}));
+  add_step_of_four(window, 0_step, kAll, 1);
+  constexpr int64_t kLag = 20;
+  for (int64_t step = 1; step <= 40; ++step) {
+    add_step_of_four(window, StepNumber{step}, kAllButTwo, 1 + step);
+    if (step > kLag) add_step_of_four(window, StepNumber{step - kLag}, {2_rank}, 1 + step);
+    // Twenty seconds without a word of it: until it speaks, it is silent.
+    if (step > kLag) {
+      ASSERT_EQ(window.compared_steps().back(), StepNumber{step - kLag});
+    }
+  }
+  EXPECT_EQ(window.step(20_step)->size(), 4u);
+  EXPECT_FALSE(window.is_silent(2_rank));
+}
+
+TEST(JobWindow, ReportsThatComeInBurstsAreWaitedForTogether) {
+  JobWindow window;
+  for (int64_t burst = 0; burst < 6; ++burst) {
+    for (int64_t step = 10 * burst; step < 10 * (burst + 1); ++step)
+      add_step_of_four(window, StepNumber{step}, kAllButTwo, 2 + 4 * burst);
+    EXPECT_TRUE(burst == 0 || window.complete_steps().back() == StepNumber{10 * burst - 1});
+    for (int64_t step = 10 * burst; step < 10 * (burst + 1); ++step)
+      add_step_of_four(window, StepNumber{step}, {2_rank}, 4 + 4 * burst);
+    EXPECT_EQ(window.complete_steps().back(), StepNumber{10 * burst + 9});
+  }
+}
+
+TEST(JobWindow, ARankThatFellSilentIsNotWaitedForOnceOthersWentOnForSeconds) {
+  JobWindow window;
+  for (int64_t step = 0; step <= 4; ++step) add_step_of_four(window, StepNumber{step}, kAll, 1 + step);
+  for (int64_t step = 5; step <= 9; ++step) add_step_of_four(window, StepNumber{step}, kAllButTwo, 1 + step);
+  EXPECT_EQ(window.compared_steps().back(), 4_step);  // step 5 came four seconds ago
+  add_step_of_four(window, 10_step, kAllButTwo, 11);
+  EXPECT_EQ(window.compared_steps().back(), 10_step);
+  EXPECT_TRUE(window.is_silent(2_rank));
+  // It was behind only: what it has not sent yet is compared once it has.
+  add_step_of_four(window, 5_step, {2_rank}, 12);
+  EXPECT_EQ(window.compared_steps().back(), 5_step);
+  EXPECT_FALSE(window.is_silent(2_rank));
+}
+
+TEST(JobWindow, LongStepsMakeNobodySilentBeforeThreeOfThem) {
+  JobWindow window;
+  for (int64_t step = 0; step <= 4; ++step) add_step_of_four(window, StepNumber{step}, kAll, 1 + 20 * step);
+  for (int64_t step = 5; step <= 6; ++step) add_step_of_four(window, StepNumber{step}, kAllButTwo, 1 + 20 * step);
+  EXPECT_EQ(window.compared_steps().back(), 4_step);
+  add_step_of_four(window, 7_step, kAllButTwo, 1 + 20 * 7);
+  EXPECT_EQ(window.compared_steps().back(), 7_step);
+}
+
+TEST(JobWindow, AJobThatStandsStillMakesNobodySilent) {
+  JobWindow window;
+  for (int64_t step = 0; step <= 4; ++step) add_step_of_four(window, StepNumber{step}, kAll, 1 + step);
+  // All wait for a minute, and go on: what rank 2 sends comes a second later.
+  for (int64_t step = 5; step <= 9; ++step) add_step_of_four(window, StepNumber{step}, kAllButTwo, 65);
+  EXPECT_EQ(window.compared_steps().back(), 4_step);
+  add_step_of_four(window, 5_step, {2_rank}, 66);
+  EXPECT_EQ(window.compared_steps().back(), 5_step);
+}
+
+TEST(JobWindow, ARankBehindByHalfOfTheWindowIsNotWaitedFor) {
+  JobWindow window;
+  const auto half = static_cast<int64_t>(JobWindow::kStepsMax / 2);
+  add_step_of_four(window, 0_step, kAll, 1);
+  for (int64_t step = 1; step < half; ++step) add_step_of_four(window, StepNumber{step}, kAllButTwo, 1);
+  EXPECT_EQ(window.compared_steps().back(), 0_step);
+  add_step_of_four(window, StepNumber{half}, kAllButTwo, 1);
+  EXPECT_EQ(window.compared_steps().back(), StepNumber{half});
+}
+
+TEST(JobWindow, ARowThatComesAgainKeepsNoStepFromBeingComplete) {
+  JobWindow window;
+  for (int64_t step = 0; step <= 4; ++step) add_step_of_four(window, StepNumber{step}, kAll, 1 + step);
+  add_step_of_four(window, 2_step, {2_rank}, 6);
+  EXPECT_EQ(window.compared_steps().back(), 4_step);
 }
 
 TEST(JobWindow, StepsAreCompleteThoughARankNeverSpeaks) {
-  MadeUpJob job(4);
   JobWindow window;
-  job.play(window, 0_step, 9_step, [](StepNumber, std::vector<RankPlan>& ranks) { ranks[2].silent = true; });
-  EXPECT_EQ(window.complete_steps(),
-            (std::vector<StepNumber>{2_step, 3_step, 4_step, 5_step, 6_step, 7_step, 8_step, 9_step}));
+  for (int64_t step = 0; step <= 5; ++step) add_step_of_four(window, StepNumber{step}, kAllButTwo, 1 + step);
+  EXPECT_TRUE(window.compared_steps().empty());
+  add_step_of_four(window, 6_step, kAllButTwo, 7);
+  EXPECT_EQ(window.complete_steps(), (std::vector<StepNumber>{2_step, 3_step, 4_step, 5_step, 6_step}));
 }
 
 TEST(JobWindow, WarmUpIsCountedFromTheFirstStepOfTheJobNotFromZero) {

@@ -37,7 +37,7 @@ std::vector<Rank> silent_ranks(const JobWindow& window, const std::vector<StepNu
   for (int32_t rank = 0; rank < window.world_size(); ++rank) {
     const bool any =
         std::any_of(steps.begin(), steps.end(), [&](StepNumber step) { return window.has_step(Rank{rank}, step); });
-    if (!any) silent.push_back(Rank{rank});
+    if (!any && window.is_silent(Rank{rank})) silent.push_back(Rank{rank});
   }
   return silent.size() <= kSilentMax ? silent : std::vector<Rank>{};
 }

@@ -405,10 +405,13 @@ TEST(StragglerDetector, SaysSinceWhen) {
 
 TEST(StragglerDetector, NamesTheSlowRankWhileAFifthOfTheRanksAreSilentAndReportsTheCoverage) {
   MadeUpJob job(10);
-  std::vector<Finding> findings = stragglers_of(job, [](StepNumber, std::vector<RankPlan>& ranks) {
-    ranks[5].own_ms += 50;
-    ranks[1].silent = ranks[8].silent = true;
-  });
+  std::vector<Finding> findings = stragglers_of(
+      job,
+      [](StepNumber, std::vector<RankPlan>& ranks) {
+        ranks[5].own_ms += 50;
+        ranks[1].silent = ranks[8].silent = true;
+      },
+      60);
   ASSERT_EQ(named(findings), std::vector<Rank>{5_rank});
   EXPECT_DOUBLE_EQ(findings[0].coverage, 0.8);
 }
@@ -428,11 +431,13 @@ TEST(StragglerDetector, NamesTheSlowRankWhileAFifthOfTheRowsIsMissing) {
 
 TEST(StragglerDetector, AccusesNobodyWhenTheSlowRankIsTheSilentOne) {
   MadeUpJob job(10);
-  EXPECT_EQ(named(stragglers_of(job,
-                                [](StepNumber, std::vector<RankPlan>& ranks) {
-                                  ranks[5].own_ms += 50;
-                                  ranks[5].silent = true;
-                                })),
+  EXPECT_EQ(named(stragglers_of(
+                job,
+                [](StepNumber, std::vector<RankPlan>& ranks) {
+                  ranks[5].own_ms += 50;
+                  ranks[5].silent = true;
+                },
+                60)),
             std::vector<Rank>{});
 }
 
