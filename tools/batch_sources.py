@@ -28,13 +28,14 @@ NOT_NAMES = frozenset(
 
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-headers = {}  # path -> (its identifiers but for names of parameters, the headers of ours that it reads)
+headers = {}  # path, as text -> (its identifiers but for names of parameters, the headers of ours that it reads)
 
 
+@functools.cache
 def header_at(include, folder):
     name = re.match(r'#\s*include\s*"([^"]+)"', include)
     bases = (folder, ROOT / 'src', ROOT) if name else ()
-    return next(((base / name.group(1)).resolve() for base in bases if (base / name.group(1)).exists()), None)
+    return next((str((base / name.group(1)).resolve()) for base in bases if (base / name.group(1)).exists()), None)
 
 
 def headers_from(include, folder, seen):
@@ -44,11 +45,11 @@ def headers_from(include, folder, seen):
         return
     seen.add(path)
     if path not in headers:
-        text = path.read_text()
+        text = pathlib.Path(path).read_text()
         words = set(re.findall(r'\b[A-Za-z_]\w*\b(?!\s*[,)])', re.sub(r'//[^\n]*|"(?:\\.|[^"\\\n])*"', '', text)))
         headers[path] = words, re.findall(r'^\s*(#\s*include\s*"[^"]+")', text, re.M)
     for line in headers[path][1]:
-        headers_from(line, path.parent, seen)
+        headers_from(line, pathlib.Path(path).parent, seen)
 
 
 class Source:
