@@ -1,5 +1,8 @@
-"""The hooks in real torch, on the CPU. Each test is a process of its own: hooks stay where they are put."""
+"""The hooks in real torch, on the CPU. Each test is a process of its own, a fork of one that has imported torch unless the test needs more:
+hooks stay where they are put.
+"""
 
+import functools
 import importlib.util
 import json
 import os
@@ -49,14 +52,45 @@ def train(data):
 """
 
 
-def play(body, early=True):
+class TorchParent:
+    """Runs code in forks of a process that has imported torch (torch_parent.py)."""
+
+    def __init__(self):
+        script = pathlib.Path(__file__).parent / "torch_parent.py"
+        self.process = subprocess.Popen(
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, code):
+        self.process.stdin.write(json.dumps(code) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        return subprocess.CompletedProcess("fork", answer["status"], answer["stdout"], answer["stderr"])
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+torch_parent = functools.cache(TorchParent)
+
+
+def tearDownModule():
+    if torch_parent.cache_info().currsize:
+        torch_parent().close()
+
+
+def play(body, early=False):
     """Runs the body after the head; returns what it prints as JSON. early: hooks before torch is imported."""
     head = HEAD.format(
         here=str(pathlib.Path(__file__).parent), early="start()" if early else "", late="" if early else "start()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", head + textwrap.dedent(body)], capture_output=True, text=True, timeout=120
-    )
+    code = head + textwrap.dedent(body)
+    if early:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    else:
+        done = torch_parent().run(code)
     assert done.returncode == 0, done.stderr
     assert "lockstep:" not in done.stderr, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -64,7 +98,7 @@ def play(body, early=True):
 
 def play_broken(door, general):
     """Trains 12 batches; the door of Marks raises from the first call on, or from the sixth batch on."""
-    head = HEAD.format(here=str(pathlib.Path(__file__).parent), early="start()", late="")
+    head = HEAD.format(here=str(pathlib.Path(__file__).parent), early="", late="start()")
     body = f"""
     from lockstep._marks import Marks
     kept, calls = Marks.{door}, []
@@ -85,9 +119,7 @@ def play_broken(door, general):
     train(loader(3))
     print(json.dumps(dict(trained=len(trained), calls=len(calls), later=sink.take())))
     """
-    done = subprocess.run(
-        [sys.executable, "-c", head + textwrap.dedent(body)], capture_output=True, text=True, timeout=120
-    )
+    done = torch_parent().run(head + textwrap.dedent(body))
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if "lockstep:" in line]
     return json.loads(done.stdout.splitlines()[-1]), said
@@ -115,14 +147,11 @@ class TorchHooks(unittest.TestCase):
         self.check_plain_loop(early=False)
 
     def test_an_optimizer_made_before_the_hooks_is_seen(self):
-        steps = play(
-            """
+        steps = play("""
             start()
             train(loader(3))
             print(json.dumps(sink.steps()))
-            """,
-            early=True,
-        )
+            """)
         self.assertEqual(without_loss(steps["1"]), STEP)
 
     def test_a_loss_on_the_host_is_told(self):
