@@ -201,9 +201,9 @@ void write_classifiers(JsonWriter& json, const SleTotals& totals) {
     std::map<std::string, int64_t> subs;
   };
   std::map<std::string, Part> parts;
-  for (const auto& [owner, minutes] : totals.owners) {
-    parts[owner.classifier].minutes += minutes;
-    parts[owner.classifier].subs[owner.sub] += minutes;
+  for (const SleTotals::Part& one : totals.parts) {
+    parts[one.classifier].minutes += one.minutes;
+    parts[one.classifier].subs[one.sub] += one.minutes;
   }
   std::vector<std::pair<std::string, Part>> sorted(parts.begin(), parts.end());
   std::stable_sort(sorted.begin(), sorted.end(),

@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -163,7 +164,9 @@ class Ledger {
     std::deque<Recent> recent;             // minutes that are not closed, in order
     Baselines baselines{};
   };
-  struct Hurt;  // the ranks of one placement
+  struct Hurt;        // the ranks of one placement
+  class ScopedRanks;  // of placements, those that are in a scope
+  class Chosen;       // owners that a query means
   // What rows that are still used are called in the next snapshot; kGone: not used.
   struct Numbering {
     static constexpr uint32_t kGone = UINT32_MAX;
@@ -202,10 +205,14 @@ class Ledger {
   bool restore_runs(columns::ByteReader& in) LOCKSTEP_REQUIRES(mutex_);
   bool restore_recent(columns::ByteReader& in) LOCKSTEP_REQUIRES(mutex_);
   template <typename Visit>
-  void visit_pieces(const SleQuery& query, Sle sle, const Visit& visit) const LOCKSTEP_REQUIRES(mutex_);
+  void visit_pieces(const SleQuery& query, Sle sle, ScopedRanks& ranks, const Visit& visit) const
+      LOCKSTEP_REQUIRES(mutex_);
+  void add_up(const SleQuery& query, Sle sle, ScopedRanks& ranks, Chosen& chosen, std::vector<int64_t>& by_owner,
+              SleTotals& totals) const LOCKSTEP_REQUIRES(mutex_);
   std::map<std::pair<uint32_t, uint32_t>, Hurt> hurt_ranks(const SleQuery& query, Sle sle,
-                                                           std::unordered_map<uint32_t, int64_t>& by_owner) const
+                                                           std::vector<int64_t>& by_owner) const
       LOCKSTEP_REQUIRES(mutex_);  // by job and placement
+  void list_culprits(std::span<const int64_t> by_owner, size_t most, Affected& answer) const LOCKSTEP_REQUIRES(mutex_);
 
   const LedgerOptions options_;
   const Clock& clock_;

@@ -52,12 +52,17 @@ struct SleQuery {
 };
 
 struct SleTotals {
+  // Degraded minutes by what they are charged to.
+  struct Part {
+    std::string classifier, sub;
+    int64_t minutes = 0;
+  };
   Minutes minutes;
-  int64_t chosen = 0;                             // degraded, and charged_to holds
-  double chosen_money = 0;                        // what these GPU-minutes cost; 0 without prices
-  std::vector<Minutes> trend;                     // by bucket
-  std::vector<int64_t> trend_chosen;              // likewise
-  std::vector<std::pair<Owner, int64_t>> owners;  // of degraded minutes, the most first; they add up to them
+  int64_t chosen = 0;                 // degraded, and charged_to holds
+  double chosen_money = 0;            // what these GPU-minutes cost; 0 without prices
+  std::vector<Minutes> trend;         // by bucket
+  std::vector<int64_t> trend_chosen;  // likewise
+  std::vector<Part> parts;            // by name; they add up to the degraded minutes
 };
 
 // Degraded minutes that charged_to holds for, by who was hurt and by who is charged; the most first.
