@@ -95,9 +95,10 @@ Result<Stores> open_stores(const std::string& tenant, const ServerOptions& optio
   stores.state = LOCKSTEP_TRY(open_sqlite_state_store(options.data + "/state.sqlite"));
   // Of all tenants in one place, as the keys have it.
   stores.blobs = LOCKSTEP_TRY(open_blobs(common.options, tenant, common.witness, common.clock, counters));
-  stores.sle = LOCKSTEP_TRY(sle::Ledger::open(
-      {.folder = options.data + "/sle", .keep_minutes = static_cast<int32_t>(options.sle_days) * 1440}, common.clock,
-      counters));
+  stores.sle = LOCKSTEP_TRY(sle::Ledger::open({.folder = options.data + "/sle",
+                                               .keep_minutes = static_cast<int32_t>(options.sle_days) * 1440,
+                                               .memory = &memory},
+                                              common.clock, counters));
   return stores;
 }
 

@@ -207,6 +207,8 @@ void Ledger::adopt(const Numbering& rows) {
     cells_[i] = renumbered(cells_[i], rows.owners);
     cells_rows_.emplace(hash_of(cells_[i]), i);
   }
+  table_bytes_ = bytes_of_tables();
+  settle_memory();
 }
 
 Result<void> Ledger::begin_snapshot() {

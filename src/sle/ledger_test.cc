@@ -434,6 +434,51 @@ TEST_F(LedgerTest, BeyondItsRunsTheOldestDayGoes) {
   EXPECT_EQ(progress(ledger, {}, kFirst, kFirst + 2000).minutes.total(), 2000 - 1440);
 }
 
+TEST_F(LedgerTest, TakesFromTheBudgetWhatItHoldsAndGivesItBack) {
+  MemoryBudget budget(64u << 20, [] { return 0; });
+  {
+    auto ledger = open({.keep_minutes = 10, .memory = &budget});
+    for (int32_t i = 0; i < 20; ++i)
+      ledger->put("job", judged(kFirst + i, all_ranks(2000, Cell::good()),
+                                placement_of(2000, "a-host-with-a-long-name-" + std::to_string(i) + "-", "H100")));
+    const uint64_t held = ledger->memory_bytes();
+    EXPECT_GT(held, 20u * 2000 * 32);
+    EXPECT_GE(budget.taken(MemoryUse::kLedger), held);
+    EXPECT_LT(budget.taken(MemoryUse::kLedger), held + (4u << 20));
+    ASSERT_TRUE(ledger->flush().ok());
+    ledger.reset();
+    EXPECT_EQ(budget.taken(MemoryUse::kLedger), 0u);
+    ledger = open({.keep_minutes = 10, .memory = &budget});
+    EXPECT_EQ(ledger->memory_bytes(), held);
+    EXPECT_GE(budget.taken(MemoryUse::kLedger), held) << "what the files brought back";
+    ledger->expire(kFirst + 20);  // days go no faster than the clock
+    clock_.advance(20 * kMinuteNs);
+    ledger->expire(kFirst + 20);
+    ASSERT_TRUE(ledger->hold(folder_.path()).ok());  // a snapshot, without what nothing refers to
+    EXPECT_LT(ledger->memory_bytes(), held * 6 / 10);
+    EXPECT_LT(budget.taken(MemoryUse::kLedger), held * 6 / 10 + (4u << 20));
+  }
+  EXPECT_EQ(budget.taken(MemoryUse::kLedger), 0u);
+}
+
+TEST_F(LedgerTest, AMinuteThatFindsNoMemoryIsRefusedAndCountedAndTheOthersStay) {
+  MemoryBudget budget(8u << 20, [] { return 0; });
+  auto ledger = in_memory({.memory = &budget});
+  int32_t minute = kFirst;
+  const auto put = [&](const std::string& job, int32_t ranks) {
+    ++minute;
+    return ledger->put(job, judged(minute, all_ranks(ranks, Cell::good()),
+                                   placement_of(ranks, "a-host-with-a-long-name-" + std::to_string(minute), "")));
+  };
+  EXPECT_EQ(put("small", 8), Ledger::Put::kStored);
+  int stored = 0;
+  while (put("large", 5000) == Ledger::Put::kStored) ASSERT_LT(++stored, 100);
+  EXPECT_GT(stored, 0);
+  EXPECT_EQ(counters_.value("lockstep_sle_minutes_total", "result=\"no_memory\""), 1);
+  EXPECT_LE(ledger->memory_bytes(), 4u << 20);
+  EXPECT_EQ(progress(*ledger).minutes.good, 8 + 5000 * stored);
+}
+
 // The whole of it against the plainest ledger there is: a map with a cell for each GPU, minute and job.
 class LedgerProperties : public LedgerTest, public ::testing::WithParamInterface<int> {
  protected:
