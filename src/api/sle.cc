@@ -175,6 +175,7 @@ Result<Asked> read_asked(const ApiContext& context, const ServerRequest& http) {
 
 void write_minutes(JsonWriter& json, const Minutes& minutes) {
   json.field("good", minutes.good).field("degraded", minutes.degraded).field("unknown", minutes.unknown);
+  json.field("idle", minutes.idle);
 }
 
 void write_threshold(JsonWriter& json, const sle::Threshold& threshold) {

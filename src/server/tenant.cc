@@ -297,7 +297,8 @@ AlertSettings OpenTenant::alert_settings() const {
 sle::SleWatch::Reads OpenTenant::sle_reads() {
   return {.diagnosis = engine_,
           .faults = [this](int64_t over_since_ns) { return hardware_faults(alerts_.registry(), over_since_ns); },
-          .gpu_model = [this](std::string_view gpu_uuid) { return gpu_model(named_metrics_, gpu_uuid); }};
+          .gpu_model = [this](std::string_view gpu_uuid) { return gpu_model(named_metrics_, gpu_uuid); },
+          .planned = [this] { return planned_windows(alerts_.registry().silences()); }};
 }
 
 ApiContext OpenTenant::make_context() {

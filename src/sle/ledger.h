@@ -1,5 +1,5 @@
-// The ledger: every minute of every GPU of every job, judged by each SLE as good, degraded or unknown; a degraded one is
-// charged to exactly one owner (decision 0021).
+// The ledger: every minute of every GPU of every job, judged by each SLE as good, degraded, unknown or idle by plan; a
+// degraded one is charged to exactly one owner (decision 0021).
 //
 // A minute is kept by (job, minute, SLE) as runs of ranks and set, never added to: what is judged again replaces what was
 // judged before. So restarts, late data and replays count nothing twice. Which judgement stays is decided in one place:

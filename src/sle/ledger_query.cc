@@ -73,6 +73,7 @@ Minutes& Minutes::operator+=(const Minutes& other) {
   good += other.good;
   degraded += other.degraded;
   unknown += other.unknown;
+  idle += other.idle;
   return *this;
 }
 
@@ -168,6 +169,7 @@ void Ledger::add_up(const SleQuery& query, Sle sle, ScopedRanks& ranks, Chosen& 
     const auto add = [&](int32_t, int32_t count, Cell cell) {
       if (cell.is_good()) gpus.good += count;
       if (cell.is_unknown()) gpus.unknown += count;
+      if (cell.is_idle()) gpus.idle += count;
       if (!cell.is_degraded()) return;
       gpus.degraded += count;
       by_owner[cell.owner()] += static_cast<int64_t>(count) * (end - first);
@@ -179,7 +181,7 @@ void Ledger::add_up(const SleQuery& query, Sle sle, ScopedRanks& ranks, Chosen& 
       visit_within(cells_[row], *spans, add);
     }
     const auto times = [&](int64_t minutes) {
-      return Minutes{gpus.good * minutes, gpus.degraded * minutes, gpus.unknown * minutes};
+      return Minutes{gpus.good * minutes, gpus.degraded * minutes, gpus.unknown * minutes, gpus.idle * minutes};
     };
     totals.minutes += times(end - first);
     totals.chosen += chosen_gpus * (end - first);
@@ -279,6 +281,7 @@ std::map<std::pair<uint32_t, uint32_t>, Ledger::Hurt> Ledger::hurt_ranks(const S
         hurt.total.resize(hurt.placement->gpus.size() + 1);
         const int64_t minutes = end - first;
         visit_within(cells_[row], spans == nullptr ? everybody : *spans, [&](int32_t rank, int32_t ranks, Cell cell) {
+          if (cell.is_idle()) return;
           hurt.add(hurt.total, rank, ranks, minutes);
           if (!cell.is_degraded() || !chosen(cell.owner())) return;
           by_owner[cell.owner()] += minutes * ranks;

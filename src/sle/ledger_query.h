@@ -21,6 +21,7 @@ namespace lockstep::sle {
 
 struct Minutes {
   int64_t good = 0, degraded = 0, unknown = 0;
+  int64_t idle = 0;  // by plan: nothing was expected of them, and they are no part of the others
   int64_t total() const { return good + degraded + unknown; }
   // Of what is known; NaN where nothing is.
   double success() const;

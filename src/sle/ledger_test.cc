@@ -245,7 +245,7 @@ TEST_F(LedgerTest, OfVersion1OwnersHaveNoPlace) {
   EXPECT_TRUE(ledger->restore_record(owner));
   EXPECT_EQ(ledger->owner_at(1).job_id, "job");
   EXPECT_EQ(ledger->owner_at(1).place, "");
-  EXPECT_FALSE(ledger->restore_record("\x01\x03"s));
+  EXPECT_FALSE(ledger->restore_record("\x01\x04"s));
 }
 
 TEST_F(LedgerTest, AllThatAScopeSaysMustHold) {
@@ -496,6 +496,7 @@ class LedgerProperties : public LedgerTest, public ::testing::WithParamInterface
         if (truth.cell.is_good()) ++minutes.good;
         if (truth.cell.is_unknown()) ++minutes.unknown;
         if (truth.cell.is_degraded()) ++minutes.degraded;
+        if (truth.cell.is_idle()) ++minutes.idle;
       }
       return minutes;
     };
@@ -562,6 +563,7 @@ class LedgerProperties : public LedgerTest, public ::testing::WithParamInterface
       ++to.second;
     };
     for (const auto& [key, truth] : cells_) {
+      if (truth.cell.is_idle()) continue;
       add(jobs[std::get<0>(key)], truth.cell.is_degraded());
       add(hosts[truth.host], truth.cell.is_degraded());
       if (!truth.cell.is_degraded()) continue;
@@ -627,6 +629,7 @@ TEST_P(LedgerProperties, MinutesAreConservedAtEveryScopeOverRestartsLateDataAndR
     if (pick(2) == 0) cells = with(cells, {{pick(4), 4 + pick(8)}}, Cell::unknown());
     const bool is_owned = pick(2) == 0;
     if (pick(2) == 0) cells = with(cells, {{pick(4), 4 + pick(8)}}, Cell::degraded(is_owned ? 1 : kUnexplained));
+    if (pick(4) == 0) cells = with(cells, {{pick(4), 4 + pick(8)}}, Cell::idle());
     const auto placement = placement_of(ranks, job + std::to_string(ranks), ranks > 4 ? "H100" : "A100");
     sent.emplace_back(job, judged(minute, cells, placement, 1 + rows[{job, minute}]++));
     sent.back().second.owners.resize(1);

@@ -6,6 +6,7 @@
 // as far back as the ledger's minutes are open; of minutes older than kMeasuredMinutes the sums are gone, and what comes
 // of them begins anew. Minutes of a job that is silent are unknown for kSilentMinutes; then the job is taken to be gone,
 // and has no minutes.
+// In a window that is planned (planned.h) minutes are idle, and no baseline is learned from them.
 // Restarts: the log is read back through here. A job's baselines and newest minute come from the ledger, and what it
 //   holds from more rows stays (ledger.h).
 // Limits: kJobsMax jobs, the one not heard of for longest goes first; kRanksMax ranks of all jobs together, as they say how many
@@ -35,6 +36,7 @@
 #include "sle/ledger.h"
 #include "sle/minute_judge.h"
 #include "sle/minute_measure.h"
+#include "sle/planned.h"
 
 namespace lockstep::sle {
 
@@ -56,6 +58,7 @@ class SleWatch final : public StoreSubscriber {
     // Those that there are, or that were over since then.
     std::function<std::vector<HardwareFault>(int64_t over_since_unix_ns)> faults = {};
     std::function<std::string(std::string_view gpu_uuid)> gpu_model = {};  // "": not known
+    std::function<std::vector<PlannedWindow>()> planned = {};
   };
   SleWatch(Ledger& ledger, Reads reads, Thresholds thresholds, Counters& counters);
 
@@ -120,6 +123,10 @@ class SleWatch final : public StoreSubscriber {
     Baselines baselines{};
     int32_t newest_minute = 0;
   };
+  struct Others {  // what others know of all jobs
+    FaultsByHost faults;
+    std::vector<PlannedWindow> planned;
+  };
   struct Charge {
     Owner owner;
     std::vector<int32_t> minutes;
@@ -150,9 +157,9 @@ class SleWatch final : public StoreSubscriber {
   static bool is_due(const Job& job, const MeasuredMinute& minute, int32_t last);
   std::vector<Due> due_jobs(int32_t through) LOCKSTEP_REQUIRES(mutex_);
   void ask(Due& due) const;
-  void judge_job(const Due& due, Job& job, const FaultsByHost& faults, Judged& judged) LOCKSTEP_REQUIRES(mutex_);
-  JudgedMinute judge_minute(Job& job, MeasuredMinute& measured, std::span<const Verdict> verdicts,
-                            const FaultsByHost& faults) LOCKSTEP_REQUIRES(mutex_);
+  void judge_job(const Due& due, Job& job, const Others& others, Judged& judged) LOCKSTEP_REQUIRES(mutex_);
+  JudgedMinute judge_minute(Job& job, MeasuredMinute& measured, const Due& due, const Others& others)
+      LOCKSTEP_REQUIRES(mutex_);
   void let_go(Job& job, int32_t last) LOCKSTEP_REQUIRES(mutex_);
   // What it is to be charged with; its measured minutes are due again.
   std::optional<Charge> charge_of(const Verdict& verdict) LOCKSTEP_REQUIRES(mutex_);
