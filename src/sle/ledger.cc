@@ -367,13 +367,16 @@ void Ledger::log(const std::string& record) {
 Result<void> Ledger::flush() {
   {
     MutexLock lock(mutex_);
-    const bool is_due = is_full() || logged_ > options_.log_bytes_max || (wal_ && wal_->is_corrupt());
+    const bool is_due =
+        is_full() || is_ahead_of_log_ || logged_ > options_.log_bytes_max || (wal_ && wal_->is_corrupt());
     const int64_t now_ns = clock_.monotonic_ns();
     if (is_due && now_ns >= retry_ns_) {
       const Result<void> begun = begin_snapshot();
       retry_ns_ = !begun.ok() || is_full() ? now_ns + kRetryNs : 0;
       if (begun.ok()) return {};
     }
+    if (is_ahead_of_log_)
+      return Error{options_.folder + ": a snapshot that failed can neither be finished nor removed"};
     if (is_log_cut())
       return Error{options_.folder + ": the log has grown too long, and no new snapshot can be written"};
   }

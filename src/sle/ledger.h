@@ -246,9 +246,10 @@ class Ledger {
   int32_t dropped_before_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<metrics::Wal> wal_;  // nullptr: in memory alone
   uint64_t generation_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  uint64_t logged_ LOCKSTEP_GUARDED_BY(mutex_) = 0;   // bytes since the snapshot
-  int64_t retry_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // monotonic: no snapshot before it
-  uint32_t foreign_version_ = 0;                      // of a file that another program wrote; while it is opened
+  uint64_t logged_ LOCKSTEP_GUARDED_BY(mutex_) = 0;           // bytes since the snapshot
+  bool is_ahead_of_log_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // a failed snapshot may be on disk: nothing is confirmed
+  int64_t retry_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;          // monotonic: no snapshot before it
+  uint32_t foreign_version_ = 0;  // of a file that another program wrote; while it is opened
 };
 
 }  // namespace lockstep::sle
