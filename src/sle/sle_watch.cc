@@ -67,7 +67,7 @@ SleWatch::Job* SleWatch::job_for(const Identity& identity, int64_t received_unix
   const bool begins = identity.attempt > job.attempt || job.first_unix_ns == 0;
   int32_t world_size = std::max(identity.world_size, identity.rank.value() + 1);
   if (!begins) world_size = std::max(world_size, job.world_size);
-  if (ranks_ - job.world_size + world_size > kRanksMax) return nullptr;
+  if (!make_room(job, world_size, begins ? 0 : job.seated, minute_of(received_unix_ns))) return nullptr;
   if (begins) {
     // Other ranks on other hosts; fewer or more of them take another time for a step.
     if (job.world_size != 0 && job.world_size != world_size) job.baselines = Baselines{};
@@ -75,7 +75,7 @@ SleWatch::Job* SleWatch::job_for(const Identity& identity, int64_t received_unix
     job.first_unix_ns = received_unix_ns;
     rows_ -= job.seats.room();
     job.seats = {};
-    job.ended = 0;
+    job.ended = job.seated = 0;
     job.placement.reset();
     job.gpu_model.clear();
     job.model_asked_minute = 0;
@@ -84,6 +84,24 @@ SleWatch::Job* SleWatch::job_for(const Identity& identity, int64_t received_unix
   job.world_size = world_size;
   job.heard_minute = std::max(job.heard_minute, minute_of(received_unix_ns));
   return take_seat(job, identity) ? &job : nullptr;
+}
+
+bool SleWatch::make_room(Job& job, int32_t world_size, int32_t seated, int32_t minute) {
+  const auto fits = [&] {
+    mutex_.assert_held();
+    return ranks_ - job.world_size + world_size <= kRanksMax;
+  };
+  if (fits()) return true;
+  if (std::exchange(job.no_room_minute, minute) == minute) return false;  // one look at all jobs in a minute
+  const auto claimed = [](const auto& one) { return one.second.world_size - one.second.seated; };
+  while (!fits()) {
+    auto most = jobs_.end();
+    for (auto one = jobs_.begin(); one != jobs_.end(); ++one)
+      if (&one->second != &job && (most == jobs_.end() || claimed(*one) > claimed(*most))) most = one;
+    if (most == jobs_.end() || claimed(*most) <= world_size - seated) return false;
+    forget(most);
+  }
+  return true;
 }
 
 int64_t SleWatch::believed(int64_t received_unix_ns) const {
@@ -105,7 +123,7 @@ bool SleWatch::take_seat(Job& job, const Identity& identity) {
   if (seat->known && seat->host == identity.host && seat->gpu_uuid == identity.gpu_uuid) return true;
   seat->host = identity.host;
   seat->gpu_uuid = identity.gpu_uuid;
-  seat->known = true;
+  if (!std::exchange(seat->known, true)) ++job.seated;
   job.placement.reset();
   return true;
 }

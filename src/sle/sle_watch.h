@@ -10,8 +10,10 @@
 // Restarts: the log is read back through here. A job's baselines and newest minute come from the ledger, and what it
 //   holds from more rows stays (ledger.h).
 // Limits: kJobsMax jobs, the one not heard of for longest goes first; kRanksMax ranks of all jobs together, as they say how many
-//   they are, beyond which they are left out, and from half of it on what is gone is forgotten at once; kRowsMax rows of ranks
-//   and their minutes, beyond which new ones are left out; kHostsMax hosts; kEventsMax events of hosts.
+//   they are, and from half of it on what is gone is forgotten at once (beyond it, the job of which most ranks are only claimed
+//   and were never heard of goes for one of which fewer are, so that a claim takes nobody's place; else the new one is left
+//   out); kRowsMax rows of ranks and their minutes, beyond which new ones are left out; kHostsMax hosts; kEventsMax events of
+//   hosts.
 // Thread rule: Thread-safe (one lock, under which nothing is asked of others: who stores does not wait for the ledger); note()
 //   and tick() are for one thread.
 #pragma once
@@ -97,7 +99,9 @@ class SleWatch final : public StoreSubscriber {
     int64_t attempt = 0;
     int32_t world_size = 0;
     SparseRows<Seat, 64> seats;
-    int32_t ended = 0;  // seats
+    int32_t ended = 0;           // seats
+    int32_t seated = 0;          // that are known
+    int32_t no_room_minute = 0;  // was looked for in it, and not found
     SparseRows<RankSeen, 64> seen;
     std::shared_ptr<const Placement> placement;
     std::string gpu_model;               // of this attempt; "": not known
@@ -143,6 +147,8 @@ class SleWatch final : public StoreSubscriber {
   Job* job_for(const Identity& identity, int64_t received_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   int64_t believed(int64_t received_unix_ns) const LOCKSTEP_REQUIRES(mutex_);
   bool take_seat(Job& job, const Identity& identity) LOCKSTEP_REQUIRES(mutex_);
+  // Whether the job may have so many ranks of which it has shown `seated`; others may have to go for it.
+  bool make_room(Job& job, int32_t world_size, int32_t seated, int32_t minute) LOCKSTEP_REQUIRES(mutex_);
   // nullptr: there is no room for it.
   template <typename Row>
   Row* row_at(SparseRows<Row, 64>& rows, Rank rank) LOCKSTEP_REQUIRES(mutex_);

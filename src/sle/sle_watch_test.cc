@@ -341,6 +341,22 @@ TEST_F(SleWatchTest, RanksThatAreOnlyClaimedAreLimitedOverAllJobs) {
   EXPECT_EQ(of(Sle::kProgress, 200).total(), 900'000);
 }
 
+TEST_F(SleWatchTest, RanksThatAreOnlyClaimedTakeNobodysPlace) {
+  const auto claim = [&](int32_t minute) {
+    Identity liar = identity(0);
+    liar.job_id = "liar";
+    liar.world_size = 999'999;
+    watch_->on_status(liar, {}, (kBegin + minute) * kMinuteNs);
+  };
+  claim(0);
+  minutes(0, 3, 2);
+  claim(3);  // and not the other way round
+  minutes(3, 6, 2);
+  EXPECT_EQ(of(Sle::kProgress, 3, 6), (Minutes{.good = 12}));
+  EXPECT_EQ(ledger_->newest_minute("job"), kBegin + 5);
+  EXPECT_EQ(ledger_->newest_minute("liar"), 0);
+}
+
 TEST_F(SleWatchTest, ASilentHostOfManyIsChargedWithItsOwnRanks) {
   minutes(0, 6, 2);
   for (int i = 0; i < 30; ++i) step(next_step_++, 6 * 60 + 2 * i, 2);
