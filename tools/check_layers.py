@@ -56,7 +56,7 @@ MAY_USE = {
     "bench/steps": ["store"],
     "bench/traces": ["ingest", "store", "wire"],
     "tests/alerts": ["alert"],
-    "tests/faults": ["bus", "store"],
+    "tests/faults": ["bus", "sle", "store"],
     "tests/golden": ["agent", "analysis", "diagnosis", "sim", "wire"],
     "tests/gpu": ["plugin"],
     "tests/hostile": ["agent"],

@@ -1,4 +1,5 @@
 // `lockstep sle`: how many minutes of GPUs were good, by SLE, and what the others are charged to.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -58,8 +59,11 @@ bool print_all(const Json& document) {
   print_head(document);
   std::printf("%-22s %15s %13s %9s  %s\n", "SLE", "GOOD", "DEGRADED", "MEASURED", "MOSTLY");
   std::string not_measured;
+  double idle = 0;
   for (const Json sle : sles) {
     bool measured = false;
+    Json minutes;
+    if (!sle["minutes"].get(minutes)) idle = std::max(idle, number_of(minutes, "idle"));
     if (sle["measured"].get(measured) || !measured) {
       not_measured += (not_measured.empty() ? "" : ", ") + text_of(sle, "name");
       continue;
@@ -75,6 +79,7 @@ bool print_all(const Json& document) {
                 hours(number_of(sle, "chosen_minutes")).c_str(), percent(sle, "coverage").c_str(), mostly.c_str());
   }
   if (!not_measured.empty()) print_wrapped("\nNot measured here: " + not_measured + ".");
+  if (idle > 0) std::printf("\nIdle by plan, and no part of the above: %s\n", hours(idle).c_str());
   std::printf("\nOne of them: lockstep sle NAME\n");
   return true;
 }
@@ -114,6 +119,7 @@ bool print_one(const Json& sle) {
   std::printf("\n  degraded %s", hours(number_of(minutes, "degraded")).c_str());
   double money = 0;
   if (!sle["chosen_money"].get_double().get(money)) std::printf(", cost %.2f", money);
+  if (const double idle = number_of(minutes, "idle"); idle > 0) std::printf("; %s idle by plan", hours(idle).c_str());
   std::printf("\n");
   print_classifiers(sle, true);
   Json affected;

@@ -174,6 +174,10 @@ void print_verdict(const Json& verdict) {
     }
   }
   print_files(verdict, 6);
+  Json incident;
+  if (!verdict["incident"].get(incident) && incident.is_object())
+    std::printf("      incident  lockstep incidents show %s   (%s)\n", shell_word(text_of(incident, "id")).c_str(),
+                text_of(incident, "state").c_str());
   Json feedback;
   if (!verdict["feedback"].get(feedback) && feedback.is_object()) {
     print_row("judged", feedback_text(feedback));

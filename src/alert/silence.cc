@@ -1,5 +1,6 @@
 #include "alert/silence.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/duration.h"
@@ -10,6 +11,16 @@ namespace lockstep {
 
 bool Silence::matches(const Labels& labels) const {
   return metrics::matches_all(compiled, labels);
+}
+
+bool Silence::asks_for(std::string_view label) const {
+  return std::any_of(compiled.begin(), compiled.end(), [&](const auto& one) { return one.name() == label; });
+}
+
+bool Silence::is_of_places() const {
+  return std::all_of(compiled.begin(), compiled.end(), [](const metrics::CompiledMatcher& one) {
+    return one.name() == "job" || one.name() == "host" || one.name() == "gpu";
+  });
 }
 
 Result<Silence> checked_silence(Silence silence) {

@@ -28,6 +28,9 @@ struct Silence {
 
   bool is_active(int64_t now_unix_ns) const { return starts_unix_ns <= now_unix_ns && now_unix_ns < ends_unix_ns; }
   bool matches(const Labels& labels) const;
+  bool asks_for(std::string_view label) const;
+  // Names jobs, hosts and GPUs and nothing else, as a window of maintenance does: what happens there is not of interest.
+  bool is_of_places() const;
 };
 
 inline constexpr size_t kSilenceTextBytesMax = 2000;

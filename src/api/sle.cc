@@ -175,6 +175,7 @@ Result<Asked> read_asked(const ApiContext& context, const ServerRequest& http) {
 
 void write_minutes(JsonWriter& json, const Minutes& minutes) {
   json.field("good", minutes.good).field("degraded", minutes.degraded).field("unknown", minutes.unknown);
+  json.field("idle", minutes.idle);
 }
 
 void write_threshold(JsonWriter& json, const sle::Threshold& threshold) {
@@ -201,9 +202,9 @@ void write_classifiers(JsonWriter& json, const SleTotals& totals) {
     std::map<std::string, int64_t> subs;
   };
   std::map<std::string, Part> parts;
-  for (const auto& [owner, minutes] : totals.owners) {
-    parts[owner.classifier].minutes += minutes;
-    parts[owner.classifier].subs[owner.sub] += minutes;
+  for (const SleTotals::Part& one : totals.parts) {
+    parts[one.classifier].minutes += one.minutes;
+    parts[one.classifier].subs[one.sub] += one.minutes;
   }
   std::vector<std::pair<std::string, Part>> sorted(parts.begin(), parts.end());
   std::stable_sort(sorted.begin(), sorted.end(),

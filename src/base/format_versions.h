@@ -40,7 +40,7 @@ inline constexpr Format kState{"state database", "SQLite format 3", 5, 0, Versio
 inline constexpr Format kSpool{"agent's spool", "", 2, 1, VersionPlace::kElsewhere};
 inline constexpr Format kKernelLogState{"kernel log position", "", 1, 1, VersionPlace::kElsewhere};
 
-inline constexpr Format kSleLedger{"SLE ledger", "", 2, 1, VersionPlace::kElsewhere};
+inline constexpr Format kSleLedger{"SLE ledger", "", 3, 1, VersionPlace::kElsewhere};
 inline constexpr Format kBackup{"backup manifest", "", 1, 1, VersionPlace::kElsewhere};
 
 inline constexpr const Format* kAll[] = {&kDurableLog,     &kMetricLog, &kMetricBlock, &kTombstones,

@@ -49,7 +49,7 @@ uint64_t lowest_limit(const std::string& mount, std::string path, const char* fi
 }  // namespace
 
 const char* to_text(MemoryUse use) {
-  constexpr const char* kTexts[kMemoryUses] = {"bodies", "decoding", "queue", "queries", "answers", "series"};
+  constexpr const char* kTexts[kMemoryUses] = {"bodies", "decoding", "queue", "queries", "answers", "series", "ledger"};
   return kTexts[static_cast<size_t>(use)];
 }
 
@@ -113,8 +113,9 @@ bool MemoryBudget::take(MemoryUse use, uint64_t bytes) {
   if (now - kReadingNs > read_ns_ || all_ + bytes > taken_at_reading_ + bytes_max() / 64) read_resident(now);
   auto fits = [&]() LOCKSTEP_REQUIRES(mutex_) {
     uint64_t free = free_bytes();
-    // Series stay. The last quarter is for what gives back, so that requests and queries always have room again.
-    if (use == MemoryUse::kSeries) free -= std::min(free, bytes_max() / 4);
+    // Series and minutes stay. The last quarter is for what gives back, so that requests and queries always have room
+    // again.
+    if (use == MemoryUse::kSeries || use == MemoryUse::kLedger) free -= std::min(free, bytes_max() / 4);
     return bytes <= free && taken.load(std::memory_order_relaxed) + bytes <= free - bytes;
   };
   const bool has_room = fits();

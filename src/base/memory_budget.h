@@ -32,8 +32,9 @@ enum class MemoryUse : uint8_t {
   kQueries,   // PromQL while it runs
   kAnswers,   // until the client has read them
   kSeries,    // labels of series
+  kLedger,    // minutes of GPUs (SLEs)
 };
-inline constexpr size_t kMemoryUses = 6;
+inline constexpr size_t kMemoryUses = 7;
 const char* to_text(MemoryUse use);
 
 inline constexpr CounterDescriptor kMemoryCounters[] = {
@@ -41,7 +42,7 @@ inline constexpr CounterDescriptor kMemoryCounters[] = {
     {"lockstep_memory_resident_bytes", "gauge", Severity::kInfo,
      "What the process holds in memory besides mapped files."},
     {"lockstep_memory_bytes", "gauge", Severity::kInfo,
-     "Taken from the memory budget, by use: bodies, decoding, queue, queries, answers, series."},
+     "Taken from the memory budget, by use: bodies, decoding, queue, queries, answers, series, ledger."},
     {"lockstep_memory_refused_total", "counter", Severity::kNotice,
      "How often the memory budget had no room, by use; who asked was told to try again."},
     {"lockstep_memory_trims_total", "counter", Severity::kInfo, "How often freed memory was returned to the kernel."},

@@ -33,4 +33,25 @@ std::vector<sle::HardwareFault> hardware_faults(const AlertRegistry& alerts, int
   return faults;
 }
 
+std::vector<sle::PlannedWindow> planned_windows(std::vector<Silence> silences) {
+  std::vector<sle::PlannedWindow> windows;
+  for (Silence& one : silences) {
+    if (!one.is_of_places()) continue;
+    sle::PlannedWindow window{.from_unix_ns = one.starts_unix_ns,
+                              .to_unix_ns = one.ends_unix_ns,
+                              .by_host = one.asks_for("host"),
+                              .by_gpu = one.asks_for("gpu"),
+                              .covers = {}};
+    window.covers = [silence = std::move(one)](std::string_view job, std::string_view host, std::string_view gpu) {
+      Labels labels;
+      set_label(labels, "gpu", gpu);
+      set_label(labels, "host", host);
+      set_label(labels, "job", job);
+      return silence.matches(labels);
+    };
+    windows.push_back(std::move(window));
+  }
+  return windows;
+}
+
 }  // namespace lockstep

@@ -95,9 +95,10 @@ Result<Stores> open_stores(const std::string& tenant, const ServerOptions& optio
   stores.state = LOCKSTEP_TRY(open_sqlite_state_store(options.data + "/state.sqlite"));
   // Of all tenants in one place, as the keys have it.
   stores.blobs = LOCKSTEP_TRY(open_blobs(common.options, tenant, common.witness, common.clock, counters));
-  stores.sle = LOCKSTEP_TRY(sle::Ledger::open(
-      {.folder = options.data + "/sle", .keep_minutes = static_cast<int32_t>(options.sle_days) * 1440}, common.clock,
-      counters));
+  stores.sle = LOCKSTEP_TRY(sle::Ledger::open({.folder = options.data + "/sle",
+                                               .keep_minutes = static_cast<int32_t>(options.sle_days) * 1440,
+                                               .memory = &memory},
+                                              common.clock, counters));
   return stores;
 }
 
@@ -296,7 +297,8 @@ AlertSettings OpenTenant::alert_settings() const {
 sle::SleWatch::Reads OpenTenant::sle_reads() {
   return {.diagnosis = engine_,
           .faults = [this](int64_t over_since_ns) { return hardware_faults(alerts_.registry(), over_since_ns); },
-          .gpu_model = [this](std::string_view gpu_uuid) { return gpu_model(named_metrics_, gpu_uuid); }};
+          .gpu_model = [this](std::string_view gpu_uuid) { return gpu_model(named_metrics_, gpu_uuid); },
+          .planned = [this] { return planned_windows(alerts_.registry().silences()); }};
 }
 
 ApiContext OpenTenant::make_context() {

@@ -1,10 +1,37 @@
 #include "sle/ledger.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/text.h"
 #include "sle/ledger_records.h"
 
 namespace lockstep::sle {
+namespace {
+
+// With what the maps and malloc need for each. A short text lies in the string itself.
+constexpr uint64_t kRowBytes = 64;
+uint64_t bytes_of(const std::string& text) {
+  return sizeof(std::string) + (text.size() < 16 ? 0 : text.size() + 16);
+}
+uint64_t bytes_of(const Owner& owner) {
+  uint64_t bytes = kRowBytes + sizeof(Owner) + bytes_of(owner.key);
+  for (const std::string* text : {&owner.key, &owner.classifier, &owner.sub, &owner.culprit, &owner.host,
+                                  &owner.gpu_uuid, &owner.verdict_id, &owner.job_id, &owner.place})
+    bytes += bytes_of(*text) - sizeof(std::string);
+  return bytes;
+}
+uint64_t bytes_of(const RankCells& cells) {
+  return kRowBytes + sizeof(RankCells) + cells.size() * sizeof(RankRun);
+}
+uint64_t bytes_of(const Placement& placement) {
+  uint64_t bytes = kRowBytes + sizeof(Placement);
+  for (const Placement::HostRun& run : placement.hosts) bytes += 8 + bytes_of(run.host);
+  for (const std::string& gpu : placement.gpus) bytes += bytes_of(gpu);
+  return bytes;
+}
+
+}  // namespace
 
 const char* to_text(CulpritKind kind) {
   constexpr const char* kNames[] = {"nobody", "job", "rank", "gpu", "host", "nic", "link", "switch"};
@@ -12,7 +39,7 @@ const char* to_text(CulpritKind kind) {
 }
 
 Ledger::Ledger(LedgerOptions options, const Clock& clock, Counters& counters)
-    : options_(std::move(options)), clock_(clock), counters_(counters) {
+    : options_(std::move(options)), clock_(clock), counters_(counters), memory_(options_.memory, MemoryUse::kLedger) {
   owners_.push_back({.key = "unexplained", .classifier = "unexplained"});
   owner_rows_.emplace(owners_[0].key, kUnexplained);
   cells_.emplace_back();
@@ -39,6 +66,7 @@ Ledger::Job* Ledger::job_of(const std::string& job_id) {
   jobs_.back()->job_id = job_id;
   jobs_.back()->row = row;
   job_rows_.emplace(job_id, row);
+  table_bytes_ += sizeof(Job) + kRowBytes;
   log(records::job(row, job_id));
   return jobs_.back().get();
 }
@@ -59,6 +87,7 @@ uint32_t Ledger::owner_row(const Owner& owner) {
   const auto row = static_cast<uint32_t>(owners_.size());
   owners_.push_back(owner);
   owner_rows_.emplace(owner.key, row);
+  table_bytes_ += bytes_of(owner);
   log(records::owner(row, owner));
   return row;
 }
@@ -72,6 +101,7 @@ uint32_t Ledger::cells_row(const RankCells& cells) {
   const auto row = static_cast<uint32_t>(cells_.size());
   cells_.push_back(cells);
   weight_ += cells.size();
+  table_bytes_ += bytes_of(cells);
   cells_rows_.emplace(hash, row);
   log(records::cells(row, cells));
   return row;
@@ -87,6 +117,7 @@ uint32_t Ledger::placement_row(const Job& job, const std::shared_ptr<const Place
   if (record.size() > metrics::kWalRecordBytesMax) return 0;
   placements_.push_back(placement);
   weight_ += placement->gpus.size();
+  table_bytes_ += bytes_of(*placement);
   log(record);
   return row;
 }
@@ -95,6 +126,37 @@ void Ledger::set(MinuteRuns& runs, int32_t minute, uint32_t value) {
   const size_t before = runs.size();
   runs.set(minute, value);
   runs_ += runs.size() - before;
+}
+
+uint64_t Ledger::bytes_of_tables() const {
+  uint64_t bytes = jobs_.size() * (sizeof(Job) + kRowBytes);
+  for (size_t i = 1; i < owners_.size(); ++i) bytes += bytes_of(owners_[i]);
+  for (size_t i = 1; i < cells_.size(); ++i) bytes += bytes_of(cells_[i]);
+  for (size_t i = 1; i < placements_.size(); ++i) bytes += bytes_of(*placements_[i]);
+  return bytes;
+}
+
+uint64_t Ledger::memory_bytes() const {
+  MutexLock lock(mutex_);
+  return bytes();
+}
+
+void Ledger::settle_memory() {
+  const uint64_t now = bytes();
+  if (now < charged_bytes_) memory_.release(charged_bytes_ - now);
+  if (now <= charged_bytes_ || memory_.hold(now - charged_bytes_)) charged_bytes_ = now;
+}
+
+bool Ledger::has_memory_for(const Job& job, const JudgedMinute& judged) {
+  uint64_t most = bytes() + (kSles + 1) * 2 * sizeof(MinuteRun);
+  for (const Owner& owner : judged.owners) most += bytes_of(owner);
+  for (const RankCells& cells : judged.cells)
+    if (!cells.empty()) most += bytes_of(cells);
+  const uint32_t placed = job.placements.empty() ? 0 : job.placements.runs().back().value;
+  if (judged.placement && placements_[placed] != judged.placement) most += bytes_of(*judged.placement);
+  if (most > charged_bytes_ && !memory_.hold(most - charged_bytes_)) return false;
+  charged_bytes_ = std::max(most, charged_bytes_);
+  return true;
 }
 
 Ledger::Recent* Ledger::recent_of(Job& job, int32_t minute) {
@@ -140,28 +202,44 @@ Ledger::Put Ledger::put(const std::string& job_id, JudgedMinute judged) {
     counters_.add("lockstep_sle_minutes_total", "result=\"fewer_rows\"");
     return Put::kFewerRows;
   }
+  if (!has_memory_for(*job, judged)) {
+    counters_.add("lockstep_sle_minutes_total", "result=\"no_memory\"");
+    said_.warn("no_memory", [&] {
+      mutex_.assert_held();
+      return format("the ledger holds %s and finds no more memory (--memory-max); minutes of job %s are left out",
+                    human_bytes(static_cast<double>(bytes())).c_str(), as_one_line(job_id).c_str());
+    });
+    return Put::kFull;
+  }
+  const Put result = put_down(*job, std::move(judged));
+  settle_memory();
+  return result;
+}
+
+Ledger::Put Ledger::put_down(Job& job, JudgedMinute judged) {
+  const Recent* known = recent_of(job, judged.minute);
   std::vector<uint32_t> owners = {kUnexplained};
   for (const Owner& owner : judged.owners) owners.push_back(owner_row(owner));
   std::vector<std::pair<uint8_t, uint32_t>> changed;
   for (size_t i = 0; i < kSles; ++i) {
-    MinuteRuns& track = job->tracks[i];
+    MinuteRuns& track = job.tracks[i];
     const uint32_t before = track.at(judged.minute);
     const uint32_t row = cells_row(keeping_charges(renumbered(judged.cells[i], owners), cells_[before]));
     if (row == before) continue;
     set(track, judged.minute, row);
     changed.emplace_back(static_cast<uint8_t>(i), row);
   }
-  const uint32_t placement = placement_row(*job, judged.placement);
-  const bool moved = placement != job->placements.at(judged.minute);
-  if (moved) set(job->placements, judged.minute, placement);
+  const uint32_t placement = placement_row(job, judged.placement);
+  const bool moved = placement != job.placements.at(judged.minute);
+  if (moved) set(job.placements, judged.minute, placement);
   const bool same = changed.empty() && !moved && known != nullptr && known->evidence == judged.evidence;
   if (same) {
     counters_.add("lockstep_sle_minutes_total", "result=\"same\"");
     return Put::kSame;
   }
-  note_recent(*job, judged.minute, judged.evidence);
-  job->baselines = judged.baselines;
-  log(records::minute({job->row, judged.minute, judged.evidence, placement, changed}, judged.baselines));
+  note_recent(job, judged.minute, judged.evidence);
+  job.baselines = judged.baselines;
+  log(records::minute({job.row, judged.minute, judged.evidence, placement, changed}, judged.baselines));
   counters_.add("lockstep_sle_minutes_total", known == nullptr ? "result=\"new\"" : "result=\"replaced\"");
   while (runs_ > options_.runs_max && drop_oldest_day()) continue;
   return Put::kStored;
@@ -195,6 +273,7 @@ int32_t Ledger::charge(const std::string& job_id, std::span<const int32_t> minut
     log(records::minute({job.row, recent.minute, recent.evidence, job.placements.at(recent.minute), changed},
                         job.baselines));
   }
+  settle_memory();
   return changed_minutes;
 }
 
@@ -269,6 +348,7 @@ void Ledger::expire(int32_t now_minute) {
   const int64_t cutoff = pace_.cutoff(now_minute, options_.keep_minutes, oldest == INT32_MAX ? INT64_MAX : oldest,
                                       clock_.monotonic_ns() / kMinuteNs);
   if (cutoff > oldest) drop_before(static_cast<int32_t>(cutoff));
+  settle_memory();
 }
 
 bool Ledger::is_full() const {
@@ -287,13 +367,16 @@ void Ledger::log(const std::string& record) {
 Result<void> Ledger::flush() {
   {
     MutexLock lock(mutex_);
-    const bool is_due = is_full() || logged_ > options_.log_bytes_max || (wal_ && wal_->is_corrupt());
+    const bool is_due =
+        is_full() || is_ahead_of_log_ || logged_ > options_.log_bytes_max || (wal_ && wal_->is_corrupt());
     const int64_t now_ns = clock_.monotonic_ns();
     if (is_due && now_ns >= retry_ns_) {
       const Result<void> begun = begin_snapshot();
       retry_ns_ = !begun.ok() || is_full() ? now_ns + kRetryNs : 0;
       if (begun.ok()) return {};
     }
+    if (is_ahead_of_log_)
+      return Error{options_.folder + ": a snapshot that failed can neither be finished nor removed"};
     if (is_log_cut())
       return Error{options_.folder + ": the log has grown too long, and no new snapshot can be written"};
   }

@@ -1,5 +1,5 @@
-// The ledger: every minute of every GPU of every job, judged by each SLE as good, degraded or unknown; a degraded one is
-// charged to exactly one owner (decision 0021).
+// The ledger: every minute of every GPU of every job, judged by each SLE as good, degraded, unknown or idle by plan; a
+// degraded one is charged to exactly one owner (decision 0021).
 //
 // A minute is kept by (job, minute, SLE) as runs of ranks and set, never added to: what is judged again replaces what was
 // judged before. So restarts, late data and replays count nothing twice. Which judgement stays is decided in one place:
@@ -11,7 +11,8 @@
 //   both and begins a new snapshot. What flush() confirmed survives a crash; a torn or damaged end costs what is in it.
 // Limits: keep_minutes of minutes, no faster than RetentionPace; runs_max runs, and as much in the tables that they refer
 //   to (beyond it, the oldest day of all goes, and again); kJobsMax jobs. What nothing refers to any more leaves the tables
-//   with the next snapshot, which full tables ask for.
+//   with the next snapshot, which full tables ask for. Its memory is of the budget: a minute that finds no room there is
+//   refused, counted (no_memory) and said in one line; what the files bring back at a start is kept, and taken as room comes.
 // Thread rule: Thread-safe (one lock, which a new snapshot holds while it is written).
 #pragma once
 
@@ -22,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -32,7 +34,9 @@
 #include "base/clock_witness.h"
 #include "base/counters.h"
 #include "base/held_file.h"
+#include "base/memory_budget.h"
 #include "base/mutex.h"
+#include "base/rate_limited_log.h"
 #include "base/result.h"
 #include "sle/minute_runs.h"
 #include "sle/rank_cells.h"
@@ -105,6 +109,7 @@ struct LedgerOptions {
   int32_t keep_minutes = 30 * 1440;
   size_t runs_max = 8'000'000;  // 12 bytes each; so many of minutes, and of ranks in the tables
   uint64_t log_bytes_max = 64u << 20;
+  MemoryBudget* memory = nullptr;  // nullptr: no bound but runs_max
 };
 
 struct SleQuery;
@@ -143,6 +148,7 @@ class Ledger {
   // Everything as one file that stays as it is, also in `folder`, for a backup. None where there is no folder.
   Result<std::vector<HeldFile>> hold(const std::string& folder);
   size_t run_count() const;
+  uint64_t memory_bytes() const;  // estimated
 
   std::array<SleTotals, kSles> totals(const SleQuery& query) const;
   Affected affected(const SleQuery& query, Sle sle, size_t most) const;
@@ -163,7 +169,9 @@ class Ledger {
     std::deque<Recent> recent;             // minutes that are not closed, in order
     Baselines baselines{};
   };
-  struct Hurt;  // the ranks of one placement
+  struct Hurt;        // the ranks of one placement
+  class ScopedRanks;  // of placements, those that are in a scope
+  class Chosen;       // owners that a query means
   // What rows that are still used are called in the next snapshot; kGone: not used.
   struct Numbering {
     static constexpr uint32_t kGone = UINT32_MAX;
@@ -172,6 +180,7 @@ class Ledger {
 
   Ledger(LedgerOptions options, const Clock& clock, Counters& counters);
   Result<void> read_back();
+  Put put_down(Job& job, JudgedMinute judged) LOCKSTEP_REQUIRES(mutex_);
   Job* job_of(const std::string& job_id) LOCKSTEP_REQUIRES(mutex_);
   uint32_t owner_row(const Owner& owner) LOCKSTEP_REQUIRES(mutex_);
   const Job* find(std::string_view job_id) const LOCKSTEP_REQUIRES(mutex_);
@@ -186,6 +195,11 @@ class Ledger {
   bool is_full() const LOCKSTEP_REQUIRES(mutex_);
   bool is_log_cut() const LOCKSTEP_REQUIRES(mutex_) { return logged_ > 2 * options_.log_bytes_max; }
   void log(const std::string& record) LOCKSTEP_REQUIRES(mutex_);
+  uint64_t bytes() const LOCKSTEP_REQUIRES(mutex_) { return runs_ * sizeof(MinuteRun) + table_bytes_; }
+  uint64_t bytes_of_tables() const LOCKSTEP_REQUIRES(mutex_);
+  // Takes what it may cost to put this down, and takes or gives back to what it did cost.
+  bool has_memory_for(const Job& job, const JudgedMinute& judged) LOCKSTEP_REQUIRES(mutex_);
+  void settle_memory() LOCKSTEP_REQUIRES(mutex_);
   void drop_before(int32_t minute) LOCKSTEP_REQUIRES(mutex_);
   Numbering used_rows() const LOCKSTEP_REQUIRES(mutex_);
   size_t weight_of(const Numbering& rows) const LOCKSTEP_REQUIRES(mutex_);
@@ -202,14 +216,19 @@ class Ledger {
   bool restore_runs(columns::ByteReader& in) LOCKSTEP_REQUIRES(mutex_);
   bool restore_recent(columns::ByteReader& in) LOCKSTEP_REQUIRES(mutex_);
   template <typename Visit>
-  void visit_pieces(const SleQuery& query, Sle sle, const Visit& visit) const LOCKSTEP_REQUIRES(mutex_);
+  void visit_pieces(const SleQuery& query, Sle sle, ScopedRanks& ranks, const Visit& visit) const
+      LOCKSTEP_REQUIRES(mutex_);
+  void add_up(const SleQuery& query, Sle sle, ScopedRanks& ranks, Chosen& chosen, std::vector<int64_t>& by_owner,
+              SleTotals& totals) const LOCKSTEP_REQUIRES(mutex_);
   std::map<std::pair<uint32_t, uint32_t>, Hurt> hurt_ranks(const SleQuery& query, Sle sle,
-                                                           std::unordered_map<uint32_t, int64_t>& by_owner) const
+                                                           std::vector<int64_t>& by_owner) const
       LOCKSTEP_REQUIRES(mutex_);  // by job and placement
+  void list_culprits(std::span<const int64_t> by_owner, size_t most, Affected& answer) const LOCKSTEP_REQUIRES(mutex_);
 
   const LedgerOptions options_;
   const Clock& clock_;
   Counters& counters_;
+  RateLimitedLog said_{clock_, "sle"};
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Job>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
   std::map<std::string, uint32_t, std::less<>> job_rows_ LOCKSTEP_GUARDED_BY(mutex_);
@@ -219,14 +238,18 @@ class Ledger {
   std::unordered_multimap<uint64_t, uint32_t> cells_rows_ LOCKSTEP_GUARDED_BY(mutex_);    // by hash
   std::vector<std::shared_ptr<const Placement>> placements_ LOCKSTEP_GUARDED_BY(mutex_);  // row 0 is nothing
   size_t runs_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  size_t weight_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // runs in cells_ and ranks in placements_
+  size_t weight_ LOCKSTEP_GUARDED_BY(mutex_) = 0;         // runs in cells_ and ranks in placements_
+  uint64_t table_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // of all tables, estimated
+  MemoryPool memory_ LOCKSTEP_GUARDED_BY(mutex_);
+  uint64_t charged_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // of memory_
   RetentionPace pace_ LOCKSTEP_GUARDED_BY(mutex_);
   int32_t dropped_before_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<metrics::Wal> wal_;  // nullptr: in memory alone
   uint64_t generation_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  uint64_t logged_ LOCKSTEP_GUARDED_BY(mutex_) = 0;   // bytes since the snapshot
-  int64_t retry_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // monotonic: no snapshot before it
-  uint32_t foreign_version_ = 0;                      // of a file that another program wrote; while it is opened
+  uint64_t logged_ LOCKSTEP_GUARDED_BY(mutex_) = 0;           // bytes since the snapshot
+  bool is_ahead_of_log_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // a failed snapshot may be on disk: nothing is confirmed
+  int64_t retry_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;          // monotonic: no snapshot before it
+  uint32_t foreign_version_ = 0;  // of a file that another program wrote; while it is opened
 };
 
 }  // namespace lockstep::sle

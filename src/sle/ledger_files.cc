@@ -207,6 +207,8 @@ void Ledger::adopt(const Numbering& rows) {
     cells_[i] = renumbered(cells_[i], rows.owners);
     cells_rows_.emplace(hash_of(cells_[i]), i);
   }
+  table_bytes_ = bytes_of_tables();
+  settle_memory();
 }
 
 Result<void> Ledger::begin_snapshot() {
@@ -217,8 +219,13 @@ Result<void> Ledger::begin_snapshot() {
     adopt(rows);
     return {};
   }
-  const metrics::WalFileName name{0, next, 0};
-  LOCKSTEP_TRY(metrics::write_wal_file(options_.folder + "/" + name.text(), snapshot(rows)));
+  const std::string path = options_.folder + "/" + metrics::WalFileName{0, next, 0}.text();
+  if (const Result<void> written = metrics::write_wal_file(path, snapshot(rows)); !written.ok()) {
+    // It may be there all the same, and a start would read it and nothing of the log that goes on.
+    is_ahead_of_log_ = disk::exists(path) && (disk::unlink(path) != 0 || disk::sync_folder(options_.folder) != 0);
+    return written;
+  }
+  is_ahead_of_log_ = false;
   adopt(rows);
   generation_ = next;
   logged_ = 0;

@@ -21,6 +21,7 @@ namespace lockstep::sle {
 
 struct Minutes {
   int64_t good = 0, degraded = 0, unknown = 0;
+  int64_t idle = 0;  // by plan: nothing was expected of them, and they are no part of the others
   int64_t total() const { return good + degraded + unknown; }
   // Of what is known; NaN where nothing is.
   double success() const;
@@ -52,12 +53,17 @@ struct SleQuery {
 };
 
 struct SleTotals {
+  // Degraded minutes by what they are charged to.
+  struct Part {
+    std::string classifier, sub;
+    int64_t minutes = 0;
+  };
   Minutes minutes;
-  int64_t chosen = 0;                             // degraded, and charged_to holds
-  double chosen_money = 0;                        // what these GPU-minutes cost; 0 without prices
-  std::vector<Minutes> trend;                     // by bucket
-  std::vector<int64_t> trend_chosen;              // likewise
-  std::vector<std::pair<Owner, int64_t>> owners;  // of degraded minutes, the most first; they add up to them
+  int64_t chosen = 0;                 // degraded, and charged_to holds
+  double chosen_money = 0;            // what these GPU-minutes cost; 0 without prices
+  std::vector<Minutes> trend;         // by bucket
+  std::vector<int64_t> trend_chosen;  // likewise
+  std::vector<Part> parts;            // by name; they add up to the degraded minutes
 };
 
 // Degraded minutes that charged_to holds for, by who was hurt and by who is charged; the most first.

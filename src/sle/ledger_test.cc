@@ -140,6 +140,14 @@ class LedgerTest : public ::testing::Test {
     return ledger.totals({.scope = std::move(scope), .from = from, .end = end})[static_cast<size_t>(Sle::kProgress)];
   }
 
+  // Who is charged with minutes of progress, the most first.
+  static std::vector<Owner> owners(const Ledger& ledger) {
+    std::vector<Owner> all;
+    const SleQuery query{.scope = {}, .from = kFirst, .end = kFirst + 200};
+    for (const Affected::One& one : ledger.affected(query, Sle::kProgress, 1000).culprits) all.push_back(one.owner);
+    return all;
+  }
+
   lockstep::testing::TemporaryFolder folder_;
   lockstep::testing::FakeClock clock_;
   Counters counters_{kSleCounters};
@@ -183,11 +191,11 @@ TEST_F(LedgerTest, AChargeOutlivesANewMeasurementAndGivesWayToAHeavierOne) {
   const Owner heavy{.key = "v2", .classifier = "gpu", .sub = "ecc", .weight = 0.3f};
   EXPECT_EQ(ledger->charge("job", first_alone, progress_alone, light), 1);
   ledger->put("job", judged(kFirst, bad, placement, 5));
-  ASSERT_EQ(progress(*ledger).owners.size(), 1u);
-  EXPECT_EQ(progress(*ledger).owners[0].first.key, "v1");
+  ASSERT_EQ(owners(*ledger).size(), 1u);
+  EXPECT_EQ(owners(*ledger)[0].key, "v1");
   EXPECT_EQ(ledger->charge("job", first_alone, progress_alone, heavy), 1);
   EXPECT_EQ(ledger->charge("job", first_alone, progress_alone, light), 0);
-  EXPECT_EQ(progress(*ledger).owners[0].first.key, "v2");
+  EXPECT_EQ(owners(*ledger)[0].key, "v2");
 }
 
 TEST_F(LedgerTest, AnOwnerThatIsKnownBetterIsNotAnotherOne) {
@@ -197,8 +205,8 @@ TEST_F(LedgerTest, AnOwnerThatIsKnownBetterIsNotAnotherOne) {
   one.owners = {{.key = "v1", .classifier = "gpu", .sub = ""}};
   ledger->put("job", one);
   ledger->charge("job", {}, {}, {.key = "v1", .classifier = "gpu", .sub = "throttle-thermal"});
-  ASSERT_EQ(progress(*ledger).owners.size(), 1u);
-  EXPECT_EQ(progress(*ledger).owners[0].first.sub, "throttle-thermal");
+  ASSERT_EQ(owners(*ledger).size(), 1u);
+  EXPECT_EQ(owners(*ledger)[0].sub, "throttle-thermal");
 }
 
 TEST_F(LedgerTest, OwnersThatWereLetGoSinceAMinuteWasJudgedAreKnownAgainWhenItIsPut) {
@@ -211,9 +219,9 @@ TEST_F(LedgerTest, OwnersThatWereLetGoSinceAMinuteWasJudgedAreKnownAgainWhenItIs
   ledger->charge("job", {}, {}, second);  // known, and nothing is charged to it
   ASSERT_TRUE(ledger->flush().ok());      // a snapshot without it
   ledger->put("job", one);
-  ASSERT_EQ(progress(*ledger).owners.size(), 2u);
-  EXPECT_EQ(progress(*ledger).owners[0].first, first);
-  EXPECT_EQ(progress(*ledger).owners[1].first, second);
+  ASSERT_EQ(owners(*ledger).size(), 2u);
+  EXPECT_EQ(owners(*ledger)[0], first);
+  EXPECT_EQ(owners(*ledger)[1], second);
 }
 
 TEST_F(LedgerTest, WhereAnOwnerIsInTheNetworkOutlivesARestart) {
@@ -224,7 +232,7 @@ TEST_F(LedgerTest, WhereAnOwnerIsInTheNetworkOutlivesARestart) {
   ASSERT_TRUE(ledger->flush().ok());
   ledger.reset();
   ledger = open();
-  EXPECT_EQ(progress(*ledger).owners[0].first.place, "nic:node-1:mlx5_0");
+  EXPECT_EQ(owners(*ledger)[0].place, "nic:node-1:mlx5_0");
 }
 
 TEST_F(LedgerTest, OfVersion1OwnersHaveNoPlace) {
@@ -237,7 +245,7 @@ TEST_F(LedgerTest, OfVersion1OwnersHaveNoPlace) {
   EXPECT_TRUE(ledger->restore_record(owner));
   EXPECT_EQ(ledger->owner_at(1).job_id, "job");
   EXPECT_EQ(ledger->owner_at(1).place, "");
-  EXPECT_FALSE(ledger->restore_record("\x01\x03"s));
+  EXPECT_FALSE(ledger->restore_record("\x01\x04"s));
 }
 
 TEST_F(LedgerTest, AllThatAScopeSaysMustHold) {
@@ -247,6 +255,24 @@ TEST_F(LedgerTest, AllThatAScopeSaysMustHold) {
   EXPECT_EQ(good({.hosts = {"a0"}, .gpus = std::set<std::string>{"agpu1", "agpu5"}}), 1);
   EXPECT_EQ(good({.job_id = "job", .ranks = RankSpans{{2, 6}}, .hosts = {"a1"}}), 2);
   EXPECT_EQ(good({.job_id = "job", .ranks = RankSpans{{2, 6}}, .gpus = std::set<std::string>{"agpu7"}}), 0);
+}
+
+TEST_F(LedgerTest, EachOwnerIsLookedAtOnceHoweverManyMinutesAreChargedToIt) {
+  auto ledger = in_memory({});
+  const auto placement = placement_of(8, "a", "H100");
+  for (int32_t i = 0; i < 50; ++i) {
+    JudgedMinute one = judged(kFirst + i, with(all_ranks(8, Cell::degraded(1)), {{i % 7, 8}}, Cell::good()), placement);
+    one.owners = {{.key = "v1", .classifier = "gpu"}};
+    ledger->put("job", one);
+  }
+  int asked = 0;
+  SleQuery query{.scope = {}, .from = kFirst, .end = kFirst + 200};
+  query.charged_to = [&](const Owner&) { return ++asked > 0; };
+  const auto totals = ledger->totals(query);
+  EXPECT_EQ(asked, 1);
+  const Affected affected = ledger->affected(query, Sle::kProgress, 10);
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(affected.culprits[0].degraded, totals[static_cast<size_t>(Sle::kProgress)].chosen);
 }
 
 TEST_F(LedgerTest, SuccessIsARangeWhereMinutesAreUnknown) {
@@ -408,6 +434,51 @@ TEST_F(LedgerTest, BeyondItsRunsTheOldestDayGoes) {
   EXPECT_EQ(progress(ledger, {}, kFirst, kFirst + 2000).minutes.total(), 2000 - 1440);
 }
 
+TEST_F(LedgerTest, TakesFromTheBudgetWhatItHoldsAndGivesItBack) {
+  MemoryBudget budget(64u << 20, [] { return 0; });
+  {
+    auto ledger = open({.keep_minutes = 10, .memory = &budget});
+    for (int32_t i = 0; i < 20; ++i)
+      ledger->put("job", judged(kFirst + i, all_ranks(2000, Cell::good()),
+                                placement_of(2000, "a-host-with-a-long-name-" + std::to_string(i) + "-", "H100")));
+    const uint64_t held = ledger->memory_bytes();
+    EXPECT_GT(held, 20u * 2000 * 32);
+    EXPECT_GE(budget.taken(MemoryUse::kLedger), held);
+    EXPECT_LT(budget.taken(MemoryUse::kLedger), held + (4u << 20));
+    ASSERT_TRUE(ledger->flush().ok());
+    ledger.reset();
+    EXPECT_EQ(budget.taken(MemoryUse::kLedger), 0u);
+    ledger = open({.keep_minutes = 10, .memory = &budget});
+    EXPECT_EQ(ledger->memory_bytes(), held);
+    EXPECT_GE(budget.taken(MemoryUse::kLedger), held) << "what the files brought back";
+    ledger->expire(kFirst + 20);  // days go no faster than the clock
+    clock_.advance(20 * kMinuteNs);
+    ledger->expire(kFirst + 20);
+    ASSERT_TRUE(ledger->hold(folder_.path()).ok());  // a snapshot, without what nothing refers to
+    EXPECT_LT(ledger->memory_bytes(), held * 6 / 10);
+    EXPECT_LT(budget.taken(MemoryUse::kLedger), held * 6 / 10 + (4u << 20));
+  }
+  EXPECT_EQ(budget.taken(MemoryUse::kLedger), 0u);
+}
+
+TEST_F(LedgerTest, AMinuteThatFindsNoMemoryIsRefusedAndCountedAndTheOthersStay) {
+  MemoryBudget budget(8u << 20, [] { return 0; });
+  auto ledger = in_memory({.memory = &budget});
+  int32_t minute = kFirst;
+  const auto put = [&](const std::string& job, int32_t ranks) {
+    ++minute;
+    return ledger->put(job, judged(minute, all_ranks(ranks, Cell::good()),
+                                   placement_of(ranks, "a-host-with-a-long-name-" + std::to_string(minute), "")));
+  };
+  EXPECT_EQ(put("small", 8), Ledger::Put::kStored);
+  int stored = 0;
+  while (put("large", 5000) == Ledger::Put::kStored) ASSERT_LT(++stored, 100);
+  EXPECT_GT(stored, 0);
+  EXPECT_EQ(counters_.value("lockstep_sle_minutes_total", "result=\"no_memory\""), 1);
+  EXPECT_LE(ledger->memory_bytes(), 4u << 20);
+  EXPECT_EQ(progress(*ledger).minutes.good, 8 + 5000 * stored);
+}
+
 // The whole of it against the plainest ledger there is: a map with a cell for each GPU, minute and job.
 class LedgerProperties : public LedgerTest, public ::testing::WithParamInterface<int> {
  protected:
@@ -425,6 +496,7 @@ class LedgerProperties : public LedgerTest, public ::testing::WithParamInterface
         if (truth.cell.is_good()) ++minutes.good;
         if (truth.cell.is_unknown()) ++minutes.unknown;
         if (truth.cell.is_degraded()) ++minutes.degraded;
+        if (truth.cell.is_idle()) ++minutes.idle;
       }
       return minutes;
     };
@@ -432,12 +504,12 @@ class LedgerProperties : public LedgerTest, public ::testing::WithParamInterface
     ASSERT_EQ(fleet.minutes, sum([](const Key&, const Truth&) { return true; }));
     // Every bad minute has exactly one owner.
     std::map<std::string, int64_t> owned;
-    for (const auto& [key, truth] : cells_)
-      if (truth.cell.is_degraded()) ++owned[truth.owner];
     int64_t charged = 0;
-    for (const auto& [owner, minutes] : fleet.owners) {
-      ASSERT_EQ(minutes, owned[owner.key]) << owner.key;
-      charged += minutes;
+    for (const auto& [key, truth] : cells_)
+      if (truth.cell.is_degraded()) ++owned[truth.owner == "unexplained" ? truth.owner : "gpu " + truth.owner];
+    for (const SleTotals::Part& part : fleet.parts) {
+      ASSERT_EQ(part.minutes, owned[part.classifier + (part.sub.empty() ? "" : " " + part.sub)]);
+      charged += part.minutes;
     }
     ASSERT_EQ(charged, fleet.minutes.degraded);
     // Jobs, hosts, GPUs and halves of the time each add up to the fleet.
@@ -454,6 +526,8 @@ class LedgerProperties : public LedgerTest, public ::testing::WithParamInterface
     }
     for (const std::string& host : host_names) hosts += progress(ledger, {.hosts = {host}}).minutes;
     for (const std::string& gpu : gpu_names) gpus += progress(ledger, {.gpus = std::set{gpu}}).minutes;
+    const auto both = ledger.totals({.scope = {.gpus = gpu_names}, .from = kFirst, .end = kFirst + 200});
+    ASSERT_EQ(both[static_cast<size_t>(Sle::kMfu)].minutes, both[static_cast<size_t>(Sle::kProgress)].minutes);
     halves += progress(ledger, {}, kFirst, kFirst + 17).minutes;
     halves += progress(ledger, {}, kFirst + 17, kFirst + 200).minutes;
     ASSERT_EQ(jobs, fleet.minutes);
@@ -471,11 +545,49 @@ class LedgerProperties : public LedgerTest, public ::testing::WithParamInterface
     for (const Minutes& bucket : totals[static_cast<size_t>(Sle::kProgress)].trend) trend += bucket;
     ASSERT_EQ(trend, fleet.minutes);
     const Affected affected = ledger.affected(query, Sle::kProgress, 1000);
+    check_affected(affected, ledger.affected(query, Sle::kProgress, 2));
     for (const auto* list : {&affected.jobs, &affected.hosts, &affected.gpus, &affected.models, &affected.culprits}) {
       int64_t degraded = 0;
       for (const Affected::One& one : *list) degraded += one.degraded;
       ASSERT_EQ(degraded, fleet.minutes.degraded);
     }
+  }
+
+  // Sums over runs of ranks and placements are those of each GPU's minutes, and a short list is the head of the long one.
+  void check_affected(const Affected& affected, const Affected& short_list) {
+    std::map<std::string, std::pair<int64_t, int64_t>> jobs, hosts;  // degraded, all
+    std::map<std::pair<std::string, int32_t>, int64_t> ranks;
+    std::map<std::string, int64_t> owned;
+    const auto add = [](std::pair<int64_t, int64_t>& to, bool degraded) {
+      to.first += degraded ? 1 : 0;
+      ++to.second;
+    };
+    for (const auto& [key, truth] : cells_) {
+      if (truth.cell.is_idle()) continue;
+      add(jobs[std::get<0>(key)], truth.cell.is_degraded());
+      add(hosts[truth.host], truth.cell.is_degraded());
+      if (!truth.cell.is_degraded()) continue;
+      ++ranks[{std::get<0>(key), std::get<1>(key)}];
+      ++owned[truth.owner];
+    }
+    ASSERT_EQ(affected.gpus.size(), ranks.size());
+    ASSERT_EQ(affected.culprits.size(), owned.size());
+    for (const Affected::One& one : affected.jobs) ASSERT_EQ(std::pair(one.degraded, one.total), jobs[one.name]);
+    for (const Affected::One& one : affected.hosts) ASSERT_EQ(std::pair(one.degraded, one.total), hosts[one.name]);
+    for (const Affected::One& one : affected.gpus) ASSERT_EQ(one.degraded, (ranks[{one.job_id, one.rank}]));
+    for (const Affected::One& one : affected.culprits) ASSERT_EQ(one.degraded, owned[one.owner.key]);
+    const auto compare = [](const std::vector<Affected::One>& head, const std::vector<Affected::One>& all) {
+      ASSERT_EQ(head.size(), std::min<size_t>(2, all.size()));
+      for (size_t i = 0; i < head.size(); ++i)
+        ASSERT_EQ(std::tie(head[i].name, head[i].job_id, head[i].rank, head[i].degraded),
+                  std::tie(all[i].name, all[i].job_id, all[i].rank, all[i].degraded));
+      for (size_t i = 1; i < all.size(); ++i) ASSERT_GE(all[i - 1].degraded, all[i].degraded);
+    };
+    compare(short_list.jobs, affected.jobs);
+    compare(short_list.hosts, affected.hosts);
+    compare(short_list.gpus, affected.gpus);
+    compare(short_list.culprits, affected.culprits);
+    ASSERT_EQ(short_list.gpus_in_all, ranks.size());
   }
 
   std::map<Key, Truth> cells_;
@@ -517,9 +629,14 @@ TEST_P(LedgerProperties, MinutesAreConservedAtEveryScopeOverRestartsLateDataAndR
     if (pick(2) == 0) cells = with(cells, {{pick(4), 4 + pick(8)}}, Cell::unknown());
     const bool is_owned = pick(2) == 0;
     if (pick(2) == 0) cells = with(cells, {{pick(4), 4 + pick(8)}}, Cell::degraded(is_owned ? 1 : kUnexplained));
+    if (pick(4) == 0) cells = with(cells, {{pick(4), 4 + pick(8)}}, Cell::idle());
     const auto placement = placement_of(ranks, job + std::to_string(ranks), ranks > 4 ? "H100" : "A100");
     sent.emplace_back(job, judged(minute, cells, placement, 1 + rows[{job, minute}]++));
-    sent.back().second.owners = {{.key = "v" + std::to_string(pick(5)), .classifier = "gpu"}};
+    sent.back().second.owners.resize(1);
+    Owner& owner = sent.back().second.owners[0];
+    owner = {.key = "v" + std::to_string(pick(5)), .classifier = "gpu"};
+    owner.sub = owner.key;
+    sent.back().second.cells[static_cast<size_t>(Sle::kMfu)] = cells;  // one look at the scope serves all SLEs
     put(job, sent.back().second);
     if (i % 50 == 20) {  // the log is read back: all of it is heard once more
       for (const auto& [again_job, again] : sent) ledger->put(again_job, again);

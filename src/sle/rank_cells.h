@@ -11,22 +11,25 @@
 
 namespace lockstep::sle {
 
-// Good, unknown, or degraded and charged to exactly one owner (a row of a table that is told beside it).
+// Good, unknown, idle by plan, or degraded and charged to exactly one owner (a row of a table that is told beside it).
 class Cell {
  public:
   constexpr Cell() = default;
   static constexpr Cell good() { return Cell(1); }
   static constexpr Cell unknown() { return Cell(2); }
+  static constexpr Cell idle() { return Cell(kIdle); }
   static constexpr Cell degraded(uint32_t owner) { return Cell(3 + owner); }
   static constexpr Cell of_code(uint32_t code) { return Cell(code); }
   constexpr uint32_t code() const { return code_; }
   constexpr bool is_good() const { return code_ == 1; }
   constexpr bool is_unknown() const { return code_ == 2; }
-  constexpr bool is_degraded() const { return code_ >= 3; }
+  constexpr bool is_idle() const { return code_ == kIdle; }
+  constexpr bool is_degraded() const { return code_ >= 3 && code_ != kIdle; }
   constexpr uint32_t owner() const { return code_ - 3; }  // of a degraded one
   bool operator==(const Cell&) const = default;
 
  private:
+  static constexpr uint32_t kIdle = INT32_MAX;  // beyond any owner
   constexpr explicit Cell(uint32_t code) : code_(code) {}
   uint32_t code_ = 0;  // 0: no GPU-minute of this SLE
 };

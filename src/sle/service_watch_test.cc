@@ -61,8 +61,8 @@ TEST_F(ServiceWatchTest, ASlowFirstTokenIsChargedToTheQueueItWaitedIn) {
   for (int32_t m = 0; m < 5; ++m) minute(m, 0.01, 0.09);
   minute(5, 1.0, 0.09);
   EXPECT_EQ(of(Sle::kTtft).minutes, (Minutes{.good = 2, .degraded = 1, .unknown = 3}));
-  ASSERT_EQ(of(Sle::kTtft).owners.size(), 1u);
-  EXPECT_EQ(of(Sle::kTtft).owners[0].first.classifier, "queue");
+  ASSERT_EQ(of(Sle::kTtft).parts.size(), 1u);
+  EXPECT_EQ(of(Sle::kTtft).parts[0].classifier, "queue");
   EXPECT_EQ(of(Sle::kQueue).minutes.degraded, 1);
   EXPECT_EQ(of(Sle::kTpot).minutes.degraded, 0);
 }

@@ -67,7 +67,7 @@ SleWatch::Job* SleWatch::job_for(const Identity& identity, int64_t received_unix
   const bool begins = identity.attempt > job.attempt || job.first_unix_ns == 0;
   int32_t world_size = std::max(identity.world_size, identity.rank.value() + 1);
   if (!begins) world_size = std::max(world_size, job.world_size);
-  if (ranks_ - job.world_size + world_size > kRanksMax) return nullptr;
+  if (!make_room(job, world_size, begins ? 0 : job.seated, minute_of(received_unix_ns))) return nullptr;
   if (begins) {
     // Other ranks on other hosts; fewer or more of them take another time for a step.
     if (job.world_size != 0 && job.world_size != world_size) job.baselines = Baselines{};
@@ -75,7 +75,7 @@ SleWatch::Job* SleWatch::job_for(const Identity& identity, int64_t received_unix
     job.first_unix_ns = received_unix_ns;
     rows_ -= job.seats.room();
     job.seats = {};
-    job.ended = 0;
+    job.ended = job.seated = 0;
     job.placement.reset();
     job.gpu_model.clear();
     job.model_asked_minute = 0;
@@ -84,6 +84,24 @@ SleWatch::Job* SleWatch::job_for(const Identity& identity, int64_t received_unix
   job.world_size = world_size;
   job.heard_minute = std::max(job.heard_minute, minute_of(received_unix_ns));
   return take_seat(job, identity) ? &job : nullptr;
+}
+
+bool SleWatch::make_room(Job& job, int32_t world_size, int32_t seated, int32_t minute) {
+  const auto fits = [&] {
+    mutex_.assert_held();
+    return ranks_ - job.world_size + world_size <= kRanksMax;
+  };
+  if (fits()) return true;
+  if (std::exchange(job.no_room_minute, minute) == minute) return false;  // one look at all jobs in a minute
+  const auto claimed = [](const auto& one) { return one.second.world_size - one.second.seated; };
+  while (!fits()) {
+    auto most = jobs_.end();
+    for (auto one = jobs_.begin(); one != jobs_.end(); ++one)
+      if (&one->second != &job && (most == jobs_.end() || claimed(*one) > claimed(*most))) most = one;
+    if (most == jobs_.end() || claimed(*most) <= world_size - seated) return false;
+    forget(most);
+  }
+  return true;
 }
 
 int64_t SleWatch::believed(int64_t received_unix_ns) const {
@@ -105,7 +123,7 @@ bool SleWatch::take_seat(Job& job, const Identity& identity) {
   if (seat->known && seat->host == identity.host && seat->gpu_uuid == identity.gpu_uuid) return true;
   seat->host = identity.host;
   seat->gpu_uuid = identity.gpu_uuid;
-  seat->known = true;
+  if (!std::exchange(seat->known, true)) ++job.seated;
   job.placement.reset();
   return true;
 }
@@ -347,10 +365,9 @@ void SleWatch::note(std::span<const Verdict> changed, int64_t now_unix_ns) {
   for (const Charge& one : charges) ledger_.charge(one.owner.job_id, one.minutes, one.sles, one.owner);
 }
 
-JudgedMinute SleWatch::judge_minute(Job& job, MeasuredMinute& measured, std::span<const Verdict> verdicts,
-                                    const FaultsByHost& faults) {
+JudgedMinute SleWatch::judge_minute(Job& job, MeasuredMinute& measured, const Due& due, const Others& others) {
   std::vector<Verdict> acting;
-  for (const Verdict& verdict : verdicts)
+  for (const Verdict& verdict : due.verdicts)
     if (acts_in(verdict, job, measured.minute)) acting.push_back(verdict);
   const int64_t from_ns = measured.minute * kMinuteNs, to_ns = from_ns + kMinuteNs;
   const int64_t gone_ns = is_over(job) ? std::min(to_ns, job.ended_unix_ns) : to_ns;
@@ -362,7 +379,7 @@ JudgedMinute SleWatch::judge_minute(Job& job, MeasuredMinute& measured, std::spa
                               .present_s = static_cast<int32_t>(present_ns / 1'000'000'000),
                               .is_starting = measured.minute < minute_of(job.first_unix_ns) + kStartMinutes,
                               .verdicts = acting,
-                              .faults = faults,
+                              .faults = others.faults,
                               .node_reported =
                                   [&](const std::string& host) {
                                     mutex_.assert_held();
@@ -377,8 +394,10 @@ JudgedMinute SleWatch::judge_minute(Job& job, MeasuredMinute& measured, std::spa
                                     return hosts_.contains(host);
                                   },
                               .thresholds = thresholds_};
-  const bool learning = measured.minute > job.learned_through && measured.rows > 0;
+  const RankSpans planned = planned_ranks(others.planned, measured.minute, due.job_id, *job.placement);
+  const bool learning = measured.minute > job.learned_through && measured.rows > 0 && planned.empty();
   JudgedMinute judged = judge(context, *job.baselines, learning);
+  for (RankCells& cells : judged.cells) cells = with(cells, planned, Cell::idle());
   if (learning && judged.baselines != *job.baselines) job.learned_through = measured.minute;
   job.baselines = judged.baselines;
   judged.only_if_more = measured.minute <= job.restored_through;
@@ -421,7 +440,7 @@ void SleWatch::ask(Due& due) const {
   due.newest_minute = ledger_.newest_minute(due.job_id);
 }
 
-void SleWatch::judge_job(const Due& due, Job& job, const FaultsByHost& faults, Judged& judged) {
+void SleWatch::judge_job(const Due& due, Job& job, const Others& others, Judged& judged) {
   if (job.restored_through < 0) {
     // Made anew since it was found due: the next look asks for it.
     if (!due.asks_ledger) return;
@@ -432,7 +451,7 @@ void SleWatch::judge_job(const Due& due, Job& job, const FaultsByHost& faults, J
   if (seat != nullptr && seat->gpu_uuid == due.gpu_uuid && !due.gpu_model.empty()) job.gpu_model = due.gpu_model;
   make_placement(job);
   for (MeasuredMinute& minute : job.minutes)
-    if (is_due(job, minute, due.last)) judged.emplace_back(due.job_id, judge_minute(job, minute, due.verdicts, faults));
+    if (is_due(job, minute, due.last)) judged.emplace_back(due.job_id, judge_minute(job, minute, due, others));
   job.judged_through = std::max(job.judged_through, due.last);
   let_go(job, due.last);
 }
@@ -447,7 +466,7 @@ void SleWatch::let_go(Job& job, int32_t last) {
 void SleWatch::tick(int64_t now_unix_ns, int64_t credible_unix_ns) {
   const int32_t through = minute_of(now_unix_ns - kGraceNs) - 1;
   const int64_t over_since_unix_ns = now_unix_ns - kMeasuredMinutes * kMinuteNs;
-  FaultsByHost faults;
+  Others others;
   std::vector<Due> due;
   {
     MutexLock lock(mutex_);
@@ -457,17 +476,19 @@ void SleWatch::tick(int64_t now_unix_ns, int64_t credible_unix_ns) {
     looked_minute_ = through;
     looked_unix_ns_ = now_unix_ns;
     std::erase_if(events_, [&](const HardwareFault& event) { return event.to_unix_ns < over_since_unix_ns; });
-    for (const HardwareFault& event : events_) faults[event.host].push_back(event);
+    for (const HardwareFault& event : events_) others.faults[event.host].push_back(event);
     due = due_jobs(through);
   }
   if (reads_.faults)
-    for (HardwareFault& fault : reads_.faults(over_since_unix_ns)) faults[fault.host].push_back(std::move(fault));
+    for (HardwareFault& fault : reads_.faults(over_since_unix_ns))
+      others.faults[fault.host].push_back(std::move(fault));
+  if (reads_.planned && !due.empty()) others.planned = reads_.planned();
   for (Due& one : due) ask(one);
   Judged judged;
   {
     MutexLock lock(mutex_);
     for (const Due& one : due)
-      if (const auto job = jobs_.find(one.job_id); job != jobs_.end()) judge_job(one, job->second, faults, judged);
+      if (const auto job = jobs_.find(one.job_id); job != jobs_.end()) judge_job(one, job->second, others, judged);
     // Its seats and what was done of its steps are needed where it comes back, while there is room.
     const int32_t kept = 2 * ranks_ > kRanksMax ? kSilentMinutes : 24 * 60;
     for (auto job = jobs_.begin(); job != jobs_.end();) {

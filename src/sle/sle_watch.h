@@ -6,11 +6,14 @@
 // as far back as the ledger's minutes are open; of minutes older than kMeasuredMinutes the sums are gone, and what comes
 // of them begins anew. Minutes of a job that is silent are unknown for kSilentMinutes; then the job is taken to be gone,
 // and has no minutes.
+// In a window that is planned (planned.h) minutes are idle, and no baseline is learned from them.
 // Restarts: the log is read back through here. A job's baselines and newest minute come from the ledger, and what it
 //   holds from more rows stays (ledger.h).
 // Limits: kJobsMax jobs, the one not heard of for longest goes first; kRanksMax ranks of all jobs together, as they say how many
-//   they are, beyond which they are left out, and from half of it on what is gone is forgotten at once; kRowsMax rows of ranks
-//   and their minutes, beyond which new ones are left out; kHostsMax hosts; kEventsMax events of hosts.
+//   they are, and from half of it on what is gone is forgotten at once (beyond it, the job of which most ranks are only claimed
+//   and were never heard of goes for one of which fewer are, so that a claim takes nobody's place; else the new one is left
+//   out); kRowsMax rows of ranks and their minutes, beyond which new ones are left out; kHostsMax hosts; kEventsMax events of
+//   hosts.
 // Thread rule: Thread-safe (one lock, under which nothing is asked of others: who stores does not wait for the ledger); note()
 //   and tick() are for one thread.
 #pragma once
@@ -35,6 +38,7 @@
 #include "sle/ledger.h"
 #include "sle/minute_judge.h"
 #include "sle/minute_measure.h"
+#include "sle/planned.h"
 
 namespace lockstep::sle {
 
@@ -56,6 +60,7 @@ class SleWatch final : public StoreSubscriber {
     // Those that there are, or that were over since then.
     std::function<std::vector<HardwareFault>(int64_t over_since_unix_ns)> faults = {};
     std::function<std::string(std::string_view gpu_uuid)> gpu_model = {};  // "": not known
+    std::function<std::vector<PlannedWindow>()> planned = {};
   };
   SleWatch(Ledger& ledger, Reads reads, Thresholds thresholds, Counters& counters);
 
@@ -94,7 +99,9 @@ class SleWatch final : public StoreSubscriber {
     int64_t attempt = 0;
     int32_t world_size = 0;
     SparseRows<Seat, 64> seats;
-    int32_t ended = 0;  // seats
+    int32_t ended = 0;           // seats
+    int32_t seated = 0;          // that are known
+    int32_t no_room_minute = 0;  // was looked for in it, and not found
     SparseRows<RankSeen, 64> seen;
     std::shared_ptr<const Placement> placement;
     std::string gpu_model;               // of this attempt; "": not known
@@ -120,6 +127,10 @@ class SleWatch final : public StoreSubscriber {
     Baselines baselines{};
     int32_t newest_minute = 0;
   };
+  struct Others {  // what others know of all jobs
+    FaultsByHost faults;
+    std::vector<PlannedWindow> planned;
+  };
   struct Charge {
     Owner owner;
     std::vector<int32_t> minutes;
@@ -136,6 +147,8 @@ class SleWatch final : public StoreSubscriber {
   Job* job_for(const Identity& identity, int64_t received_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   int64_t believed(int64_t received_unix_ns) const LOCKSTEP_REQUIRES(mutex_);
   bool take_seat(Job& job, const Identity& identity) LOCKSTEP_REQUIRES(mutex_);
+  // Whether the job may have so many ranks of which it has shown `seated`; others may have to go for it.
+  bool make_room(Job& job, int32_t world_size, int32_t seated, int32_t minute) LOCKSTEP_REQUIRES(mutex_);
   // nullptr: there is no room for it.
   template <typename Row>
   Row* row_at(SparseRows<Row, 64>& rows, Rank rank) LOCKSTEP_REQUIRES(mutex_);
@@ -150,9 +163,9 @@ class SleWatch final : public StoreSubscriber {
   static bool is_due(const Job& job, const MeasuredMinute& minute, int32_t last);
   std::vector<Due> due_jobs(int32_t through) LOCKSTEP_REQUIRES(mutex_);
   void ask(Due& due) const;
-  void judge_job(const Due& due, Job& job, const FaultsByHost& faults, Judged& judged) LOCKSTEP_REQUIRES(mutex_);
-  JudgedMinute judge_minute(Job& job, MeasuredMinute& measured, std::span<const Verdict> verdicts,
-                            const FaultsByHost& faults) LOCKSTEP_REQUIRES(mutex_);
+  void judge_job(const Due& due, Job& job, const Others& others, Judged& judged) LOCKSTEP_REQUIRES(mutex_);
+  JudgedMinute judge_minute(Job& job, MeasuredMinute& measured, const Due& due, const Others& others)
+      LOCKSTEP_REQUIRES(mutex_);
   void let_go(Job& job, int32_t last) LOCKSTEP_REQUIRES(mutex_);
   // What it is to be charged with; its measured minutes are due again.
   std::optional<Charge> charge_of(const Verdict& verdict) LOCKSTEP_REQUIRES(mutex_);

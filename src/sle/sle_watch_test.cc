@@ -34,15 +34,16 @@ class SleWatchTest : public ::testing::Test {
     Result<std::unique_ptr<Ledger>> ledger = Ledger::open({.folder = folder_.path() + "/sle"}, clock_, counters_);
     ASSERT_TRUE(ledger.ok());
     ledger_ = std::move(*ledger);
-    watch_ = std::make_unique<SleWatch>(*ledger_,
-                                        SleWatch::Reads{diagnosis_,
-                                                        [this](int64_t over_since_unix_ns) {
-                                                          faults_since_unix_ns_ = over_since_unix_ns;
-                                                          if (asked_) asked_();
-                                                          return faults_;
-                                                        },
-                                                        [](std::string_view) { return "H100"; }},
-                                        default_thresholds(), counters_);
+    watch_ = std::make_unique<SleWatch>(
+        *ledger_,
+        SleWatch::Reads{diagnosis_,
+                        [this](int64_t over_since_unix_ns) {
+                          faults_since_unix_ns_ = over_since_unix_ns;
+                          if (asked_) asked_();
+                          return faults_;
+                        },
+                        [](std::string_view) { return "H100"; }, [this] { return planned_; }},
+        default_thresholds(), counters_);
   }
   static Identity identity(int32_t rank) {
     return {.job_id = "job",
@@ -108,6 +109,7 @@ class SleWatchTest : public ::testing::Test {
   lockstep::testing::TemporaryFolder folder_;
   lockstep::testing::FakeClock clock_;
   Counters counters_{kSleCounters};
+  std::vector<PlannedWindow> planned_;
   FixedVerdicts diagnosis_;
   std::vector<HardwareFault> faults_;
   int64_t faults_since_unix_ns_ = 0;
@@ -339,6 +341,22 @@ TEST_F(SleWatchTest, RanksThatAreOnlyClaimedAreLimitedOverAllJobs) {
   EXPECT_EQ(of(Sle::kProgress, 200).total(), 900'000);
 }
 
+TEST_F(SleWatchTest, RanksThatAreOnlyClaimedTakeNobodysPlace) {
+  const auto claim = [&](int32_t minute) {
+    Identity liar = identity(0);
+    liar.job_id = "liar";
+    liar.world_size = 999'999;
+    watch_->on_status(liar, {}, (kBegin + minute) * kMinuteNs);
+  };
+  claim(0);
+  minutes(0, 3, 2);
+  claim(3);  // and not the other way round
+  minutes(3, 6, 2);
+  EXPECT_EQ(of(Sle::kProgress, 3, 6), (Minutes{.good = 12}));
+  EXPECT_EQ(ledger_->newest_minute("job"), kBegin + 5);
+  EXPECT_EQ(ledger_->newest_minute("liar"), 0);
+}
+
 TEST_F(SleWatchTest, ASilentHostOfManyIsChargedWithItsOwnRanks) {
   minutes(0, 6, 2);
   for (int i = 0; i < 30; ++i) step(next_step_++, 6 * 60 + 2 * i, 2);
@@ -349,6 +367,41 @@ TEST_F(SleWatchTest, ASilentHostOfManyIsChargedWithItsOwnRanks) {
   EXPECT_EQ(cells[0].cell, Cell::good());
   EXPECT_EQ(cells[1].first, 2);
   EXPECT_EQ(ledger_->owner_at(cells[1].cell.owner()).culprit, "node-2");
+}
+
+TEST_F(SleWatchTest, InAPlannedWindowMinutesAreIdleAndChargedToNobody) {
+  minutes(0, 6, 2);
+  const auto window = [&](const char* host, const char* gpu, int32_t from, int32_t to) {
+    const auto is = [](std::string_view wanted, std::string_view one) { return wanted.empty() || wanted == one; };
+    planned_.push_back({.from_unix_ns = (kBegin + from) * kMinuteNs,
+                        .to_unix_ns = (kBegin + to) * kMinuteNs,
+                        .by_host = *host != '\0',
+                        .by_gpu = *gpu != '\0',
+                        .covers = [=](std::string_view job, std::string_view on, std::string_view uuid) {
+                          return job == "job" && is(host, on) && is(gpu, uuid);
+                        }});
+  };
+  window("", "", 6, 8);
+  window("node-2", "", 8, 9);
+  window("", "GPU-0", 9, 10);
+  minutes(6, 11, 4);  // twice as slow: degraded, where anything is expected
+  give(slow(next_step_ - 40), 11);
+  tick(12);
+  EXPECT_EQ(of(Sle::kProgress, 6, 8), (Minutes{.idle = 8}));
+  EXPECT_EQ(of(Sle::kProgress, 8, 9), (Minutes{.degraded = 2, .idle = 2}));
+  EXPECT_EQ(of(Sle::kProgress, 9, 10), (Minutes{.degraded = 3, .idle = 1}));
+  EXPECT_EQ(of(Sle::kProgress, 10, 11), (Minutes{.degraded = 4}));
+  EXPECT_EQ(of(Sle::kGoodput, 6, 8), (Minutes{.idle = 8}));
+}
+
+TEST_F(SleWatchTest, AJobThatIsPausedByPlanIsIdleWhileItIsSilent) {
+  minutes(0, 6, 2);
+  planned_.push_back({.from_unix_ns = (kBegin + 6) * kMinuteNs,
+                      .to_unix_ns = (kBegin + 100) * kMinuteNs,
+                      .covers = [](std::string_view, std::string_view, std::string_view) { return true; }});
+  for (int32_t minute = 7; minute < 10; ++minute) tick(minute);
+  EXPECT_EQ(of(Sle::kProgress, 6, 9), (Minutes{.idle = 12}));
+  EXPECT_EQ(of(Sle::kCoverage, 6, 9), (Minutes{.idle = 12}));
 }
 
 TEST(Prices, AreByModel) {

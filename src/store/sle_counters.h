@@ -14,7 +14,8 @@ inline constexpr CounterDescriptor kSleCounters[] = {
     {"lockstep_sle_minutes_total", "counter", Severity::kInfo,
      "Judgements of a minute of a job, by result: new, replaced, same, fewer_rows (what is there was judged from "
      "more), "
-     "closed (older than an hour before the job's newest), jobs_full, owners_full, tables_full (beyond a limit)."},
+     "closed (older than an hour before the job's newest), jobs_full, owners_full, tables_full (beyond a limit), "
+     "no_memory (the memory budget has no room for it)."},
     {"lockstep_sle_days_dropped_total", "counter", Severity::kDataLoss,
      "Days that left the SLE ledger before their time, to stay within its limit."},
     {"lockstep_sle_files_damaged_total", "counter", Severity::kDataLoss,

@@ -46,6 +46,13 @@ def test_two_jobs_that_wait_for_one_host_are_one_incident_that_outlives_a_kill(s
     verdict = report["verdicts"][0]
     assert verdict["chain"] and verdict["next"], "the evidence is there"
 
+    for job in ("first", "second"):
+        whys = server.get(f"/api/jobs/{job}/why")["verdicts"]
+        assert whys[0]["incident"] == {"id": one["id"], "state": "open"}, whys
+        assert server.get(f"/api/verdicts/{whys[0]['id']}")["incident"]["id"] == one["id"]
+    printed = harness.lockstep("why", "first", "--server", server.url).stdout
+    assert f"lockstep incidents show {one['id']}   (open)" in printed, printed
+
     done = harness.lockstep("incidents", "ack", one["id"], "--note", "on it", "--server", server.url)
     assert done.returncode == 0 and "acknowledged" in done.stdout, done.stderr
     server.kill()

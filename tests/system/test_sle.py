@@ -50,7 +50,7 @@ def test_minutes_are_judged_and_stay_the_same_over_a_restart_and_a_second_delive
     assert one["chosen_money"] == pytest.approx(2 * WORLD / 60 * 3, abs=0.01)
     assert one["affected"]["jobs"]["list"][0]["name"] == "train"
     assert progress(server, job="train", ranks="0-1")["minutes"]["degraded"] == 4
-    assert progress(server, job="other")["minutes"] == {"good": 0, "degraded": 0, "unknown": 0}
+    assert progress(server, job="other")["minutes"] == {"good": 0, "degraded": 0, "unknown": 0, "idle": 0}
     assert status(server, "/api/sle?group=dp") == 400
     assert status(server, "/api/sle/nonsense") == 404
     server.kill()

@@ -107,6 +107,7 @@ function slowVerdict() {
       { action: 'Drain node-17 and check its airflow.', command: 'scontrol update nodename=node-17 state=drain reason=thermal' },
       { action: 'See the next finding as it comes.', command: `lockstep why ${kSlow}` },
     ],
+    incident: { id: kIncident, state: 'acknowledged' },
   });
 }
 function clearedVerdict() {

@@ -111,6 +111,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     const card = page.getByRole('region', { name: 'Verdict: slow, confirmed' });
     await card.waitFor();
     assert.match(await card.innerText(), /Rank 43 \(node-17, GPU 3\) makes all 64 ranks wait 118 ms a step/);
+    assert.equal(await card.getByRole('link', { name: 'incident', exact: true }).getAttribute('href'), `/incidents/${kIncident}`);
     await mapReady(page);
     await card.getByRole('button', { name: 'Show rank 43' }).click();
     await panel(page).getByText('node-17').waitFor();

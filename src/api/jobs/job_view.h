@@ -64,4 +64,7 @@ class VerdictFiles {
   std::map<std::string, std::string> known_;  // by evidence_id(): the members; "": the store does not answer
 };
 
+// The same JSON with "incident": {"id", "state"}, the one that the verdict belongs to; null where there is none.
+std::string with_incident(const ApiContext& context, const std::string& verdict_id, std::string verdict_json);
+
 }  // namespace lockstep

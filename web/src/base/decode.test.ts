@@ -11,6 +11,11 @@ describe('decodeVerdict', () => {
     expect(alternatives.map((other) => other.cause)).toEqual(['ecc', null, null, null]);
   });
 
+  it('knows its incident, and that it has none', () => {
+    expect(decodeVerdict({ incident: { id: 'i-5', state: 'open' } }).incident).toEqual({ id: 'i-5', state: 'open' });
+    for (const incident of [undefined, null, {}, { id: 7 }]) expect(decodeVerdict({ incident }).incident).toBe(null);
+  });
+
   it('knows every cause that the server may name', () => {
     for (const cause of [...Object.keys(kCauses), 'less-work'])
       expect(decodeVerdict({ alternatives: [{ culprit: cause, cause }] }).alternatives[0]?.cause).toBe(cause);

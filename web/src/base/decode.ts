@@ -59,6 +59,7 @@ export interface Verdict {
   alternatives: { culprit: string; cause: Cause | null; why_lower: string; decided_by: string }[];  // cause: null where it is a thing
   next: { action: string; command: string }[];
   feedback: Feedback | null;
+  incident: { id: string; state: string } | null;  // that it belongs to
 }
 
 // What a person said of a verdict.
@@ -256,7 +257,14 @@ export function decodeVerdict(value: unknown): Verdict {
     }),
     next: list(json['next']).map((item) => ({ action: text(object(item)['action']), command: text(object(item)['command']) })),
     feedback: decodeFeedback(json['feedback']),
+    incident: decodeIncidentOf(json['incident']),
   };
+}
+
+function decodeIncidentOf(value: unknown): Verdict['incident'] {
+  const incident = object(value);
+  const id = exact(incident['id']);
+  return id ? { id, state: text(incident['state']) } : null;
 }
 
 function decodeClaim(value: unknown): Claim {

@@ -4,7 +4,7 @@ import { decodeSleDetail, decodeSles, gpuMinutes, successText } from './sle';
 const answer = {
   scope: 'fleet', ledger: 'victim', from_unix_s: 0, to_unix_s: 3600, bucket_minutes: 1,
   sles: [{
-    name: 'progress', title: 'Training progress', measured: true, minutes: { good: 6, degraded: 2, unknown: 2 }, success: 0.75,
+    name: 'progress', title: 'Training progress', measured: true, minutes: { good: 6, degraded: 2, unknown: 2, idle: 5 }, success: 0.75,
     success_least: 0.6, success_most: 0.8, coverage: 0.8, chosen_minutes: 2, chosen_money: null,
     threshold: { against: 'baseline', direction: 'below', unit: 's', value: 1.05, minimum: 0, maximum: null },
     classifiers: [{ name: 'gpu', minutes: 2, share: 1, subs: [{ name: 'ecc', minutes: 2 }] }], trend: [[6, 2, 2]],
@@ -14,7 +14,8 @@ const answer = {
 test('success is a range where minutes are unknown, and a number where none is', () => {
   const [sle] = decodeSles(answer).sles;
   expect(successText(sle!)).toBe('60.0 to 80.0 %');
-  expect(successText({ ...sle!, minutes: { good: 3, degraded: 1, unknown: 0 } })).toBe('75.0 %');
+  expect(sle!.minutes.idle).toBe(5);
+  expect(successText({ ...sle!, minutes: { good: 3, degraded: 1, unknown: 0, idle: 0 } })).toBe('75.0 %');
   expect(successText({ ...sle!, measured: false })).toBe('not measured');
 });
 

@@ -30,7 +30,7 @@ export interface Sle {
   measuredFrom: string;
   measured: boolean;
   threshold: Threshold | null;
-  minutes: Minutes;
+  minutes: Minutes & { idle: number };  // idle by plan, and no part of the others
   success: number | null;  // null: too little is known
   least: number | null;
   most: number | null;
@@ -108,7 +108,7 @@ function decodeSle(json: Record<string, unknown>): Sle {
       against: text(limit['against']), direction: text(limit['direction']), unit: text(limit['unit']), value: whole(limit, 'value'),
       minimum: whole(limit, 'minimum'), maximum: num(limit['maximum']),
     },
-    minutes: { good: whole(minutes, 'good'), degraded: whole(minutes, 'degraded'), unknown: whole(minutes, 'unknown') },
+    minutes: { good: whole(minutes, 'good'), degraded: whole(minutes, 'degraded'), unknown: whole(minutes, 'unknown'), idle: whole(minutes, 'idle') },
     success: num(json['success']), least: num(json['success_least']), most: num(json['success_most']), coverage: num(json['coverage']),
     chosenMinutes: whole(json, 'chosen_minutes'), chosenMoney: num(json['chosen_money']),
     classifiers: list(json['classifiers']).map(object).map((part) => ({

@@ -125,6 +125,7 @@ function Detail({ place, detail }: { place: SlePlace; detail: SleDetail }) {
         ]} />
       </div>
       <p class="muted">Good when {sle.goodWhen}.{limitText(sle)}</p>
+      {sle.minutes.idle > 0 && <p>{gpuMinutes(sle.minutes.idle)} idle by plan, and no part of the rest.</p>}
       {!sle.measured && <p>Not measured here: it needs {sle.measuredFrom}.</p>}
       {sle.minutes.degraded > 0 && <Statistics place={place} sle={sle} />}
       <h3>When was it {chosen}?</h3>

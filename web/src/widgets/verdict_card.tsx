@@ -6,7 +6,7 @@ import { clean, clock, count, gpuTime, percent, utc } from '../base/format';
 import { verdictMark } from '../base/health';
 import { captureOf, stepsText, type Profile } from '../base/profile';
 import { pathOf } from '../base/share';
-import { fabricPlace, go, pathPlace, place, profilePlace, profilesPlace } from '../base/url';
+import { fabricPlace, go, incidentPlace, pathPlace, place, profilePlace, profilesPlace } from '../base/url';
 import { ClaimList } from './claim';
 import { CopyButton } from './copy_button';
 import { FeedbackButtons } from './feedback';
@@ -44,6 +44,7 @@ export function VerdictCard({ verdict, startOpen, profiles = [], sampling, onRan
           {pattern(verdict) && <span>{pattern(verdict)}</span>}
           {verdict.since_step !== null && <span title={utc(verdict.since_unix_ns)}>since step {count(verdict.since_step)}{since(verdict)}</span>}
           {verdict.culprit.place && <span>at <PlaceLink to={{ ...fabricPlace(verdict.culprit.place), at: timeOf(verdict) }}>{clean(verdict.culprit.place.replace(':', ' '))}</PlaceLink></span>}
+          {verdict.incident && <span><PlaceLink to={incidentPlace(verdict.incident.id)}>incident</PlaceLink> {verdict.incident.state}</span>}
           {!startOpen && (
             <button type="button" class="plain" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? 'less' : 'evidence'}</button>
           )}
