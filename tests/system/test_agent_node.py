@@ -667,7 +667,7 @@ def test_units_reach_the_server(story):
 
 # A kernel log that is flooded
 
-FLOOD = 120_000  # of the 800,000 that were reported: the time to read them grows with their number, nothing else
+FLOOD = 40_000  # of the 800,000 that were reported: the time to read them grows with their number, nothing else
 
 
 @pytest.mark.limit(100)
@@ -683,7 +683,9 @@ def test_a_flooded_kernel_log_is_counted_exactly_and_told_in_few_words():
             gpu = {"gpu_uuid": uuid(node, 3), "xid": "95"}
 
             def all_counted():
-                return agent.page().total("lockstep_gpu_xid_total", **gpu) == FLOOD
+                counted = agent.page().total("lockstep_gpu_xid_total", **gpu)
+                assert counted == FLOOD, counted
+                return True
 
             harness.eventually(all_counted, 45, "every line is counted")
             told = [event for event in events_of(server) if event.name == "gpu.xid"]
