@@ -124,10 +124,13 @@ Result<std::string> matchers_of(const std::vector<std::string>& words) {
 
 int silence(const Arguments& arguments) {
   std::string server = default_server(), lasts = "2h", comment, begins_in;
+  bool planned = false;
   Flags flags("lockstep alerts silence", "alerts whose labels match are sent to nobody for a while", "LABEL=VALUE...");
   add_server_flags(flags, &server)
       .text(&lasts, "--for", "TIME", "how long, like 2h or 7d (default 2h)")
-      .text(&begins_in, "--in", "TIME", "from then on instead of now: a maintenance window")
+      .text(&begins_in, "--in", "TIME", "from then on instead of now")
+      .toggle(&planned, "--planned",
+              "maintenance, or a job that is paused: its GPUs are idle, not degraded (job, host and gpu alone)")
       .text(&comment, "--comment", "TEXT", "why");
   if (std::optional<int> code =
           answered(flags, arguments, "example: lockstep alerts silence host=gpu-017 --for 4h --comment 'new cable'\n"))
@@ -141,7 +144,11 @@ int silence(const Arguments& arguments) {
     return kExitUsage;
   }
   JsonWriter body;
-  body.begin_object().field("matchers", *matchers).field("for", lasts).field("comment", comment);
+  body.begin_object()
+      .field("matchers", *matchers)
+      .field("for", lasts)
+      .field("comment", comment)
+      .field("planned", planned);
   if (in_ms > 0) {
     body.field("starts_unix_ns", SystemClock().unix_ns() + in_ms * 1'000'000);
   }
@@ -151,8 +158,8 @@ int silence(const Arguments& arguments) {
   simdjson::dom::parser parser;
   Json made;
   if (parser.parse(answer.body).get(made)) return not_understood("lockstep alerts silence");
-  std::printf("silence %s: %s until %s UTC\n", text_of(made, "id").c_str(), text_of(made, "matchers").c_str(),
-              moment(made, "ends_unix_ns").c_str());
+  std::printf("silence %s: %s until %s UTC%s\n", text_of(made, "id").c_str(), text_of(made, "matchers").c_str(),
+              moment(made, "ends_unix_ns").c_str(), planned ? "; its minutes are idle" : "");
   return kExitOk;
 }
 

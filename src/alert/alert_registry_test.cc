@@ -383,6 +383,24 @@ TEST_F(Alerts, ASilenceIsCheckedWhenItIsMade) {
     EXPECT_FALSE(silence_from_request(wrong, now).ok()) << wrong;
 }
 
+TEST_F(Alerts, APlannedSilenceNamesPlacesAloneAndStaysPlanned) {
+  const int64_t now = clock_.unix_ns();
+  EXPECT_FALSE(silence_from_request(R"({"matchers":"{host=\"a\"}","for":"2h"})", now)->is_planned);
+  Result<Silence> made =
+      silence_from_request(R"({"matchers":"{host=\"a\",job=~\"b.*\"}","for":"2h","planned":true})", now);
+  ASSERT_TRUE(made.ok()) << made.error();
+  made->id = "s-1";
+  JsonWriter json;
+  write_silence(json, *made, now);
+  const Result<JsonDocument> kept = JsonDocument::parse(json.take());
+  ASSERT_TRUE(kept.ok());
+  EXPECT_TRUE(silence_from_json(kept->root())->is_planned);
+  for (const char* wrong : {R"({"matchers":"{cause=\"ecc\"}","for":"2h","planned":true})",
+                            R"({"matchers":"{host=\"a\",alertname!=\"LockstepHang\"}","for":"2h","planned":true})",
+                            R"({"matchers":"{host=\"a\"}","for":"2h","planned":"yes"})"})
+    EXPECT_FALSE(silence_from_request(wrong, now).ok()) << wrong;
+}
+
 TEST_F(Alerts, WhatIsRefusedForGoodIsGivenUpAndSeen) {
   registry_->raise(hang());
   pass(1);

@@ -17,12 +17,6 @@ bool Silence::asks_for(std::string_view label) const {
   return std::any_of(compiled.begin(), compiled.end(), [&](const auto& one) { return one.name() == label; });
 }
 
-bool Silence::is_of_places() const {
-  return std::all_of(compiled.begin(), compiled.end(), [](const metrics::CompiledMatcher& one) {
-    return one.name() == "job" || one.name() == "host" || one.name() == "gpu";
-  });
-}
-
 Result<Silence> checked_silence(Silence silence) {
   if (silence.matchers.size() > kSilenceTextBytesMax || silence.comment.size() > kSilenceTextBytesMax)
     return Error{format("a silence's matchers and comment have at most %zu bytes", kSilenceTextBytesMax)};
@@ -38,6 +32,11 @@ Result<Silence> checked_silence(Silence silence) {
   Result<metrics::CompiledMatchers> compiled = metrics::compile_matchers(*matchers, true);
   if (!compiled.ok()) return Error{"matchers: " + compiled.error()};
   silence.compiled = std::move(*compiled);
+  const bool is_of_places =
+      std::all_of(silence.compiled.begin(), silence.compiled.end(), [](const metrics::CompiledMatcher& one) {
+        return one.name() == "job" || one.name() == "host" || one.name() == "gpu";
+      });
+  if (silence.is_planned && !is_of_places) return Error{"what is planned is named by job, host and gpu alone"};
   if (silence.ends_unix_ns <= silence.starts_unix_ns) return Error{"a silence ends after it begins"};
   if (silence.ends_unix_ns - silence.starts_unix_ns > kSilenceLongestNs) return Error{"a silence lasts at most a year"};
   return silence;
@@ -61,12 +60,14 @@ Result<Silence> silence_from_request(std::string_view body, int64_t now_unix_ns)
       int64_t ms = 0;
       if (const std::string wrong = parse_duration_ms(*text, &ms); !wrong.empty()) return Error{"for: " + wrong};
       lasts_ms = ms;
+    } else if (key == "planned" && field.boolean()) {
+      silence.is_planned = *field.boolean();
     } else if (key == "starts_unix_ns" && field.integer()) {
       if (*field.integer() > 0) silence.starts_unix_ns = *field.integer();
     } else {
       return Error{
           format("\"%.40s\" is not known, or not of its kind, in a silence: matchers, for, comment, "
-                 "starts_unix_ns",
+                 "planned, starts_unix_ns",
                  as_one_line(key).c_str())};
     }
   }
@@ -85,6 +86,7 @@ void write_silence(JsonWriter& json, const Silence& silence, int64_t now_unix_ns
       .field("ends_unix_ns", silence.ends_unix_ns)
       .field("created_by", silence.created_by)
       .field("comment", silence.comment)
+      .field("planned", silence.is_planned)
       .field("state", silence.is_active(now_unix_ns)         ? "active"
                       : now_unix_ns < silence.starts_unix_ns ? "pending"
                                                              : "expired")
@@ -97,7 +99,8 @@ Result<Silence> silence_from_json(const JsonValue& json) {
                   .starts_unix_ns = json["starts_unix_ns"].integer().value_or(0),
                   .ends_unix_ns = json["ends_unix_ns"].integer().value_or(0),
                   .created_by = json["created_by"].string().value_or(""),
-                  .comment = json["comment"].string().value_or("")};
+                  .comment = json["comment"].string().value_or(""),
+                  .is_planned = json["planned"].boolean().value_or(false)};
   if (silence.id.empty()) return Error{"a silence without an id"};
   return checked_silence(std::move(silence));
 }

@@ -1,5 +1,5 @@
-// A silence: alerts whose labels match are not sent to anybody while it lasts; they are listed all the same. One that
-// begins later is a maintenance window.
+// A silence: alerts whose labels match are not sent to anybody while it lasts; they are listed all the same. A planned one
+// (maintenance, a job that is paused) says besides that nothing is expected of its jobs, hosts or GPUs: they are idle.
 //
 // Thread rule: Immutable once made.
 #pragma once
@@ -24,21 +24,21 @@ struct Silence {
   int64_t ends_unix_ns = 0;
   std::string created_by;
   std::string comment;
+  bool is_planned = false;
   metrics::CompiledMatchers compiled = {};
 
   bool is_active(int64_t now_unix_ns) const { return starts_unix_ns <= now_unix_ns && now_unix_ns < ends_unix_ns; }
   bool matches(const Labels& labels) const;
   bool asks_for(std::string_view label) const;
-  // Names jobs, hosts and GPUs and nothing else, as a window of maintenance does: what happens there is not of interest.
-  bool is_of_places() const;
 };
 
 inline constexpr size_t kSilenceTextBytesMax = 2000;
 inline constexpr int64_t kSilenceLongestNs = 366ll * 24 * 3600 * 1'000'000'000;
 
-// Compiles its matchers. Refused: matchers that everything fits, an end before the beginning, longer than a year.
+// Compiles its matchers. Refused: matchers that everything fits, an end before the beginning, longer than a year, a planned
+// one that names more than jobs, hosts and GPUs.
 Result<Silence> checked_silence(Silence silence);
-// {"matchers":"{host=\"gpu-017\"}","for":"2h","starts_unix_ns":0,"comment":"..."}; starts 0: now.
+// {"matchers":"{host=\"gpu-017\"}","for":"2h","starts_unix_ns":0,"comment":"...","planned":false}; starts 0: now.
 Result<Silence> silence_from_request(std::string_view body, int64_t now_unix_ns);
 void write_silence(JsonWriter& json, const Silence& silence, int64_t now_unix_ns);
 Result<Silence> silence_from_json(const JsonValue& json);

@@ -36,7 +36,7 @@ std::vector<sle::HardwareFault> hardware_faults(const AlertRegistry& alerts, int
 std::vector<sle::PlannedWindow> planned_windows(std::vector<Silence> silences) {
   std::vector<sle::PlannedWindow> windows;
   for (Silence& one : silences) {
-    if (!one.is_of_places()) continue;
+    if (!one.is_planned) continue;
     sle::PlannedWindow window{.from_unix_ns = one.starts_unix_ns,
                               .to_unix_ns = one.ends_unix_ns,
                               .by_host = one.asks_for("host"),
