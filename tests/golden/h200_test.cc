@@ -180,15 +180,17 @@ INSTANTIATE_TEST_SUITE_P(Later, H200Outside,
 // One rank a stage, by torch's own 1F1B schedule.
 INSTANTIATE_TEST_SUITE_P(
     Pipeline, H200Outside,
-    ::testing::Values(Outside{"pipe_healthy", {}}, Outside{"pipe_cpu_r3", {{3_rank, Layer::kHost}}},
-                      Outside{"pipe_narrow_r5", {{5_rank, Layer::kHost}}},
-                      Outside{"pipe_wire_r2", {{2_rank, Layer::kLink}}},
-                      Outside{"pipe_wire_r5", {{5_rank, Layer::kLink}}},
-                      // A small share of the GPU from the first step on: a stage with more work looks the same.
-                      Outside{"pipe_share_r4", {{4_rank, Layer::kWorkload}}},
-                      Outside{"pipe_freeze_r1", {{1_rank, Layer::kHost}}},
-                      Outside{"pipe_kill_r6", {{6_rank, Layer::kHost}}},
-                      Outside{"pipe_stop_r6", {}}),  // missed: everybody is quiet as long as the one that is stopped
+    ::testing::Values(
+        Outside{"pipe_healthy", {}}, Outside{"pipe_cpu_r3", {{3_rank, Layer::kHost}}},
+        Outside{"pipe_narrow_r5", {{5_rank, Layer::kHost}}}, Outside{"pipe_wire_r2", {{2_rank, Layer::kLink}}},
+        Outside{"pipe_wire_r5", {{5_rank, Layer::kLink}}},
+        // A small share of the GPU from the first step on: a stage with more work looks the same.
+        Outside{"pipe_share_r4", {{4_rank, Layer::kWorkload}}}, Outside{"pipe_freeze_r1", {{1_rank, Layer::kHost}}},
+        Outside{"pipe_kill_r6", {{6_rank, Layer::kHost}}},
+        // Whose cores are shared is not a slow link, and neither is that of who sends to it.
+        Outside{"pipe_cpu_r2", {{2_rank, Layer::kHost}}}, Outside{"hyb_cpu_r6", {{6_rank, Layer::kHost}}},
+        Outside{"hyb_cpu_r6_later", {{6_rank, Layer::kHost}}}, Outside{"pipe_freeze_r6", {{6_rank, Layer::kHost}}},
+        Outside{"pipe_stop_r6", {}}),  // missed: everybody is quiet as long as the one that is stopped
     [](const auto& one) { return std::string(one.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Cases, H200, ::testing::ValuesIn(kCases),

@@ -281,6 +281,13 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.sentence =
         format("The %s is slow: %s waits %s for its transfers since step {since}: %s of the job.",
                finding.component.c_str(), name.c_str(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
+    for (const auto& [in_comm, rank] : window.comms().at(group.comm_id).world_rank) {
+      const Handling handling = handling_of(window, steps, rank);
+      if (!handling.starved(saved)) continue;
+      finding.ranks = {rank};
+      blame_starved_proxy(window, steps, rank, handling, finding);
+      break;
+    }
     findings.push_back(std::move(finding));
   }
   return findings;
@@ -421,8 +428,19 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
   }
 
   // All slow flows of one sender are one finding; all slow flows into one rank (two or more) blame the receiver.
-  std::map<Rank, std::vector<Slow>> by_sender, by_receiver;
+  // A flow that ends at a rank whose proxy is starved says nothing of its sender.
+  std::map<Rank, std::vector<Slow>> by_sender, by_receiver, into_starved;
+  std::map<Rank, Handling> handlings;
+  auto is_starved = [&](Rank rank, double wire_ns) {
+    auto [at, is_new] = handlings.try_emplace(rank);
+    if (is_new) at->second = handling_of(window, steps, rank);
+    return rank != kNoRank && at->second.starved(wire_ns);
+  };
   for (const Slow& entry : slow) {
+    if (is_starved(entry.flow.to, entry.flow.typical_wire) && !is_starved(entry.flow.from, entry.flow.typical_wire)) {
+      into_starved[entry.flow.to].push_back(entry);
+      continue;
+    }
     by_sender[entry.flow.from].push_back(entry);
     if (entry.flow.to != kNoRank) by_receiver[entry.flow.to].push_back(entry);
   }
@@ -573,6 +591,8 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
       blame_starved_proxy(window, steps, rank, handling, finding);
     findings.push_back(std::move(finding));
   };
+  for (const auto& [rank, entries] : into_starved)
+    if (!by_sender.contains(rank) && !by_receiver.contains(rank)) report(rank, entries, true);
   for (const auto& [rank, entries] : by_receiver) {
     std::set<Rank> senders;
     for (const Slow& entry : entries) senders.insert(entry.flow.from);
