@@ -449,6 +449,8 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
       if (known) continue;
       if (!finding.only_with_signals) explained_here.insert(finding.ranks.begin(), finding.ranks.end());
       if (finding.sure) surely_here.insert(finding.ranks.begin(), finding.ranks.end());
+      if (finding.sure && finding.kind == VerdictKind::kSlow && finding.steps_hit >= 1)
+        for (Rank rank : finding.ranks) stretches.push_back({rank, finding.since_step, finding.through_step});
       findings.push_back(std::move(finding));
     }
     explained.insert(explained_here.begin(), explained_here.end());
