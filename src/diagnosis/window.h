@@ -110,8 +110,9 @@ struct StepLateness {
   bool by_bytes = false;       // work was told by routed bytes, not by tokens
   std::vector<uint32_t> role;  // by slot; ranks of one number are peers
   uint32_t roles = 0;
-  uint32_t alone = 0;      // ranks that are a stage of a pipeline each: nobody to compare them with
-  double duration_ns = 0;  // median over ranks
+  uint32_t alone = 0;          // ranks that are a stage of a pipeline each: nobody to compare them with
+  std::vector<bool> is_alone;  // by slot; empty: none is
+  double duration_ns = 0;      // median over ranks
 };
 
 struct StepFrame {
