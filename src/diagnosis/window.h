@@ -175,10 +175,8 @@ class JobWindow {
   static constexpr size_t kStepsMin = 24;
   static constexpr size_t kRowsMax = 2'000'000;
   static constexpr int32_t kRanksMax = 262'144;
-  // A rank is silent once others went on, for so long and by so many steps, since it last sent one. Agents look at ranks
-  // four times a second; on a node without a free core, or where a request has to be sent again, it takes seconds.
-  static constexpr int64_t kSilentNs = 5'000'000'000;
-  static constexpr int64_t kSilentSteps = 3;
+  static constexpr int64_t kSilentNs = StepFollower::kSilentNs;
+  static constexpr int64_t kSilentSteps = StepFollower::kSilentSteps;
   // Compilation, allocator and connection set-up make the first steps of any job slow on random ranks.
   static constexpr int64_t kWarmUpSteps = 2;
   static constexpr size_t kFewSteps = 4;
