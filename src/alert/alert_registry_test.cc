@@ -511,6 +511,30 @@ TEST(MfuWatch, FiveStepsBelowTheMedianAreADropAndOneIsNot) {
   EXPECT_EQ(watch.drops(2).size(), 1u);
 }
 
+// Rank 1 does half of the work, and its reports come ten steps late: steps without it would look like a drop.
+TEST(MfuWatch, ARankWhoseReportsAreLateIsWaitedForAndASilentOneIsNot) {
+  MfuWatch watch;
+  int64_t now = 1'000'000'000;
+  const auto report = [&](int rank, int64_t step, double flops) {
+    StepSummary summary;
+    summary.step = StepNumber{step};
+    summary.duration_ns = 100'000'000;
+    summary.scalars = {{"flops", flops}};
+    watch.add({.job_id = "j", .rank = Rank{rank}, .world_size = 2}, summary, now);
+  };
+  for (int64_t step = 0; step < 40; ++step, now += 100'000'000) {
+    report(0, step, 1e15);
+    report(1, step, 3e15);
+  }
+  for (int64_t step = 40; step < 80; ++step, now += 100'000'000) {
+    report(0, step, 1e15);
+    if (step >= 50) report(1, step - 10, 3e15);
+  }
+  EXPECT_TRUE(watch.drops(now).empty());
+  for (int64_t step = 80; step < 180; ++step, now += 100'000'000) report(0, step, 1e15);
+  EXPECT_EQ(watch.drops(now).size(), 1u);
+}
+
 TEST(BuiltinAlerts, EveryRowSaysWhatRaisesItAndWhatToDo) {
   for (const BuiltinAlert& row : builtin_alerts()) {
     EXPECT_TRUE(std::string_view(row.name).starts_with("Lockstep"));

@@ -43,6 +43,7 @@ void MfuWatch::add(const Identity& identity, const StepSummary& summary, int64_t
     job.folded = kNoStep;
   }
   OpenStep& step = job.open[summary.step];
+  if (step.ranks == 0) step.heard_unix_ns = received_unix_ns;
   ++step.ranks;
   step.flops += flops;
   step.seconds += static_cast<double>(summary.duration_ns) / 1e9;
@@ -54,8 +55,10 @@ void MfuWatch::fold_ready(Job& job) {
   while (!job.open.empty()) {
     const auto first = job.open.begin();
     const bool whole = first->second.ranks >= job.world_size;
-    const bool behind = job.open.rbegin()->first.value() - first->first.value() >= kBehindSteps;
-    if (!whole && !behind) return;
+    const auto next = std::next(first);
+    const bool silent = job.open.rbegin()->first - first->first >= StepFollower::kSilentSteps &&
+                        job.heard_unix_ns - next->second.heard_unix_ns >= StepFollower::kSilentNs;
+    if (!whole && !silent && job.open.size() <= kOpenSteps) return;
     fold(job, first->first, first->second);
     job.folded = first->first;
     job.open.erase(first);

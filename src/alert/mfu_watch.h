@@ -1,6 +1,7 @@
 // Whether a job does less than it did: model FLOP/s per GPU of each step against the median of the job's own steps before.
 //
-// A step counts once every rank has sent it, or once newer ones are kBehindSteps further. kBadSteps in a row below
+// A step counts once every rank has sent it, or once those that have not are silent (StepFollower) or kOpenSteps newer ones
+// wait for them. kBadSteps in a row below
 // kBelow of the median of the last kHistorySteps are a drop; steps of a drop do not move the median. It is over after
 // kBadSteps in a row above kAbove, or after kNewNormalSteps: then that is what the job does.
 // Limits: kJobsMax jobs (the one not heard of for longest goes); a job that is silent for kSilentNs has no drop.
@@ -23,7 +24,8 @@ class MfuWatch {
  public:
   static constexpr size_t kJobsMax = 10'000;
   static constexpr size_t kHistorySteps = 50, kHistoryLeast = 20;
-  static constexpr int64_t kBadSteps = 5, kBehindSteps = 3, kNewNormalSteps = 500;
+  static constexpr int64_t kBadSteps = 5, kNewNormalSteps = 500;
+  static constexpr size_t kOpenSteps = 64;
   static constexpr double kBelow = 0.85, kAbove = 0.92;
   static constexpr int64_t kSilentNs = 600'000'000'000;
 
@@ -42,6 +44,7 @@ class MfuWatch {
     int32_t ranks = 0;
     double flops = 0, seconds = 0;
     int64_t start_unix_ns = 0;
+    int64_t heard_unix_ns = 0;  // its first row came
   };
   struct Job {
     int64_t attempt = 0;

@@ -343,6 +343,9 @@ int64_t DiagnosisEngine::tick(int64_t now_unix_ns) {
     contained("diagnosis", job_id.c_str(), [&] {
       if (evaluate(job_id, job, now_unix_ns)) reported = std::max(reported, job.reported_unix_ns);
     });
+    if (!job.waits_for_word) continue;
+    MutexLock jobs_lock(mutex_);
+    if (auto known = jobs_.find(job_id); known != jobs_.end()) known->second.dirty = true;
   }
   return reported;
 }
@@ -368,8 +371,9 @@ VerdictTracker::JobState DiagnosisEngine::state_of(const std::string& job_id, co
 
 // A job that hangs is ended in the end: then its ranks' deaths are no second trouble. One that died has its verdict for
 // that, not for who waits for it.
-void DiagnosisEngine::add_failure(const std::string& job_id, const Job& job, std::vector<Finding>& hangs,
+void DiagnosisEngine::add_failure(const std::string& job_id, Job& job, std::vector<Finding>& hangs,
                                   int64_t now_unix_ns) const {
+  job.waits_for_word = false;
   if (std::all_of(job.ended.begin(), job.ended.end(), [](const auto& ended) { return ended.second.clean; })) return;
   const bool somebody_saw_how = std::any_of(job.ended.begin(), job.ended.end(), [](const auto& ended) {
     return ended.second.exit.has_value() || !ended.second.reason.empty();
@@ -382,6 +386,7 @@ void DiagnosisEngine::add_failure(const std::string& job_id, const Job& job, std
   if (hung || (!somebody_saw_how && job.ended.size() < job.window.ranks().size())) return;
   std::optional<Finding> failure = find_failure(job.window, {job.ended, job.status, now_unix_ns});
   if (!failure) return;
+  job.waits_for_word = !failure->sure;
   std::erase_if(hangs, [](const Finding& hang) { return hang.cause == Cause::kRankDead; });
   explain(job_id, job, *failure, now_unix_ns);
   hangs.push_back(std::move(*failure));
@@ -449,6 +454,8 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
       if (known) continue;
       if (!finding.only_with_signals) explained_here.insert(finding.ranks.begin(), finding.ranks.end());
       if (finding.sure) surely_here.insert(finding.ranks.begin(), finding.ranks.end());
+      if (finding.sure && finding.kind == VerdictKind::kSlow && finding.steps_hit >= 1)
+        for (Rank rank : finding.ranks) stretches.push_back({rank, finding.since_step, finding.through_step});
       findings.push_back(std::move(finding));
     }
     explained.insert(explained_here.begin(), explained_here.end());

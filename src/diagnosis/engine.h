@@ -97,6 +97,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
     int64_t typical_step_ns = 0;  // of so many rows
     uint64_t typical_rows = 0;
     int64_t reported_unix_ns = 0;  // its newest step summary came
+    bool waits_for_word = false;   // a failure becomes sure by what comes, or by time alone
   };
   struct RankStarted {};
   struct AttemptBack {};
@@ -131,7 +132,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   bool explain(const std::string& job_id, const Job& job, Finding& finding,
                int64_t now_unix_ns) const;  // true: by signals
   int64_t since_unix_ns(const std::string& job_id, const Job& job, const Finding& finding, int64_t now_unix_ns) const;
-  void add_failure(const std::string& job_id, const Job& job, std::vector<Finding>& hangs, int64_t now_unix_ns) const;
+  void add_failure(const std::string& job_id, Job& job, std::vector<Finding>& hangs, int64_t now_unix_ns) const;
   bool evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
   void follow(const std::string& job_id, const Job& job, VerdictTracker::Findings sort,
               const std::vector<Finding>& findings, int64_t now_unix_ns);

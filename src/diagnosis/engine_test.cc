@@ -436,6 +436,18 @@ TEST_F(DiagnosisEngineTest, ARankThatDiesWhileTheOthersWaitIsNamed) {
   EXPECT_EQ(all[0].culprit.ranks, std::vector<Rank>{2_rank});
 }
 
+TEST_F(DiagnosisEngineTest, AFailureBecomesSureThoughNothingMoreIsHeard) {
+  MadeUpJob job(4);
+  job.play(engine, 0_step, 20_step);
+  const int64_t now = job.now_unix_ns();
+  engine.on_rank_ended(job.identity(2_rank), {.time_unix_ns = now, .exit = ExitStatus{.code = 1}}, now);
+  engine.tick(now);
+  ASSERT_EQ(engine.verdicts("job").size(), 1u);
+  EXPECT_EQ(engine.verdicts("job")[0].state, VerdictState::kSuspected);
+  engine.tick(now + JobWindow::kSilentNs);
+  EXPECT_EQ(engine.verdicts("job")[0].state, VerdictState::kConfirmed);
+}
+
 TEST_F(DiagnosisEngineTest, AJobThatHasEndedIsNotHung) {
   MadeUpJob job(4);
   job.play(engine, 0_step, 20_step);

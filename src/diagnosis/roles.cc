@@ -192,9 +192,13 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
     left.clear();
     for (uint32_t slot : role)
       left.push_back(static_cast<double>(result->own_ns[slot]) - static_cast<double>(result->work_ns[slot]));
-    // A stage of its own has no equal: what other stages take says nothing of it (detectors/pipeline).
+    // A stage of its own has no equal: what other stages take says nothing of it (detectors/pipeline). Nor of one whose
+    // equals are not heard of.
     if (role.size() < kMembersMin && keys[role.front()].fine != keys[role.front()].coarse) {
+      if (pipelines.may_have_silent_equal(frame.rows[role.front()].summary)) continue;
       ++result->alone;
+      result->is_alone.resize(slots);
+      result->is_alone[role.front()] = true;
       continue;
     }
     // With one member there is nobody of the role to compare with; all ranks together are the next best.
@@ -215,6 +219,9 @@ Pipelines::Pipelines(const JobWindow& window, const StepFrame& frame) {
     if (!frame.knows(slot)) continue;
     for (const CommStep& comm : frame.rows[slot].summary.comms) {
       if (!comm.p2p) continue;
+      Seats& seats = seats_[comm.comm_id];
+      seats.size = comm.size;
+      seats.taken.insert(comm.rank_in_comm);
       auto [found, fresh] = counts.try_emplace(comm.comm_id, comm.count, comm.count);
       found->second.first = std::min(found->second.first, comm.count);
       found->second.second = std::max(found->second.second, comm.count);
@@ -235,6 +242,16 @@ bool Pipelines::contains(CommId comm_id) const {
   return found != pipeline_.end() && found->second;
 }
 
+bool Pipelines::may_have_silent_equal(const StepSummary& row) const {
+  return std::all_of(row.comms.begin(), row.comms.end(), [&](const CommStep& comm) {
+    if (!comm.p2p || !contains(comm.comm_id)) return true;
+    return std::any_of(seats_.begin(), seats_.end(), [&](const auto& entry) {
+      const auto& [id, seats] = entry;
+      return id != comm.comm_id && contains(id) && seats.size == comm.size && !seats.taken.contains(comm.rank_in_comm);
+    });
+  });
+}
+
 int32_t Pipelines::stage_of(const StepSummary& row) const {
   if (pipeline_.empty()) return -1;
   for (const CommStep& comm : row.comms) {
@@ -250,7 +267,7 @@ const StepLateness& lateness(const JobWindow& window, const StepFrame& frame) {
 
 bool is_alone(const JobWindow& window, const StepFrame& frame, size_t slot) {
   const StepLateness& late = lateness(window, frame);
-  return late.alone > 0 && frame.knows(slot) && std::isnan(late.late_ns[slot]);
+  return frame.knows(slot) && slot < late.is_alone.size() && late.is_alone[slot];
 }
 
 std::vector<double> step_durations(const JobWindow& window, const std::vector<StepNumber>& steps) {

@@ -110,8 +110,9 @@ struct StepLateness {
   bool by_bytes = false;       // work was told by routed bytes, not by tokens
   std::vector<uint32_t> role;  // by slot; ranks of one number are peers
   uint32_t roles = 0;
-  uint32_t alone = 0;      // ranks that are a stage of a pipeline each: nobody to compare them with
-  double duration_ns = 0;  // median over ranks
+  uint32_t alone = 0;          // ranks that are a stage of a pipeline each: nobody to compare them with
+  std::vector<bool> is_alone;  // by slot; empty: none is
+  double duration_ns = 0;      // median over ranks
 };
 
 struct StepFrame {
@@ -174,10 +175,8 @@ class JobWindow {
   static constexpr size_t kStepsMin = 24;
   static constexpr size_t kRowsMax = 2'000'000;
   static constexpr int32_t kRanksMax = 262'144;
-  // A rank is silent once others went on, for so long and by so many steps, since it last sent one. Agents look at ranks
-  // four times a second; on a node without a free core, or where a request has to be sent again, it takes seconds.
-  static constexpr int64_t kSilentNs = 5'000'000'000;
-  static constexpr int64_t kSilentSteps = 3;
+  static constexpr int64_t kSilentNs = StepFollower::kSilentNs;
+  static constexpr int64_t kSilentSteps = StepFollower::kSilentSteps;
   // Compilation, allocator and connection set-up make the first steps of any job slow on random ranks.
   static constexpr int64_t kWarmUpSteps = 2;
   static constexpr size_t kFewSteps = 4;

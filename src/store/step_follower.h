@@ -16,6 +16,11 @@ class StepFollower {
  public:
   static constexpr int64_t kFarSteps = 100'000;
   static constexpr int kFarRowsMax = 64;
+  // A rank is silent, and not waited for, once others went on, for so long and by so many steps, since it last sent one.
+  // Agents look at ranks four times a second; on a node without a free core, or where a request has to be sent again, it
+  // takes seconds.
+  static constexpr int64_t kSilentNs = 5'000'000'000;
+  static constexpr int64_t kSilentSteps = 3;
 
   enum class Taken { kNear, kFar, kJumped };
   Taken take(StepNumber step) {

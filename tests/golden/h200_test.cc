@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <set>
+#include <tuple>
 
 #include "base/files.h"
 #include "diagnosis/engine.h"
@@ -61,8 +62,9 @@ void PrintTo(const Expected& expected, std::ostream* out) {
 
 class H200 : public ::testing::TestWithParam<Expected> {};
 
-// The job as the agent exported it, looked at after every request. `look` hears of each look.
-void play(const std::string& name, DiagnosisEngine& engine, const std::function<void()>& look) {
+// The job as the agent exported it, looked at after every request. `look` hears of each look; of rank `without` nothing
+// is heard.
+void play(const std::string& name, DiagnosisEngine& engine, const std::function<void()>& look, Rank without = kNoRank) {
   Result<std::string> packed = read_file(LOCKSTEP_TEST_DATA "/h200/" + name + ".logs.otlp.zst", 64 << 20);
   ASSERT_TRUE(packed.ok()) << packed.error();
   Result<std::string> bytes = decompress(Encoding::kZstd, *packed, 256 << 20);
@@ -73,7 +75,7 @@ void play(const std::string& name, DiagnosisEngine& engine, const std::function<
   int64_t now = 0;
   for (const ResourceGroup& group : batch->groups) {
     Result<Identity> identity = identity_from_resource(group.resource);
-    if (!identity.ok()) continue;  // what is said of a node
+    if (!identity.ok() || identity->rank == without) continue;  // what is said of a node
     for (const LogRecord& record : group.logs) {
       now = std::max(now, record.time_unix_ns);
       if (record.event_name == kEventTrainStep) {
@@ -120,6 +122,22 @@ TEST_P(H200, IsJudgedRightly) {
   bool excluded = false;
   for (const Claim& claim : verdicts[0].chain) excluded |= claim.kind == ClaimKind::kExclusion;
   EXPECT_TRUE(excluded);
+}
+
+// A node without an agent: the job of eight hides its work beneath communication, gets slower because of somebody else,
+// or because its sequences get longer.
+TEST(H200Silent, WhoIsNotHeardOfIsNotAccusedForOthers) {
+  const std::tuple<const char*, Rank, std::set<Rank>> cases[] = {
+      {"fsdp_lengths", 4_rank, {}}, {"fsdp_cpu_r3", 0_rank, {3_rank}}, {"fsdp_wire_r1", 5_rank, {1_rank}}};
+  for (const auto& [name, silent, culprits] : cases) {
+    DiagnosisEngine engine;
+    ASSERT_NO_FATAL_FAILURE(play(
+        name, engine, [] {}, silent));
+    std::set<Rank> accused;
+    for (const Verdict& verdict : engine.verdicts(""))
+      accused.insert(verdict.culprit.ranks.begin(), verdict.culprit.ranks.end());
+    EXPECT_EQ(accused, culprits) << name;
+  }
 }
 
 // Faults from outside the program (tests/gpu/outside.py): a wire that is slow from the first step, a rank's cores shared

@@ -247,7 +247,9 @@ void JobRollups::fold_ready(const std::string& job_id, Job& job) {
     if (all > 0 && step.rows >= all) through = std::max(through, step.start_unix_ns);
     if (2 * step.rows <= most) continue;  // most ranks are here: whoever is far behind is not waited for
     for (const OpenStep& before : job.open) {
-      if (before.number + kBehindSteps <= step.number && before.start_unix_ns < step.start_unix_ns)
+      const bool silent = before.number + StepFollower::kSilentSteps <= step.number &&
+                          step.start_unix_ns - before.start_unix_ns >= StepFollower::kSilentNs;
+      if ((silent || before.number + kBehindSteps <= step.number) && before.start_unix_ns < step.start_unix_ns)
         through = std::max(through, before.start_unix_ns);
     }
   }

@@ -1,7 +1,8 @@
 // A job in a few numbers over time, kept as its steps arrive: ordinary series of the metrics store, so that dashboards,
 // alert rules and our own pages ask them like any other (docs/guide/job-metrics.md says what each number means).
 //
-// A step is folded once every rank has sent it, or, where one is missing, once most ranks are kBehindSteps further;
+// A step is folded once every rank has sent it, or, where one is missing, once most ranks are kBehindSteps further, or
+// kSilentSteps that began kSilentNs later (StepFollower: who is so far behind is silent);
 // what comes for it later is left out and counted. Numbers are of the last kWindowSteps folded steps of the newest
 // attempt; a sample is written every kSampleEveryNs of the job's own time, at the end of the step that was folded last.
 // While ranks say that they stand still, goodput goes on falling at the times they say so. A number that is not known
@@ -67,7 +68,7 @@ class JobRollups final : public StoreSubscriber {
  public:
   static constexpr size_t kWindowSteps = 20;  // as the step time of the list of jobs
   static constexpr int64_t kSampleEveryNs = 5'000'000'000;
-  static constexpr int64_t kBehindSteps = 3;
+  static constexpr int64_t kBehindSteps = 8;  // half of the open ones
   static constexpr int64_t kFarSteps = StepFollower::kFarSteps;
   static constexpr size_t kOpenStepsMax = 16;
   static constexpr int32_t kRanksMax = 1'000'000;

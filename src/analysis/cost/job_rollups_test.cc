@@ -188,6 +188,16 @@ TEST_F(JobRollupsTest, DoNotWaitForARankThatIsMissing) {
   EXPECT_GE(last("lockstep_job_steps_total"), 20);
 }
 
+TEST_F(JobRollupsTest, WaitForARankWhoseReportsAreLate) {
+  for (int64_t number = 0; number < 60; ++number, now_ += kSecond / 10) {
+    for (Rank rank : all_ranks(3)) tell(identity(rank), step(number, now_));
+    if (number >= 5) tell(identity(3_rank), step(number - 5, now_ - 5 * (kSecond / 10)));
+  }
+  rollups_->write();
+  EXPECT_EQ(last("lockstep_job_ranks"), 4);
+  EXPECT_EQ(rows("folded"), 4 * 55);
+}
+
 TEST_F(JobRollupsTest, TakeStepsInAnyOrderOnceAndLeaveOutWhatComesTooLate) {
   std::vector<std::pair<Rank, StepSummary>> reported;
   for (StepNumber number = 0_step; number < 30_step; ++number, now_ += kSecond) {

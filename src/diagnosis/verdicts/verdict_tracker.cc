@@ -23,11 +23,20 @@ std::string fill_in(std::string text, std::string_view mark, const std::string& 
 }
 
 std::string key_of(const Finding& finding) {
+  // Who is to blame for a standstill may turn out later: the end or the word of a rank comes late.
+  if (is_standstill(finding.kind)) return to_text(finding.kind) + std::string("/job");
   std::string key =
       to_text(finding.kind) + std::string("/") + (finding.trouble.empty() ? fault_class_of(finding) : finding.trouble);
   if (!finding.subject.empty()) return key + "/" + finding.subject;
   for (Rank rank : finding.ranks) key += format("/%d", rank.value());
   return key;
+}
+
+// Nobody has gone on since that verdict was found: it is about the same standstill, whoever is to blame for it.
+bool is_same_standstill(const TrackedVerdict& tracked, const Finding& finding, int64_t now_unix_ns) {
+  return tracked.finding.ranks == finding.ranks ||
+         (tracked.open() && tracked.finding.since_step == finding.since_step) ||
+         now_unix_ns - finding.lost_ns_per_step <= tracked.verdict.found_unix_ns;
 }
 
 // What the trouble has cost so far: steps that were not counted yet are added.
@@ -214,12 +223,15 @@ TrackedVerdict& VerdictTracker::open(const JobState& job, JobVerdicts& verdicts,
                                      StepNumber newest_step, int64_t now_unix_ns) {
   const std::string key = key_of(finding);
   std::vector<TrackedVerdict>& all = verdicts.tracked;
-  auto tracked = std::find_if(all.begin(), all.end(),
-                              [&](const TrackedVerdict& entry) { return entry.key == key && entry.open(); });
+  auto is_same = [&](const TrackedVerdict& entry) {
+    return entry.key == key && (!is_standstill(finding.kind) || is_same_standstill(entry, finding, now_unix_ns));
+  };
+  auto tracked =
+      std::find_if(all.begin(), all.end(), [&](const TrackedVerdict& entry) { return is_same(entry) && entry.open(); });
   if (tracked != all.end()) return *tracked;
   // What comes and goes is one trouble: soon after it was cleared it is open again.
   tracked = std::find_if(all.begin(), all.end(), [&](const TrackedVerdict& entry) {
-    return entry.key == key && entry.was_confirmed && entry.verdict.attempt == job.attempt &&
+    return is_same(entry) && entry.was_confirmed && entry.verdict.attempt == job.attempt &&
            newest_step - entry.found_at_step <= kReopenSteps;
   });
   if (tracked != all.end()) {
@@ -248,8 +260,10 @@ void VerdictTracker::follow(const JobState& job, Findings sort, const std::vecto
   std::set<std::string> found;
   for (const Finding& finding : findings) {
     TrackedVerdict& tracked = open(job, verdicts, finding, newest, now_unix_ns);
-    found.insert(tracked.key);
+    found.insert(tracked.verdict.id);
     std::string before = to_json(tracked.verdict);
+    const bool doubts = is_standstill(finding.kind) && !finding.sure && finding.ranks != tracked.finding.ranks &&
+                        tracked.verdict.state == VerdictState::kConfirmed;
     if (finding.sure) {
       tracked.verdict.state = VerdictState::kConfirmed;
       tracked.was_confirmed = true;
@@ -258,6 +272,8 @@ void VerdictTracker::follow(const JobState& job, Findings sort, const std::vecto
     // Where a wrong number began is seen once; the steps after it show it on every rank.
     if (finding.kind == VerdictKind::kIncorrect && finding.ranks.empty() && !tracked.finding.ranks.empty()) {
       tracked.finding.through_step = finding.through_step;
+    } else if (doubts) {
+      tracked.finding.lost_ns_per_step = finding.lost_ns_per_step;  // it goes on, and is as sure as it was
     } else {
       tracked.finding = finding;
     }
@@ -267,7 +283,7 @@ void VerdictTracker::follow(const JobState& job, Findings sort, const std::vecto
   }
   // What is open and was not found this time goes on, or does not: that is its pattern.
   for (TrackedVerdict& tracked : verdicts.tracked) {
-    if (sort != Findings::kSteps || !tracked.open() || found.contains(tracked.key)) continue;
+    if (sort != Findings::kSteps || !tracked.open() || found.contains(tracked.verdict.id)) continue;
     const Pattern before = tracked.verdict.pattern;
     note_late_steps(job.window, complete, tracked);
     if (tracked.verdict.pattern != before) changed_[tracked.verdict.id] = tracked.verdict;
@@ -282,7 +298,7 @@ void VerdictTracker::clear_healthy(const JobState& job, Findings sort, std::vect
     const bool is_hang = is_standstill(tracked->verdict.kind);
     const bool unproven_at_the_end = job.over && !tracked->was_confirmed;
     const bool stays = !tracked->open() || is_hang != (sort == Findings::kHangs) ||
-                       (!unproven_at_the_end && (found.contains(tracked->key) || (job.over && !is_hang)));
+                       (!unproven_at_the_end && (found.contains(tracked->verdict.id) || (job.over && !is_hang)));
     if (stays || (!unproven_at_the_end && !is_over(job, *tracked, newest_step))) {
       ++tracked;
       continue;

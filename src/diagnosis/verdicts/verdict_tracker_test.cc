@@ -103,6 +103,56 @@ TEST(VerdictTracker, FindingsOfStepsDoNotClearAHang) {
   EXPECT_TRUE(tracker.confirmed_hangs("job").empty());
 }
 
+Finding standstill(VerdictKind kind, std::vector<Rank> ranks, bool sure, int64_t lost_ns) {
+  Finding finding = slow_rank(11_step, sure);
+  finding.kind = kind;
+  finding.ranks = std::move(ranks);
+  finding.since_step = 11_step;
+  finding.lost_ns_per_step = lost_ns;
+  return finding;
+}
+
+// The end of the rank that died first comes last.
+TEST(VerdictTracker, WhoIsToBlameForAStandstillIsCorrectedInItsVerdict) {
+  for (VerdictKind kind : {VerdictKind::kFail, VerdictKind::kHang}) {
+    VerdictTracker tracker;
+    Job job;
+    tracker.follow(job.through(10_step), Findings::kHangs, {standstill(kind, {4_rank}, true, 1)}, kNow);
+    const std::string id = tracker.of("job")[0].verdict.id;
+    tracker.follow(job.through(10_step), Findings::kHangs, {standstill(kind, {4_rank, 5_rank}, true, 2)}, kNow + 1);
+    tracker.follow(job.through(10_step), Findings::kHangs, {standstill(kind, {2_rank}, true, 3)}, kNow + 2);
+    ASSERT_EQ(tracker.verdicts("job").size(), 1u) << to_text(kind);
+    EXPECT_EQ(tracker.verdicts("job")[0].culprit.ranks, std::vector<Rank>{2_rank});
+    EXPECT_EQ(tracker.verdicts("job")[0].id, id);
+  }
+}
+
+TEST(VerdictTracker, WhatIsSureOfAStandstillIsNotCorrectedByASuspicion) {
+  VerdictTracker tracker;
+  Job job;
+  constexpr VerdictKind kHang = VerdictKind::kHang;
+  tracker.follow(job.through(10_step), Findings::kHangs, {standstill(kHang, {4_rank}, true, 1)}, kNow);
+  tracker.follow(job.through(10_step), Findings::kHangs, {standstill(kHang, {0_rank, 4_rank}, false, 9)}, kNow + 8);
+  ASSERT_EQ(tracker.verdicts("job").size(), 1u);
+  EXPECT_EQ(tracker.verdicts("job")[0].culprit.ranks, std::vector<Rank>{4_rank});
+  EXPECT_EQ(tracker.verdicts("job")[0].state, VerdictState::kConfirmed);
+  EXPECT_EQ(tracker.of("job")[0].finding.lost_ns_per_step, 9);
+}
+
+TEST(VerdictTracker, TheNextStandstillHasAVerdictOfItsOwn) {
+  VerdictTracker tracker;
+  Job job;
+  constexpr VerdictKind kHang = VerdictKind::kHang;
+  tracker.follow(job.through(10_step), Findings::kHangs, {standstill(kHang, {4_rank}, true, 100)}, kNow);
+  Finding next = standstill(kHang, {2_rank}, true, 100);
+  next.since_step = next.through_step = 21_step;
+  tracker.follow(job.through(20_step), Findings::kHangs, {next}, kNow + 1000);
+  ASSERT_EQ(tracker.verdicts("job").size(), 2u);
+  EXPECT_EQ(tracker.verdicts("job")[0].culprit.ranks, std::vector<Rank>{2_rank});
+  EXPECT_EQ(tracker.verdicts("job")[1].culprit.ranks, std::vector<Rank>{4_rank});
+  EXPECT_EQ(tracker.verdicts("job")[1].state, VerdictState::kCleared);
+}
+
 TEST(VerdictTracker, ANewAttemptClearsAllAndKeepsWhatWasConfirmed) {
   VerdictTracker tracker;
   Job job;

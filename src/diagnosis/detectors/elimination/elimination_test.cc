@@ -117,6 +117,70 @@ TEST(Elimination, ASlowNetworkIsNotBlamedOnWhoIsSilent) {
   EXPECT_TRUE(find_by_elimination(window, {}).empty());
 }
 
+TEST(Elimination, OneSlowFlowAmongManyIsNotBlamedOnWhoIsSilent) {
+  MadeUpJob job(16);
+  job.ring_flows = true;
+  JobWindow window;
+  job.play(window, 0_step, 60_step, [](StepNumber number, std::vector<RankPlan>& plans) {
+    plans[kSilent].silent = true;
+    if (number >= 50_step) plans[3].wire_ms = 40;
+  });
+  EXPECT_TRUE(find_by_elimination(window, {}).empty());
+}
+
+TEST(Elimination, TransfersThatWereNotToldBeforeExcludeNoNetwork) {
+  MadeUpJob job = job_of_pairs();
+  JobWindow window;
+  for (StepNumber number = 0_step; number <= 40_step; ++number) {
+    job.ring_flows = number >= 30_step;
+    job.play(window, number, number,
+             [](StepNumber step, std::vector<RankPlan>& plans) { silent_and_slow_from(30_step, step, plans); });
+  }
+  const std::vector<Finding> found = find_by_elimination(window, {});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_FALSE(found[0].sure);
+}
+
+// As where shards are fetched beside the work: own time is next to nothing, and longer sequences lengthen collectives.
+TEST(Elimination, WorkThatGrowsBeneathCommunicationIsNotBlamedOnWhoIsSilent) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  JobWindow window;
+  for (StepNumber number = 0_step; number <= 40_step; ++number) {
+    job.groups.front().transfer_ms = number >= 30_step ? 141 : 111;
+    job.play(window, number, number, [](StepNumber, std::vector<RankPlan>& plans) {
+      plans[4].silent = true;
+      for (RankPlan& plan : plans) plan.own_ms *= 0.09;
+    });
+  }
+  EXPECT_TRUE(find_by_elimination(window, {}).empty());
+}
+
+TEST(Elimination, MoreWorkOnAllThatAreHeardOfIsNotBlamedOnWhoIsSilent) {
+  MadeUpJob job = job_of_pairs();
+  JobWindow window;
+  job.play(window, 0_step, 40_step, [](StepNumber number, std::vector<RankPlan>& plans) {
+    plans[kSilent].silent = true;
+    if (number < 30_step) return;
+    for (RankPlan& plan : plans) plan.own_ms *= 1.3;
+    plans[kSilent].own_ms *= 1.25;
+  });
+  EXPECT_TRUE(find_by_elimination(window, {}).empty());
+}
+
+TEST(Elimination, GivesWayToWhoIsHeardOfAndBecameSlowWhenTheJobDid) {
+  MadeUpJob job = job_of_pairs();
+  JobWindow window;
+  job.play(window, 0_step, 40_step,
+           [](StepNumber number, std::vector<RankPlan>& plans) { silent_and_slow_from(30_step, number, plans); });
+  const AttributedRange other{.rank = 3_rank, .from_step = 30_step, .to_step = 40_step};
+  EXPECT_TRUE(find_by_elimination(window, {other}).empty());
+  const AttributedRange long_before{.rank = 3_rank, .from_step = 10_step, .to_step = 40_step};
+  EXPECT_EQ(find_by_elimination(window, {long_before}).size(), 1u);
+  const AttributedRange suspected{.rank = 3_rank, .from_step = 30_step, .to_step = 40_step, .sure = false};
+  EXPECT_EQ(find_by_elimination(window, {suspected}).size(), 1u);
+}
+
 TEST(Elimination, WithoutTransfersItIsSuspectedOnly) {
   MadeUpJob job = job_of_pairs();
   job.ring_flows = false;

@@ -130,6 +130,19 @@ std::vector<Death> first_of(const std::vector<Death>& deaths) {
   return first;
 }
 
+// Everybody has ended, or has said since the first death that it lives. Who has not may have died before, and its agent
+// is late; once it is silent it is not waited for.
+bool all_are_heard_of(const JobWindow& window, const FailInput& input, const std::vector<Death>& first) {
+  int64_t first_ns = INT64_MAX;
+  for (const Death& death : first) first_ns = std::min(first_ns, time_of(death));
+  if (input.now_unix_ns - first_ns >= JobWindow::kSilentNs) return true;
+  return std::all_of(window.ranks().begin(), window.ranks().end(), [&](const auto& entry) {
+    const auto status = input.status.find(entry.first);
+    return input.ended.contains(entry.first) ||
+           (status != input.status.end() && status->second.time_unix_ns >= first_ns);
+  });
+}
+
 NextAction next_of(const RankEnd& end) {
   if (!end.reason.empty()) return {"read its traceback at the end of its log, and mend what raised it", ""};
   if (!end.exit) return {"look why the process ended: OOM killer, signal, exception", "dmesg -T | tail; journalctl -k"};
@@ -202,7 +215,8 @@ std::optional<Finding> find_failure(const JobWindow& window, const FailInput& in
     for (const Death& death : first) finding.ranks.push_back(death.rank);
   }
   finding.subject = finding.ranks.empty() ? "job" : "";
-  finding.sure = true;
+  // An abort may be a consequence of a death that is not told yet.
+  finding.sure = first.front().sort == Sort::kFault || all_are_heard_of(window, input, first);
   finding.since_step = finding.through_step = window.newest_step() + 1;
   finding.confidence = first.front().end.exit || !first.front().end.reason.empty() ? 0.95 : 0.7;
   finding.coverage = coverage_of(window, window.ranks().size());

@@ -30,7 +30,9 @@ class DyingJob {
     ended[rank] = {.time_unix_ns = kEpochNs + static_cast<int64_t>(after_s * 1e9), .clean = false, .exit = exit};
     status[rank].process_alive = false;
   }
-  std::optional<Finding> find() const { return find_failure(window, {ended, status, kEpochNs + 5 * kSecondNs}); }
+  std::optional<Finding> find(int64_t after_ns = 5 * kSecondNs) const {
+    return find_failure(window, {ended, status, kEpochNs + after_ns});
+  }
 
   JobWindow window;
   std::map<Rank, RankEnd> ended;
@@ -70,6 +72,21 @@ TEST(FailDetector, TheFirstByTimeWhereAllCouldBeConsequences) {
   EXPECT_EQ(found->layer, Layer::kSoftware);
   EXPECT_EQ(found->sentence,
             "Rank 2 (node-0, GPU 2) died with exit status 3 in step 40; 7 other ranks ended after it.");
+}
+
+TEST(FailDetector, AnAbortIsSureOnceAllOthersAreHeardOf) {
+  DyingJob job;
+  job.die(4_rank, 1, of_code(1));
+  EXPECT_FALSE(job.find(2 * kSecondNs)->sure);  // the end of whom it aborted for may be under way
+  EXPECT_TRUE(job.find(6 * kSecondNs)->sure);   // no more than of a silent node
+  for (Rank rank : all_ranks(8)) job.status[rank].time_unix_ns = kEpochNs + kSecondNs;
+  EXPECT_TRUE(job.find(2 * kSecondNs)->sure);
+}
+
+TEST(FailDetector, AKillIsSureAtOnce) {
+  DyingJob job;
+  job.die(4_rank, 1, of_signal(SIGKILL));
+  EXPECT_TRUE(job.find(kSecondNs)->sure);
 }
 
 TEST(FailDetector, NamesWhoRaisedFirstThoughTheOthersRaisedForWantOfIt) {

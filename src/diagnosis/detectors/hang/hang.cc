@@ -40,26 +40,51 @@ constexpr int64_t kFirstSilentMargin = 100'000;
 // Checkpoints and evaluations may take minutes.
 constexpr int64_t kQuietBusyPhase = 600 * kSecond;
 
+bool has_word(const HangInput& input, Rank rank, int64_t newest_word) {
+  const auto status = input.status.find(rank);
+  if (status == input.status.end()) return false;
+  // Who is dead stays so, and says nothing more.
+  return !status->second.process_alive || newest_word - status->second.time_unix_ns <= kWordLasts;
+}
+
+int64_t newest_word_of(const HangInput& input) {
+  int64_t newest = 0;
+  for (const auto& [rank, status] : input.status) newest = std::max(newest, status.time_unix_ns);
+  return newest;
+}
+
+// Who has no word may merely have an agent that is late. It is not suspected beside somebody whose process is stopped, nor,
+// for as long as a word lasts, beside one whose own word says that he has not entered: that explains why all others wait.
+void leave_who_is_heard_of(const HangInput& input, const WaitGraph& graph, int64_t limit_ns, std::set<Rank>& ends) {
+  const int64_t newest_word = newest_word_of(input);
+  auto is_heard_of = [&](Rank rank) { return has_word(input, rank, newest_word); };
+  const bool is_explained =
+      std::any_of(graph.waiting().begin(), graph.waiting().end(),
+                  [&](const auto& entry) { return input.status.at(entry.first).process_stopped; }) ||
+      (graph.longest_quiet_ns() < limit_ns + kWordLasts && std::any_of(ends.begin(), ends.end(), is_heard_of));
+  if (is_explained) std::erase_if(ends, [&](Rank rank) { return !is_heard_of(rank); });
+}
+
 // The ranks that everybody waits for, or none: an end of the walk that still moves is busy, not hung.
 struct Culprits {
   std::vector<Rank> ranks;
   bool dead = false;
+  bool without_word = false;  // one of them at least
 };
 
 std::optional<Culprits> culprits_of(const JobWindow& window, const HangInput& input, const WaitGraph& graph,
                                     const std::set<Rank>& ends, int64_t limit_ns) {
-  int64_t newest_word = 0;
-  for (const auto& [rank, status] : input.status) newest_word = std::max(newest_word, status.time_unix_ns);
+  const int64_t newest_word = newest_word_of(input);
   Culprits found;
   for (Rank rank : ends) {
-    auto status = input.status.find(rank);
-    if (status != input.status.end() && newest_word - status->second.time_unix_ns <= kWordLasts) {
-      const RankStatus& at = status->second;
+    if (has_word(input, rank, newest_word)) {
+      const RankStatus& at = input.status.at(rank);
       if (at.process_alive && !at.finished && at.quiet_ns < limit_ns) return std::nullopt;
       if (is_busy(at)) return std::nullopt;
       found.dead |= !at.process_alive;
-    } else if (window.ranks().contains(rank) && graph.longest_quiet_ns() < limit_ns + 2 * kSecond) {
-      return std::nullopt;  // its own word may still be under way
+    } else if (window.ranks().contains(rank)) {
+      if (graph.longest_quiet_ns() < limit_ns + 2 * kSecond) return std::nullopt;  // its own word may be under way
+      found.without_word = true;
     }
     found.ranks.push_back(rank);
   }
@@ -206,13 +231,16 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
   const int64_t limit_ns = hang_after_ns(input);
   WaitGraph graph(window, input, limit_ns);
   if (graph.waiting().empty()) return find_silent_job(window, input);
-  const WaitGraph::Ends ends = graph.walk();
+  WaitGraph::Ends ends = graph.walk();
+  leave_who_is_heard_of(input, graph, limit_ns, ends.ranks);
   const HangPhrasing phrasing(window, input, graph, limit_ns);
   if (!ends.ranks.empty()) {
     const std::optional<Culprits> culprits = culprits_of(window, input, graph, ends.ranks, limit_ns);
     if (!culprits) return std::nullopt;
     Finding finding =
         phrasing.missing(culprits->ranks, culprits->dead, operation_without(window, graph, culprits->ranks.front()));
+    // Not sooner than a node counts as silent.
+    if (culprits->without_word) finding.sure &= graph.longest_quiet_ns() >= limit_ns + JobWindow::kSilentNs;
     finding.sure &= culprits->dead || (!are_away_together(window, *culprits) &&
                                        graph.longest_quiet_ns() >= away_at_most_ns(window, input));
     return finding;

@@ -288,6 +288,52 @@ TEST(HangDetector, ARankWhoseWordMayStillBeUnderWayIsNotAccused) {
   EXPECT_FALSE(job.find());
 }
 
+TEST(HangDetector, WhoHasNoWordIsNotNamedForSureSoonerThanASilentNode) {
+  StandingJob job(8);
+  job.all_enter_but({6_rank});
+  job.input.status.erase(6_rank);
+  job.wait(5 * kSecondNs);
+  EXPECT_FALSE(job.find()->sure);
+  job.wait(7 * kSecondNs);
+  EXPECT_TRUE(job.find()->sure);
+}
+
+TEST(HangDetector, WhoHasNoWordIsNotNamedBesideOneWhoseWordSaysThatItHasNotEntered) {
+  StandingJob job(8);
+  job.all_enter_but({2_rank, 6_rank});
+  job.input.status.erase(6_rank);
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{2_rank});
+  EXPECT_TRUE(hang->sure);
+  job.wait(30 * kSecondNs);  // its agent is gone by now
+  EXPECT_EQ(job.find()->ranks, (std::vector<Rank>{2_rank, 6_rank}));
+}
+
+TEST(HangDetector, WhoHasNoWordIsNotNamedBesideAProcessThatIsStopped) {
+  StandingJob job(8);
+  job.all_enter_but({6_rank});
+  job.input.status.erase(6_rank);
+  job.input.status[3_rank].process_stopped = true;
+  job.wait(30 * kSecondNs);
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{3_rank});
+  EXPECT_EQ(hang->cause, Cause::kProcessPaused);
+}
+
+TEST(HangDetector, WhoIsDeadSaysNothingMoreAndIsStillNamedAlone) {
+  StandingJob job(8);
+  job.all_enter_but({2_rank, 6_rank});
+  job.input.status[2_rank].process_alive = false;
+  job.input.status[2_rank].time_unix_ns -= 60 * kSecondNs;
+  job.wait(60 * kSecondNs);
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{2_rank});
+  EXPECT_EQ(hang->cause, Cause::kRankDead);
+}
+
 TEST(HangDetector, QuietShorterThanTheLimitIsNoHang) {
   StandingJob job(8);
   job.input.typical_step_ns = 2 * kSecondNs;

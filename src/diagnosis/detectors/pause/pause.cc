@@ -65,9 +65,25 @@ struct PauseFacts {
   int64_t hole_ns = 0;  // the longest time between it and this one on a rank
 };
 
+// It goes through collectives with others of which nobody is heard of: they would be quiet when it is, whoever they all
+// wait for, and nobody else can be asked.
+bool is_heard_alone(const StepFrame& frame, size_t of_slot) {
+  const std::vector<CommStep>& groups = frame.rows[of_slot].summary.comms;
+  return std::any_of(groups.begin(), groups.end(), [&](const CommStep& group) {
+    if (group.p2p || group.size < 2) return false;
+    for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+      if (slot == of_slot || frame.state[slot] == 0) continue;
+      for (const CommStep& comm : frame.rows[slot].summary.comms)
+        if (comm.comm_id == group.comm_id) return false;
+    }
+    return true;
+  });
+}
+
 // The process that made no call for longest while it had operations in flight: how much longer than any other.
 // Whoever waits for a process that stands still is quiet too, but begins later. Ranks that have nobody of their role to
-// compare with are left out: a stage of a pipeline may wait long by its place.
+// compare with are left out: a stage of a pipeline may wait long by its place. So are those whose companions are not
+// heard of.
 Latest quietest_of(const JobWindow& window, const StepFrame& frame) {
   constexpr size_t kPeersMin = 3;
   const std::vector<uint32_t>& role = lateness(window, frame).role;
@@ -80,7 +96,9 @@ Latest quietest_of(const JobWindow& window, const StepFrame& frame) {
   const bool detailed = !frame.rows[most.slot].summary.flows.empty();
   for (size_t slot = 0; slot < frame.rows.size(); ++slot)
     peers += frame.knows(slot) && role[slot] == role[most.slot] && !frame.rows[slot].summary.flows.empty() == detailed;
-  return peers >= kPeersMin ? Latest{most.slot, most.ns - most.next_ns, most.next_ns} : Latest{};
+  return peers >= kPeersMin && !is_heard_alone(frame, most.slot)
+             ? Latest{most.slot, most.ns - most.next_ns, most.next_ns}
+             : Latest{};
 }
 
 PauseFacts facts_of(const JobWindow& window, const StepFrame& frame) {

@@ -65,6 +65,22 @@ TEST(PauseDetector, NamesTheProcessThatMakesNoCallLongerThanAnyOther) {
   EXPECT_TRUE(pauses_of(alike, plan(140)).empty());
 }
 
+TEST(PauseDetector, WhoseCompanionsAreNotHeardOfIsNotAccusedOfItsSilence) {
+  MadeUpJob job(8);
+  job.groups.clear();
+  for (int32_t pair = 0; pair < 4; ++pair)
+    job.groups.push_back({.comm_id = CommId{static_cast<uint64_t>(100 + pair)},
+                          .ranks = {Rank{2 * pair}, Rank{2 * pair + 1}},
+                          .transfer_ms = 100});
+  auto plan = [](StepNumber step, std::vector<RankPlan>& ranks) {
+    ranks[2].silent = true;
+    if (step < 10_step || step % 2 != 0) return;
+    for (RankPlan& rank : ranks) rank.quiet_ms = 90;
+    ranks[3].quiet_ms = 150;
+  };
+  EXPECT_TRUE(pauses_of(job, plan, 80).empty());
+}
+
 // The first stage of a pipeline waits longest in every step, by its place.
 TEST(PauseDetector, DoesNotTakeAQuietPlaceForAPausedProcess) {
   MadeUpJob job(2);

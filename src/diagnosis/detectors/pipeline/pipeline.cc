@@ -45,8 +45,8 @@ struct Bottleneck {
   Rank other_end = kNoRank;  // kNoRank: its links to all neighbours are slow, or it has one
 };
 
-// How long a transfer from one rank to another was waited for, a step; by receiver and sender. Nothing where not all ranks
-// of the pipelines told of their transfers.
+// How long a transfer from one rank to another was waited for, a step; by receiver and sender (kNoRank: one that was never
+// heard of). Nothing where not all ranks of the pipelines that are heard of told of their transfers.
 struct Waits {
   std::map<std::pair<Rank, Rank>, double> ns;
 };
@@ -62,7 +62,6 @@ Waits waits_of(const JobWindow& window, const StepFrame& frame) {
     for (const FlowStep& flow : frame.rows[slot].summary.flows) {
       if (flow.send || flow.transfers < kTransfersMin || !pipelines.contains(flow.comm_id)) continue;
       const Rank sender = window.world_rank(flow.comm_id, flow.peer);
-      if (sender == kNoRank) continue;
       waits.ns[{rank, sender}] += static_cast<double>(flow.peer_ns) / static_cast<double>(flow.transfers);
       tells = true;
     }

@@ -230,6 +230,52 @@ TEST(PipelineDetector, SaysNothingWhereSomeRanksToldOfNoTransfers) {
   EXPECT_EQ(find_slow_stages(window, {}).at(0).ranks, std::vector<Rank>{3_rank});  // the step before tells
 }
 
+// Rank 3 is slow and rank 2 was never heard of: what rank 1 waits for it is waiting all the same.
+TEST(PipelineDetector, WhoWaitsForSomebodyWhoIsNotHeardOfIsNotNamed) {
+  JobWindow all, window;
+  add_steps(all, 0, 60, [](int64_t step, std::vector<Plan>& ranks) {
+    if (step >= 40) wait_for(ranks, 3);
+  });
+  for (StepNumber step = 0_step; step < 60_step; ++step) {
+    for (const auto& [rank, row] : *all.step(step)) {
+      if (rank == 2_rank) continue;
+      const Identity identity = testing::MadeUpJob(kStages).identity(rank);
+      window.add_step(identity, row.summary, testing::kEpochNs + step.value() * testing::kSecondNs);
+    }
+  }
+  window.remember(0);
+  ASSERT_EQ(window.complete_steps().back(), 59_step);
+  const std::vector<Finding> found = find_slow_stages(window, {});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].ranks, std::vector<Rank>{3_rank});
+}
+
+// Two pipelines of two stages; of the second stage of one of them nothing is heard.
+TEST(PipelineDetector, AStageWhoseOtherRankIsNotHeardOfIsNoStageOfItsOwn) {
+  for (bool heard : {true, false}) {
+    for (int32_t pipelines : {1, 2}) {
+      JobWindow window;
+      for (Rank rank : all_ranks(2 * pipelines)) {
+        if (!heard && rank == 3_rank) continue;
+        StepSummary row;
+        row.duration_ns = 200'000'000;
+        row.self_ns = 100'000'000;
+        row.comms.push_back({.comm_id = CommId{static_cast<uint64_t>(10 + rank.value() / 2)},
+                             .size = 2,
+                             .rank_in_comm = rank.value() % 2,
+                             .p2p = true,
+                             .count = 32});
+        window.add_step(testing::MadeUpJob(2 * pipelines).identity(rank), row);
+      }
+      const StepFrame& frame = *window.frame(0_step);
+      EXPECT_EQ(is_alone(window, frame, 1), pipelines == 1) << heard;
+      if (!heard && pipelines == 2) {
+        EXPECT_TRUE(std::isnan(lateness(window, frame).late_ns[1]));
+      }
+    }
+  }
+}
+
 TEST(PipelineDetector, LeavesRanksThatHaveEqualsToOthers) {
   JobWindow window;
   add_steps(window, 0, 30, [](int64_t, std::vector<Plan>&) {});
