@@ -392,9 +392,12 @@ TEST_F(Alerts, APlannedSilenceNamesPlacesAloneAndStaysPlanned) {
   made->id = "s-1";
   JsonWriter json;
   write_silence(json, *made, now);
-  const Result<JsonDocument> kept = JsonDocument::parse(json.take());
+  const std::string text = json.take();
+  const Result<JsonDocument> kept = JsonDocument::parse(text);
   ASSERT_TRUE(kept.ok());
-  EXPECT_TRUE(silence_from_json(kept->root())->is_planned);
+  const Result<Silence> read = silence_from_json(kept->root());
+  ASSERT_TRUE(read.ok()) << read.error();
+  EXPECT_TRUE(read->is_planned);
   for (const char* wrong : {R"({"matchers":"{cause=\"ecc\"}","for":"2h","planned":true})",
                             R"({"matchers":"{host=\"a\",alertname!=\"LockstepHang\"}","for":"2h","planned":true})",
                             R"({"matchers":"{host=\"a\"}","for":"2h","planned":"yes"})"})
