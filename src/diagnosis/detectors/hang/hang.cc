@@ -147,7 +147,12 @@ int64_t longest_ns(const StepFrame& frame) {
 // How long a rank may be away before it is named for sure, by what this job has shown.
 int64_t away_at_most_ns(const JobWindow& window, const HangInput& input) {
   const StepNumber newest = window.newest_step();
-  if (newest == kNoStep) return most_operations(input).completed >= kSettleOperations ? 0 : kAwayStarting;
+  if (newest == kNoStep) {
+    // Many operations make a pace where there are no steps; in the first of its steps a job has none.
+    const bool marks_steps = std::any_of(input.status.begin(), input.status.end(),
+                                         [](const auto& entry) { return entry.second.step >= 0_step; });
+    return !marks_steps && most_operations(input).completed >= kSettleOperations ? 0 : kAwayStarting;
+  }
   int64_t most = 0;
   if (newest < window.first_step() + kSettleSteps)
     most = std::max(kQuietCompiling, kStepsQuietFirst * input.typical_step_ns);

@@ -176,6 +176,23 @@ TEST(HangDetector, WithoutStepsAJobThatHasDoneLittleIsOnlySuspected) {
   EXPECT_TRUE(job.find()->sure);
 }
 
+// The first step compiles for minutes, on one rank longer than on the others, after many operations of its first part.
+TEST(HangDetector, WhoIsAwayInTheVeryFirstStepIsOnlySuspectedForAWhile) {
+  StandingJob job(8);
+  job.all_enter_but({6_rank});
+  job.input.typical_step_ns = 0;
+  for (auto& [rank, status] : job.input.status) status.step = 0_step;
+  job.wait(190 * kSecondNs);
+  ASSERT_TRUE(job.find());
+  EXPECT_FALSE(job.find()->sure);
+  job.wait(700 * kSecondNs);
+  EXPECT_TRUE(job.find()->sure);
+  // A job that marks no steps has its pace by its operations.
+  for (auto& [rank, status] : job.input.status) status.step = kNoStep;
+  job.wait(10 * kSecondNs);
+  EXPECT_TRUE(job.find()->sure);
+}
+
 TEST(HangDetector, AReceiveWaitsForItsSender) {
   StandingJob job(4);
   job.receive(3_rank, 2_rank);
