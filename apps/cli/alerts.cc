@@ -163,6 +163,11 @@ int silence(const Arguments& arguments) {
   return kExitOk;
 }
 
+bool is_planned(const Json& silence) {
+  bool planned = false;
+  return !silence["planned"].get(planned) && planned;
+}
+
 int silences(const Arguments& arguments) {
   std::string server = default_server();
   bool json = false;
@@ -174,10 +179,11 @@ int silences(const Arguments& arguments) {
                      std::printf("%-15s %-8s %-20s %-20s %-20s %s\n", "ID", "STATE", "FROM (UTC)", "UNTIL", "BY",
                                  "WHICH");
                      for (Json row : rows)
-                       std::printf("%-15s %-8s %-20s %-20s %-20s %s  %s\n", text_of(row, "id").c_str(),
+                       std::printf("%-15s %-8s %-20s %-20s %-20s %s%s  %s\n", text_of(row, "id").c_str(),
                                    text_of(row, "state").c_str(), moment(row, "starts_unix_ns").c_str(),
                                    moment(row, "ends_unix_ns").c_str(), text_of(row, "created_by").c_str(),
-                                   text_of(row, "matchers").c_str(), text_of(row, "comment").c_str());
+                                   text_of(row, "matchers").c_str(), is_planned(row) ? " planned" : "",
+                                   text_of(row, "comment").c_str());
                    });
 }
 

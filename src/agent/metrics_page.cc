@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "model/metric_aliases.h"
 #include "model/prometheus_name.h"
+#include "model/series_labels.h"
 
 namespace lockstep {
 namespace {
@@ -13,16 +14,7 @@ namespace {
 void append_label(std::string& text, std::string_view name, std::string_view value) {
   if (text.back() != '{') text += ',';
   for (char letter : name) text += letter == '.' ? '_' : letter;
-  text += "=\"";
-  for (char letter : value) {
-    if (letter == '\n') {
-      text += "\\n";
-      continue;
-    }
-    if (letter == '"' || letter == '\\') text += '\\';
-    text += letter;
-  }
-  text += '"';
+  text += '=' + in_label_quotes(value);
 }
 
 void append_family(std::string& text, const std::string& name, const MetricDescriptor& metric) {

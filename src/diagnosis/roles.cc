@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "base/median.h"
@@ -147,6 +150,33 @@ void explain_by_work(const StepFrame& frame, const std::vector<uint32_t>& member
     work_ns[slot] = static_cast<float>(slope * (work_of(frame.rows[slot].summary, by_tokens) - mean_x));
 }
 
+// Which places of the pipelines are taken by ranks that are heard of.
+class HeardPlaces {
+ public:
+  HeardPlaces(const StepFrame& frame, const Pipelines& pipelines) : pipelines_(pipelines) {
+    for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+      if (!frame.knows(slot)) continue;
+      for (const CommStep& comm : frame.rows[slot].summary.comms) {
+        if (!comm.p2p || !pipelines.contains(comm.comm_id)) continue;
+        of_size_[comm.size].insert(comm.comm_id);
+        taken_in_[{comm.size, comm.rank_in_comm}].insert(comm.comm_id);
+      }
+    }
+  }
+  // Other pipelines have the same place, and nobody is heard of there: a rank of the same stage. `row` is of this frame.
+  bool may_have_silent_equal(const StepSummary& row) const {
+    return std::all_of(row.comms.begin(), row.comms.end(), [&](const CommStep& comm) {
+      return !comm.p2p || !pipelines_.contains(comm.comm_id) ||
+             taken_in_.at({comm.size, comm.rank_in_comm}).size() < of_size_.at(comm.size).size();
+    });
+  }
+
+ private:
+  const Pipelines& pipelines_;
+  std::map<int32_t, std::set<CommId>> of_size_;
+  std::map<std::pair<int32_t, int32_t>, std::set<CommId>> taken_in_;  // by size and place
+};
+
 std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& frame) {
   const Pipelines pipelines(window, frame);
   auto result = std::make_unique<StepLateness>();
@@ -181,6 +211,7 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
   result->roles = static_cast<uint32_t>(members.size());
   const double of_all = lower_median_in_place(everyone);
   std::vector<double> left;
+  std::optional<HeardPlaces> places;
   for (const std::vector<uint32_t>& role : members) {
     if (role.size() >= kFitMembersFew) {
       explain_by_work(frame, role, result->own_ns, true, kTokensSpreadMin, result->work_ns);
@@ -195,7 +226,8 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
     // A stage of its own has no equal: what other stages take says nothing of it (detectors/pipeline). Nor of one whose
     // equals are not heard of.
     if (role.size() < kMembersMin && keys[role.front()].fine != keys[role.front()].coarse) {
-      if (pipelines.may_have_silent_equal(frame.rows[role.front()].summary)) continue;
+      if (!places) places.emplace(frame, pipelines);
+      if (places->may_have_silent_equal(frame.rows[role.front()].summary)) continue;
       ++result->alone;
       result->is_alone.resize(slots);
       result->is_alone[role.front()] = true;
@@ -219,9 +251,6 @@ Pipelines::Pipelines(const JobWindow& window, const StepFrame& frame) {
     if (!frame.knows(slot)) continue;
     for (const CommStep& comm : frame.rows[slot].summary.comms) {
       if (!comm.p2p) continue;
-      Seats& seats = seats_[comm.comm_id];
-      seats.size = comm.size;
-      seats.taken.insert(comm.rank_in_comm);
       auto [found, fresh] = counts.try_emplace(comm.comm_id, comm.count, comm.count);
       found->second.first = std::min(found->second.first, comm.count);
       found->second.second = std::max(found->second.second, comm.count);
@@ -240,16 +269,6 @@ Pipelines::Pipelines(const JobWindow& window, const StepFrame& frame) {
 bool Pipelines::contains(CommId comm_id) const {
   auto found = pipeline_.find(comm_id);
   return found != pipeline_.end() && found->second;
-}
-
-bool Pipelines::may_have_silent_equal(const StepSummary& row) const {
-  return std::all_of(row.comms.begin(), row.comms.end(), [&](const CommStep& comm) {
-    if (!comm.p2p || !contains(comm.comm_id)) return true;
-    return std::any_of(seats_.begin(), seats_.end(), [&](const auto& entry) {
-      const auto& [id, seats] = entry;
-      return id != comm.comm_id && contains(id) && seats.size == comm.size && !seats.taken.contains(comm.rank_in_comm);
-    });
-  });
 }
 
 int32_t Pipelines::stage_of(const StepSummary& row) const {

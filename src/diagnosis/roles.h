@@ -2,15 +2,15 @@
 //
 // Ranks of one role are in communicators of the same sizes with the same number of operations and (within about 20 %)
 // bytes of collectives; and in the same pipeline stage. A rank that is a stage of its own has no peer, and its lateness
-// is not known; nor is that of one whose peers are not heard of, which is no stage of its own. Bytes of sends do not count: they follow the routing and the length of sequences. Where peers tell
-// different tokens, or exchange different bytes, and their own times follow, that part of a rank's time is its work and
-// not its lateness: packed sequences and routed experts are no fault of a GPU.
+// is not known; nor is that of one whose peers are not heard of, which is no stage of its own. Bytes of sends do not
+// count: they follow the routing and the length of sequences. Where peers tell different tokens, or exchange different
+// bytes, and their own times follow, that part of a rank's time is its work and not its lateness: packed sequences and
+// routed experts are no fault of a GPU.
 //
 // Thread rule: Confined (what is computed is kept in the frame).
 #pragma once
 
 #include <map>
-#include <set>
 #include <unordered_map>
 
 #include "diagnosis/window.h"
@@ -25,15 +25,8 @@ class Pipelines {
   bool contains(CommId comm_id) const;
   // The place of a rank in its pipeline, its stage; -1: none is known.
   int32_t stage_of(const StepSummary& row) const;
-  // Other pipelines have the same place, and nobody is heard of there: a rank of the same stage.
-  bool may_have_silent_equal(const StepSummary& row) const;
 
  private:
-  struct Seats {
-    int32_t size = 0;
-    std::set<int32_t> taken;  // by those that are heard of
-  };
-  std::unordered_map<CommId, Seats> seats_;  // of groups that send point to point
   std::unordered_map<CommId, bool> pipeline_;
 };
 

@@ -307,6 +307,11 @@ def test_rules_of_the_user_record_fire_are_shown_silenced_and_read_again(start, 
     server = start(harness.Server, tmp_path / "data", more=more)
     done = harness.lockstep("alerts", "silence", "alertname=MineHigh", "where=there", "--comment", "known", "--server", server.url)
     assert done.returncode == 0, done.stderr
+    done = harness.lockstep("alerts", "silence", "host=node-1", "--planned", "--server", server.url)
+    assert done.returncode == 0, done.stderr
+    listed = harness.lockstep("alerts", "silences", "--server", server.url).stdout
+    (planned,) = [line for line in listed.splitlines() if " planned" in line]
+    assert "node-1" in planned, listed
 
     def send():
         for where in ("here", "there"):

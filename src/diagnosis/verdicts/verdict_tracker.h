@@ -3,8 +3,8 @@
 //
 // A verdict keeps its id while its numbers change. Findings of one key (kind, fault class, subject or ranks) are one
 // verdict; one that is found again soon after it was cleared is open again. A standstill, or a failure, is one verdict,
-// and who is to blame for it is corrected as more is heard; what is sure by what is sure. A suspicion that does not last is withdrawn
-// and leaves no trace; a verdict that was confirmed stays, cleared, when the trouble is over.
+// and who is to blame for it is corrected as more is heard; what is sure by what is sure. A suspicion that does not last
+// is withdrawn and leaves no trace; a verdict that was confirmed stays, cleared, when the trouble is over.
 // Limits: kVerdictsMax verdicts a job; beyond, the oldest is forgotten.
 // Thread rule: Confined (the engine calls it under its lock).
 #pragma once

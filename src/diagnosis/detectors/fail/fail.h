@@ -2,9 +2,10 @@
 //
 // When a rank dies the others abort within a moment, or the launcher ends them: what ended a process tells a cause from
 // a consequence. A kill or a fault of its own (SIGKILL, SIGSEGV, ...) is never a consequence; an abort or a status other
-// than 0 may be one, and then the first by time is named, for sure once all others have been heard of; being asked to end (SIGTERM, SIGINT) is none. A job that was
-// asked to end as a whole has not failed, nor has a process that ended with status 0. A Python exception that ended a
-// process is a fault of its own, unless it is of communication: that is what others raise when a peer is gone.
+// than 0 may be one, and then the first by time is named, for sure once all others have been heard of; being asked to
+// end (SIGTERM, SIGINT) is none. A job that was asked to end as a whole has not failed, nor has a process that ended with
+// status 0. A Python exception that ended a process is a fault of its own, unless it is of communication: that is what
+// others raise when a peer is gone.
 //
 // Where nobody knows how processes ended, only one that was inside a step or had operations in flight died.
 // Thread rule: Thread-safe (pure functions).

@@ -401,7 +401,7 @@ std::vector<Finding> find_slow_stages(const JobWindow& window, const std::vector
         "%s has the slowest stage of the pipeline, which everybody waits for since its first steps: %s a step, %s of "
         "the job.",
         name_of(window, rank).c_str(), human_duration(lost).c_str(), percent(lost / step_ns).c_str());
-  } else if (const Handling handling = handling_of(window, stretch->steps, rank);
+  } else if (const Handling handling = Handlings(window, stretch->steps).of(rank);
              handling.starved(kStarvedPart * lost)) {
     blame_starved_proxy(window, stretch->steps, rank, handling, finding);
   } else if (stretch->typical.is_link) {

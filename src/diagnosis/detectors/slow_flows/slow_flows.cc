@@ -276,7 +276,7 @@ void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
   finding.sure = enough_steps(static_cast<size_t>(finding.through_step - finding.since_step + 1), kStepsSure,
                               saved >= kPlainShareSure * step_ns && worst.rate() * 1.5 < worst.like_rate, step_ns);
   if (ranks.size() == 1) {
-    const Handling handling = handling_of(window, steps, ranks.front());
+    const Handling handling = Handlings(window, steps).of(ranks.front());
     if (handling.starved(worst.wire_ns / static_cast<double>(worst.steps)))
       blame_starved_proxy(window, steps, ranks.front(), handling, finding);
   }

@@ -281,8 +281,9 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.sentence =
         format("The %s is slow: %s waits %s for its transfers since step {since}: %s of the job.",
                finding.component.c_str(), name.c_str(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
+    const Handlings handlings(window, steps);
     for (const auto& [in_comm, rank] : window.comms().at(group.comm_id).world_rank) {
-      const Handling handling = handling_of(window, steps, rank);
+      const Handling handling = handlings.of(rank);
       if (!handling.starved(saved)) continue;
       finding.ranks = {rank};
       blame_starved_proxy(window, steps, rank, handling, finding);
@@ -430,12 +431,8 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
   // All slow flows of one sender are one finding; all slow flows into one rank (two or more) blame the receiver.
   // A flow that ends at a rank whose proxy is starved says nothing of its sender.
   std::map<Rank, std::vector<Slow>> by_sender, by_receiver, into_starved;
-  std::map<Rank, Handling> handlings;
-  auto is_starved = [&](Rank rank, double wire_ns) {
-    auto [at, is_new] = handlings.try_emplace(rank);
-    if (is_new) at->second = handling_of(window, steps, rank);
-    return rank != kNoRank && at->second.starved(wire_ns);
-  };
+  const Handlings handlings(window, steps);
+  auto is_starved = [&](Rank rank, double wire_ns) { return rank != kNoRank && handlings.of(rank).starved(wire_ns); };
   for (const Slow& entry : slow) {
     if (is_starved(entry.flow.to, entry.flow.typical_wire) && !is_starved(entry.flow.from, entry.flow.typical_wire)) {
       into_starved[entry.flow.to].push_back(entry);
@@ -587,7 +584,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
         format("The %s is slow: all %d ranks wait %s since step {since}: %s of the job.",
                partner != kNoRank ? finding.component.c_str() : format("link of %s", name.c_str()).c_str(),
                window.world_size(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
-    if (const Handling handling = handling_of(window, steps, rank); handling.starved(wire))
+    if (const Handling handling = handlings.of(rank); handling.starved(wire))
       blame_starved_proxy(window, steps, rank, handling, finding);
     findings.push_back(std::move(finding));
   };

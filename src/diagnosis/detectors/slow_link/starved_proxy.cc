@@ -13,39 +13,37 @@ bool Handling::starved(double slow_flow_ns) const {
   return peers_ns > 0 && own_ns >= kSlowTimes * peers_ns && step_ns >= 0.5 * slow_flow_ns;
 }
 
-Handling handling_of(const JobWindow& window, const std::vector<StepNumber>& steps, Rank rank) {
-  struct Sum {
-    double ns = 0;
-    double transfers = 0;
-  };
-  std::vector<Sum> of_slot(window.slots());
-  double with_flows = 0;
-  const int32_t own = window.slot_of(rank);
+Handlings::Handlings(const JobWindow& window, const std::vector<StepNumber>& steps)
+    : window_(window), of_slot_(window.slots()) {
   for (StepNumber number : steps) {
     const StepFrame* frame = window.frame(number);
     if (frame == nullptr) continue;
-    bool reported = false;
     for (size_t slot = 0; slot < frame->rows.size(); ++slot) {
       if (!frame->knows(slot)) continue;
+      bool reported = false;
       for (const FlowStep& flow : frame->rows[slot].summary.flows) {
         if (flow.send || flow.transfers <= 0) continue;
-        of_slot[slot].ns += static_cast<double>(flow.wire_ns);
-        of_slot[slot].transfers += static_cast<double>(flow.transfers);
-        reported |= static_cast<int32_t>(slot) == own;
+        of_slot_[slot].ns += static_cast<double>(flow.wire_ns);
+        of_slot_[slot].transfers += static_cast<double>(flow.transfers);
+        reported = true;
       }
+      of_slot_[slot].steps += reported ? 1 : 0;
     }
-    with_flows += reported ? 1 : 0;
   }
+}
+
+Handling Handlings::of(Rank rank) const {
+  const int32_t own = window_.slot_of(rank);
   Handling handling;
   std::vector<double> peers;
-  for (size_t slot = 0; slot < of_slot.size(); ++slot) {
-    if (of_slot[slot].transfers <= 0) continue;
-    const double per_transfer = of_slot[slot].ns / of_slot[slot].transfers;
+  for (size_t slot = 0; slot < of_slot_.size(); ++slot) {
+    const Sum& sum = of_slot_[slot];
+    if (sum.transfers <= 0) continue;
     if (static_cast<int32_t>(slot) == own) {
-      handling.own_ns = per_transfer;
-      handling.step_ns = of_slot[slot].ns / std::max(1.0, with_flows);
+      handling.own_ns = sum.ns / sum.transfers;
+      handling.step_ns = sum.ns / std::max(1.0, sum.steps);
     } else {
-      peers.push_back(per_transfer);
+      peers.push_back(sum.ns / sum.transfers);
     }
   }
   if (peers.size() >= 2) handling.peers_ns = median(std::move(peers));

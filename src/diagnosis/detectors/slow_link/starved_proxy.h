@@ -21,7 +21,20 @@ struct Handling {
   // As much slower as a flow has to be to be called slow, and for half of the time that its flows are.
   bool starved(double slow_flow_ns) const;
 };
-Handling handling_of(const JobWindow& window, const std::vector<StepNumber>& steps, Rank rank);
+// Of all ranks over some steps, which are read once.
+class Handlings {
+ public:
+  Handlings(const JobWindow& window, const std::vector<StepNumber>& steps);
+  Handling of(Rank rank) const;
+
+ private:
+  struct Sum {
+    double ns = 0, transfers = 0;
+    double steps = 0;  // that tell of its transfers
+  };
+  const JobWindow& window_;
+  std::vector<Sum> of_slot_;
+};
 // Says that of a finding of slow flows: it is the host of this rank, not its link.
 void blame_starved_proxy(const JobWindow& window, const std::vector<StepNumber>& steps, Rank rank,
                          const Handling& handling, Finding& finding);
