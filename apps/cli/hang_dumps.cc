@@ -11,6 +11,7 @@
 #include "base/json_writer.h"
 #include "base/text.h"
 #include "diagnosis/detectors/hang/evidence.h"
+#include "diagnosis/verdicts/verdict_sentence.h"
 #include "model/rank_text.h"
 #include "sources/nccl/flight_dump_reader.h"
 
@@ -168,7 +169,8 @@ int hang_of_dumps(const std::string& path, bool json) {
   JobWindow window;
   const std::optional<Finding> finding = find_hang_in_dumps(folder->dumps, window);
   const std::vector<Rank> missing = ranks_without_dump(folder->dumps);
-  std::string sentence = finding ? finding->sentence : "Nothing is stuck: every rank is where the others are.";
+  std::string sentence = finding ? verdict_sentence(*finding, {finding->since_step, finding->through_step})
+                                 : "Nothing is stuck: every rank is where the others are.";
   // Who left no dump may be the one everybody waits for.
   const bool inside = !finding || finding->cause == Cause::kInOperationStall;
   if (inside && !missing.empty())

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "diagnosis/detectors/hang/hang.h"
+#include "diagnosis/verdicts/verdict_sentence.h"
 #include "model/rank_text.h"
 #include "recorder/writer.h"
 
@@ -277,7 +278,7 @@ void judge_job(JobView& job, std::vector<Recording*>& ranks, bool live, int64_t 
   }
   if (!job.finding) return say_without_finding(job, live, limit);
   job.outcome = job.finding->sure ? Outcome::kHang : Outcome::kSuspected;
-  job.sentence = job.finding->sentence;
+  job.sentence = verdict_sentence(*job.finding, {job.finding->since_step, job.finding->through_step});
   if (!live) {
     // How long it lasted is not recorded: whoever waits makes no calls. The detector's number is the one made up above.
     const std::string made_up = " for " + human_duration(static_cast<double>(job.finding->lost_ns_per_step));

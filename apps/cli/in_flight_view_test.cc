@@ -174,7 +174,9 @@ TEST_F(HangTest, NamesTheRankThatHasNotEnteredAndShowsItFirst) {
   add_all_but({2});
   const Said said = hang();
   EXPECT_EQ(said.code, kExitNo);
-  EXPECT_HAS(said.out, "HANG   Rank 2 (node-17, GPU 2) never entered AllReduce 104 of all 8 ranks; 7 ranks have");
+  EXPECT_HAS(said.out,
+             "HANG   Rank missing (software): Rank 2 (node-17, GPU 2) never entered AllReduce 104 of all 8 ranks; 7 "
+             "ranks have");
   EXPECT_HAS(said.out, format("py-spy dump --pid %d", ::getpid()));
   EXPECT_HAS(said.out,
              "communicator 0x1f3a \"world\" · 8 ranks, all running · in AllReduce 104 (#105), 34 MB bfloat16");

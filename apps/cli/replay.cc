@@ -242,7 +242,7 @@ int replay_and_ask(const Options& options, const Recording& recording, replay::R
     for (const std::string& verdict : answer->verdicts) array += (array.empty() ? "" : ",\n ") + verdict;
     printf("[%s]\n", array.c_str());
   } else {
-    print_why(answer->body, "");  // no link: the server is about to end
+    print_why(answer->body, {.history = true});  // no link: the server is about to end
   }
   fflush(stdout);
   running->stop();

@@ -12,6 +12,7 @@
 #include "apps/cli/wrapped.h"
 #include "base/flags.h"
 #include "base/text.h"
+#include "base/utc_time.h"
 
 namespace lockstep::cli {
 namespace {
@@ -214,7 +215,24 @@ void print_warnings(const Json& answer, size_t most) {
   }
 }
 
-void print_why(std::string_view why_json, std::string_view server_url, std::string_view cost_json) {
+namespace {
+
+// What is over, newest first: one line each.
+void print_history(const std::vector<Json>& cleared, const std::string& job) {
+  constexpr size_t kMost = 8;
+  if (cleared.empty()) return;
+  std::printf("Over, by when it began (UTC)\n");
+  for (size_t i = 0; i < std::min(cleared.size(), kMost); ++i) {
+    const auto began_ms = static_cast<int64_t>(number_of(cleared[i], "since_unix_ns") / 1e6);
+    print_wrapped(text_of(cleared[i], "sentence"), 10, utc_time(began_ms, "%H:%M:%S"));
+  }
+  if (cleared.size() > kMost) std::printf("          (%zu more)\n", cleared.size() - kMost);
+  std::printf("          in full: lockstep why %s --history\n\n", shell_word(job).c_str());
+}
+
+}  // namespace
+
+void print_why(std::string_view why_json, const WhyView& view) {
   simdjson::dom::parser parser;
   simdjson::padded_string padded(why_json);
   Json why;
@@ -228,15 +246,18 @@ void print_why(std::string_view why_json, std::string_view server_url, std::stri
               with_thousands(static_cast<int64_t>(number_of(job, "last_step"))).c_str(),
               static_cast<long long>(number_of(job, "world_size")),
               human_duration(number_of(job, "step_ms") * 1e6).c_str());
-  size_t open = 0, cleared = 0;
-  simdjson::dom::array verdicts;
-  if (!why["verdicts"].get_array().get(verdicts)) {
-    for (Json verdict : verdicts) {
-      ++(term_in<VerdictState>(verdict, "state") == VerdictState::kCleared ? cleared : open);
+  size_t open = 0;
+  std::vector<Json> over;
+  for (Json verdict : list_of(why, "verdicts")) {
+    const bool is_over = term_in<VerdictState>(verdict, "state") == VerdictState::kCleared;
+    open += is_over ? 0 : 1;
+    if (is_over && !view.history)
+      over.push_back(verdict);
+    else
       print_verdict(verdict);
-    }
   }
   if (open == 0) std::printf("%s\n\n", text_of(why, "summary").c_str());
+  print_history(over, id);
   if (list_of(why, "warnings").size() > 0) {
     std::printf("Early warnings\n\n");
     constexpr size_t kMost = 3;
@@ -270,21 +291,48 @@ void print_why(std::string_view why_json, std::string_view server_url, std::stri
     }
     std::printf("%s\n", line.c_str());
   }
-  if (!cost_json.empty()) print_cost(cost_json);
-  if (!server_url.empty())
-    std::printf("%.*s/jobs/%s\n", static_cast<int>(server_url.size()), server_url.data(), url_part(id).c_str());
+  if (!view.cost_json.empty()) print_cost(view.cost_json);
+  if (!view.server_url.empty()) std::printf("%s/jobs/%s\n", std::string(view.server_url).c_str(), url_part(id).c_str());
 }
+
+namespace {
+
+// The job that is asked for, or the worst that the server knows; nothing, and told why, where there is none.
+std::optional<std::string> job_or_worst(const Flags& flags, const std::string& server, int& exit_code) {
+  if (!flags.positional().empty()) return flags.positional()[0];
+  const Answer answer = ask(server, "/api/jobs", "lockstep why");
+  if (answer.exit_code != kExitOk) {
+    exit_code = print_failure(answer);
+    return std::nullopt;
+  }
+  simdjson::dom::parser parser;
+  Json document;
+  if (!parser.parse(answer.body).get(document)) {
+    for (Json job : list_of(document, "jobs")) return text_of(job, "job_id");  // worst first
+  }
+  std::fprintf(stderr, "lockstep why: the server knows no job yet; start one with lockstep run\n");
+  exit_code = kExitNotFound;
+  return std::nullopt;
+}
+
+}  // namespace
 
 int run_why(const Arguments& arguments) {
   std::string server = default_server();
-  bool json = false;
-  Flags flags("lockstep why", "why a job is slow or stuck: the culprit, what it costs, the evidence", "JOB");
-  add_server_flags(flags, &server).toggle(&json, "--json", "the answer as JSON");
+  bool json = false, history = false;
+  Flags flags("lockstep why",
+              "why a job is slow or stuck: the culprit, what it costs, the evidence; without JOB the worst", "[JOB]");
+  add_server_flags(flags, &server)
+      .toggle(&json, "--json", "the answer as JSON")
+      .toggle(&history, "--history", "what is over in full too, not one line each");
   if (std::optional<int> code = answered(flags, arguments,
                                          "exit codes: 0 no open verdict, 1 an open verdict, 2 wrong usage, 3 no "
                                          "server, 4 no such job, 5 anything else\n"))
     return *code;
-  Answer answer = ask(server, "/api/jobs/" + url_part(flags.positional()[0]) + "/why", "lockstep why");
+  int exit_code = kExitOk;
+  const std::optional<std::string> job = job_or_worst(flags, server, exit_code);
+  if (!job) return exit_code;
+  Answer answer = ask(server, "/api/jobs/" + url_part(*job) + "/why", "lockstep why");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json why;
@@ -295,14 +343,13 @@ int run_why(const Arguments& arguments) {
   if (json) {
     std::printf("%s\n", answer.body.c_str());
   } else {
-    const Answer cost = ask(server, "/api/jobs/" + url_part(flags.positional()[0]) + "/cost", "lockstep why");
-    print_why(answer.body, server, cost.exit_code == kExitOk ? cost.body : "");  // an older server has none
+    const Answer cost = ask(server, "/api/jobs/" + url_part(*job) + "/cost", "lockstep why");
+    const bool has_cost = cost.exit_code == kExitOk;  // an older server has none
+    print_why(answer.body, {server, has_cost ? std::string_view(cost.body) : "", history});
   }
-  simdjson::dom::array verdicts;
   bool open = false;
-  if (!why["verdicts"].get_array().get(verdicts)) {
-    for (Json verdict : verdicts) open |= term_in<VerdictState>(verdict, "state") != VerdictState::kCleared;
-  }
+  for (Json verdict : list_of(why, "verdicts"))
+    open |= term_in<VerdictState>(verdict, "state") != VerdictState::kCleared;
   return open ? kExitNo : kExitOk;
 }
 

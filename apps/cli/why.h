@@ -15,7 +15,11 @@ void print_files(const Json& verdict, size_t indent);
 // .../why.
 void print_warnings(const Json& answer, size_t most = SIZE_MAX);
 
-// cost_json: the answer of /cost; empty: not shown.
-void print_why(std::string_view why_json, std::string_view server_url, std::string_view cost_json = "");
+struct WhyView {
+  std::string_view server_url = {};  // of the link to the page; empty: none
+  std::string_view cost_json = {};   // the answer of /cost; empty: not shown
+  bool history = false;              // what is over in full, else one line each
+};
+void print_why(std::string_view why_json, const WhyView& view);
 
 }  // namespace lockstep::cli

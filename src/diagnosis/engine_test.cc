@@ -271,7 +271,7 @@ TEST_F(DiagnosisEngineTest, SaysWhyItCannotTellYet) {
 TEST_F(DiagnosisEngineTest, TheSummaryOfASickJobIsItsVerdict) {
   MadeUpJob job(8);
   job.play(engine, 0_step, 60_step, slow(5, 30_step, 60_step));
-  EXPECT_TRUE(engine.summary("job").starts_with("Rank 5 (node-0, GPU 5) makes all 8 ranks wait"))
+  EXPECT_TRUE(engine.summary("job").starts_with("Too little CPU (host): Rank 5 (node-0, GPU 5) makes all 8 ranks wait"))
       << engine.summary("job");
   EXPECT_NE(engine.summary("job").find("since step 30"), std::string::npos) << engine.summary("job");
 }
@@ -399,7 +399,8 @@ TEST_F(DiagnosisEngineTest, AHangIsConfirmedAndClearsWhenTheRanksMoveAgain) {
   EXPECT_EQ(all[0].culprit.ranks, std::vector<Rank>{2_rank});
   EXPECT_EQ(all[0].lost_share, 1);
   EXPECT_NEAR(all[0].lost_gpu_seconds, 20, 0.1);
-  EXPECT_TRUE(engine.summary("job").starts_with("Rank 2 (node-0, GPU 2) never entered")) << engine.summary("job");
+  EXPECT_TRUE(engine.summary("job").starts_with("Rank missing (software): Rank 2 (node-0, GPU 2) never entered"))
+      << engine.summary("job");
 
   for (Rank rank : all_ranks(4)) engine.on_status(job.identity(rank), standing(rank, 4, true, 0), now);
   job.play(engine, 21_step, 30_step);

@@ -40,7 +40,7 @@ struct Finding {
   int64_t step_ns = 0;           // a step as it is
   int64_t step_without_ns = 0;   // a step as it would be
   double steps_hit = 1;          // share of steps that are hit (1: every step)
-  std::string sentence;          // who, what, since when ({since}: the engine knows the first step), what it costs
+  std::string sentence;          // who, what, when, what it costs: a template (verdicts/verdict_sentence.h)
   std::vector<Claim> chain;
   std::vector<Alternative> alternatives;
   std::vector<NextAction> next;

@@ -59,7 +59,7 @@ struct NamedCause {
   Cause cause;
 };
 constexpr NamedCause kCauseIds[] = {
-#define LOCKSTEP_ONE(id, name, emitters, meaning) {#id, Cause::id},
+#define LOCKSTEP_ONE(id, ...) {#id, Cause::id},
     LOCKSTEP_CAUSES(LOCKSTEP_ONE)
 #undef LOCKSTEP_ONE
 };

@@ -69,6 +69,7 @@ std::string to_json(const Verdict& verdict) {
         .field("culprit", alternative.culprit)
         .field("cause", to_text(alternative.cause))
         .field("score", alternative.score)
+        .field("checked", alternative.checked)
         .field("why_lower", alternative.why_lower)
         .field("decided_by", alternative.decided_by)
         .end_object();

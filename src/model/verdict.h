@@ -43,6 +43,7 @@ struct Alternative {
   std::string why_lower;
   std::string decided_by;
   Cause cause = Cause::kNone;  // where it is another cause; else it is a thing
+  bool checked = true;         // false: nobody reports what would show it, so it is neither likely nor excluded
 };
 
 struct NextAction {

@@ -57,7 +57,7 @@ LOCKSTEP_EMITTERS(LOCKSTEP_ONE)
 inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for later
 }  // namespace emitters
 
-// X(id, name, emitters, meaning)
+// X(id, name, emitters, meaning); a cause has a title behind it, which stands in front of the sentence of a verdict.
 // clang-format off
 #define LOCKSTEP_VERDICT_STATES(X)                                                                                     \
   X(kSuspected, "suspected", kEngine, "A few steps of evidence.")                                                      \
@@ -92,51 +92,74 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kUnknown, "unknown", kLoss | kRegression | kHang | kElimination, "Nothing says where.")
 
 #define LOCKSTEP_CAUSES(X)                                                                                             \
-  X(kThrottleThermal, "throttle-thermal", kSignals | kEarlyWarning, "The GPU is slowed by heat.")                      \
-  X(kThrottlePower, "throttle-power", kSignals | kEarlyWarning, "The GPU is slowed by its power limit or brake.")      \
-  X(kEcc, "ecc", kSignals | kEarlyWarning, "Memory errors of the GPU, or rows of it replaced or about to be.")         \
-  X(kXid, "xid", kSignals, "Another hardware fault that the GPU's driver reports, or the GPU is lost.")                \
-  X(kForeignProcess, "foreign-process", kSignals, "Processes of others run on the GPU.")                               \
-  X(kSlowCompute, "slow-compute", kStraggler | kPipeline | kSignals | kEarlyWarning,                                               \
-    "The host is on time and the GPU is behind, and no other reason shows.")                                           \
+  X(kThrottleThermal, "throttle-thermal", kSignals | kEarlyWarning,                                                    \
+    "The GPU is slowed by heat.", "GPU slowed by heat")                                                                \
+  X(kThrottlePower, "throttle-power", kSignals | kEarlyWarning,                                                        \
+    "The GPU is slowed by its power limit or brake.", "GPU slowed by its power limit")                                 \
+  X(kEcc, "ecc", kSignals | kEarlyWarning,                                                                             \
+    "Memory errors of the GPU, or rows of it replaced or about to be.", "GPU memory errors")                           \
+  X(kXid, "xid", kSignals,                                                                                             \
+    "Another hardware fault that the GPU's driver reports, or the GPU is lost.", "GPU hardware fault")                 \
+  X(kForeignProcess, "foreign-process", kSignals,                                                                      \
+    "Processes of others run on the GPU.", "Other processes on the GPU")                                               \
+  X(kSlowCompute, "slow-compute", kStraggler | kPipeline | kSignals | kEarlyWarning,                                   \
+    "The host is on time and the GPU is behind, and no other reason shows.", "Slow GPU")                               \
   X(kPcieDegraded, "pcie-degraded", kSignals,                                                                          \
-    "Fewer PCIe lanes, a lower generation or errors, of a GPU or an adapter.")                                         \
-  X(kCpuContention, "cpu-contention", kStraggler | kPipeline | kSlowLink | kSignals,                                               \
-    "The rank enqueues late, or its transfers crawl: its threads do not get the CPU.")                                 \
-  X(kMemoryPressure, "memory-pressure", kSignals, "The host or the cgroup is short of memory; an OOM kill.")           \
+    "Fewer PCIe lanes, a lower generation or errors, of a GPU or an adapter.", "Degraded PCIe")                        \
+  X(kCpuContention, "cpu-contention", kStraggler | kPipeline | kSlowLink | kSignals,                                   \
+    "The rank enqueues late, or its transfers crawl: its threads do not get the CPU.", "Too little CPU")               \
+  X(kMemoryPressure, "memory-pressure", kSignals,                                                                      \
+    "The host or the cgroup is short of memory; an OOM kill.", "Too little memory")                                    \
   X(kProcessPaused, "process-paused", kPause | kHang | kSignals,                                                       \
-    "The whole process stands still, now and then or for good.")                                                       \
-  X(kGc, "gc", kRotatingStall | kSignals, "Garbage collection, or other work on the host, at every rank's own time.")  \
-  X(kDataLoader, "data-loader", kStraggler | kPipeline | kSignals, "The rank waits for its input longer than its peers.")          \
-  X(kStorage, "storage", kRegression | kSignals, "What the input is read from answers slowly.")                        \
-  X(kCheckpoint, "checkpoint", kCheckpoint | kSignals, "Checkpoints take longer than the job's first ones.")           \
-  X(kNvlinkDegraded, "nvlink-degraded", kSlowFlows | kSignals | kEarlyWarning,                                            \
-    "NVLinks are down, have errors or transfer slower than others.")                                                   \
-  X(kNicDegraded, "nic-degraded", kPipeline | kSlowLink | kSlowFlows | kSignals | kNetwork | kEarlyWarning,                                      \
-    "Data leaves or reaches the rank slower than comparable flows: adapter, port or cable.")                           \
+    "The whole process stands still, now and then or for good.", "Process stands still")                               \
+  X(kGc, "gc", kRotatingStall | kSignals,                                                                              \
+    "Garbage collection, or other work on the host, at every rank's own time.", "Garbage collection")                  \
+  X(kDataLoader, "data-loader", kStraggler | kPipeline | kSignals,                                                     \
+    "The rank waits for its input longer than its peers.", "Slow data loader")                                         \
+  X(kStorage, "storage", kRegression | kSignals,                                                                       \
+    "What the input is read from answers slowly.", "Slow storage")                                                     \
+  X(kCheckpoint, "checkpoint", kCheckpoint | kSignals,                                                                 \
+    "Checkpoints take longer than the job's first ones.", "Slow checkpoints")                                          \
+  X(kNvlinkDegraded, "nvlink-degraded", kSlowFlows | kSignals | kEarlyWarning,                                         \
+    "NVLinks are down, have errors or transfer slower than others.", "Degraded NVLink")                                \
+  X(kNicDegraded, "nic-degraded", kPipeline | kSlowLink | kSlowFlows | kSignals | kNetwork | kEarlyWarning,            \
+    "Data leaves or reaches the rank slower than comparable flows: adapter, port or cable.", "Slow network port")      \
   X(kLinkFlap, "link-flap", kPause | kSignals,                                                                         \
-    "A link goes down and comes back; its transfers stand still meanwhile.")                                           \
-  X(kCongestion, "congestion", kSlowFlows | kRegression | kSignals | kNetwork,                                                       \
-    "The fabric carries more than it can; no rank or host stands out.")                                                \
-  X(kPfcStorm, "pfc-storm", kSignals | kNetwork, "Pause frames stop sending for more than a few percent of the time.")            \
-  X(kTcpFallback, "tcp-fallback", kTransport | kSignals, "The job's data goes over TCP though its hosts have RDMA.")   \
-  X(kStageImbalance, "stage-imbalance", kPipeline | kWorkload, "One pipeline stage has more work than the others.")                \
-  X(kExpertImbalance, "expert-imbalance", kWorkload, "An expert gets more than its share of the tokens.")              \
-  X(kRankMissing, "rank-missing", kHang, "A rank has not entered an operation that others wait in.")                   \
+    "A link goes down and comes back; its transfers stand still meanwhile.", "Link down and up again")                 \
+  X(kCongestion, "congestion", kSlowFlows | kRegression | kSignals | kNetwork,                                         \
+    "The fabric carries more than it can; no rank or host stands out.", "Congested network")                           \
+  X(kPfcStorm, "pfc-storm", kSignals | kNetwork,                                                                       \
+    "Pause frames stop sending for more than a few percent of the time.", "Storm of pause frames")                     \
+  X(kTcpFallback, "tcp-fallback", kTransport | kSignals,                                                               \
+    "The job's data goes over TCP though its hosts have RDMA.", "TCP instead of RDMA")                                 \
+  X(kStageImbalance, "stage-imbalance", kPipeline | kWorkload,                                                         \
+    "One pipeline stage has more work than the others.", "Uneven pipeline stages")                                     \
+  X(kExpertImbalance, "expert-imbalance", kWorkload,                                                                   \
+    "An expert gets more than its share of the tokens.", "Uneven experts")                                             \
+  X(kRankMissing, "rank-missing", kHang,                                                                               \
+    "A rank has not entered an operation that others wait in.", "Rank missing")                                        \
   X(kSequenceImbalance, "sequence-imbalance", kWorkload,                                                               \
-    "Sequences are packed unevenly: the rank with the most tokens changes.")                                           \
-  X(kOpMismatch, "op-mismatch", kHang, "Ranks called different operations, or sizes, at the same place.")              \
-  X(kDeadlock, "deadlock", kHang, "Ranks wait for each other in a circle of groups.")                                  \
-  X(kRankDead, "rank-dead", kHang | kFail | kSignals, "The process is gone.")                                          \
+    "Sequences are packed unevenly: the rank with the most tokens changes.", "Uneven sequences")                       \
+  X(kOpMismatch, "op-mismatch", kHang,                                                                                 \
+    "Ranks called different operations, or sizes, at the same place.", "Mismatched operations")                        \
+  X(kDeadlock, "deadlock", kHang,                                                                                      \
+    "Ranks wait for each other in a circle of groups.", "Deadlock")                                                    \
+  X(kRankDead, "rank-dead", kHang | kFail | kSignals,                                                                  \
+    "The process is gone.", "Rank died")                                                                               \
   X(kCodeRegression, "code-regression", kRegression | kSignals,                                                        \
-    "All ranks take longer for their own work than this job did before.")                                              \
-  X(kNanSource, "nan-source", kLoss, "Loss or gradient norm is not a finite number.")                                  \
-  X(kInOperationStall, "in-operation-stall", kHang, "All ranks are inside the same operation and nothing moves.")      \
-  X(kLossSpike, "loss-spike", kLoss, "Loss or gradient norm jumps to a multiple of the usual.")                        \
-  X(kLessWork, "less-work", kLessWork, "Steps take as long as ever and do less work.")                                  \
+    "All ranks take longer for their own work than this job did before.", "Slower program")                            \
+  X(kNanSource, "nan-source", kLoss,                                                                                   \
+    "Loss or gradient norm is not a finite number.", "Not a number")                                                   \
+  X(kInOperationStall, "in-operation-stall", kHang,                                                                    \
+    "All ranks are inside the same operation and nothing moves.", "Stuck inside an operation")                         \
+  X(kLossSpike, "loss-spike", kLoss,                                                                                   \
+    "Loss or gradient norm jumps to a multiple of the usual.", "Loss jumps")                                           \
+  X(kLessWork, "less-work", kLessWork,                                                                                 \
+    "Steps take as long as ever and do less work.", "Less work in a step")                                             \
   X(kLinkDegraded, "link-degraded", kNetwork,                                                                          \
-    "A link between two switches damages or loses packets: cable, optic or port.")                                     \
-  X(kSwitchDown, "switch-down", kNetwork, "A switch is down or silent; what it carried takes another way.")
+    "A link between two switches damages or loses packets: cable, optic or port.", "Damaged link")                     \
+  X(kSwitchDown, "switch-down", kNetwork,                                                                              \
+    "A switch is down or silent; what it carried takes another way.", "Switch down")
 
 #define LOCKSTEP_CLAIM_KINDS(X)                                                                                        \
   X(kWaitsFor, "waits_for", kStraggler | kPipeline | kSlowLink | kSlowFlows | kPause | kRotatingStall | kHang | kElimination, "Who waits for whom.") \
@@ -156,7 +179,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
     "What was looked at and found healthy.")
 // clang-format on
 
-#define LOCKSTEP_ONE(id, name, emitters, meaning) id,
+#define LOCKSTEP_ONE(id, ...) id,
 enum class VerdictState : uint8_t { LOCKSTEP_VERDICT_STATES(LOCKSTEP_ONE) };
 enum class VerdictKind : uint8_t { LOCKSTEP_VERDICT_KINDS(LOCKSTEP_ONE) };
 enum class Pattern : uint8_t { LOCKSTEP_PATTERNS(LOCKSTEP_ONE) };
@@ -177,6 +200,7 @@ struct TermRow {
   const char* name;
   uint32_t emitters;  // bits of emitters::
   const char* meaning;
+  const char* title = "";  // of causes
   constexpr bool may_be_emitted_by(Emitter who) const { return (emitters >> static_cast<uint32_t>(who) & 1u) != 0; }
 };
 
@@ -185,7 +209,7 @@ template <typename Term>
 inline constexpr auto kTerms = nullptr;
 
 namespace emitters {
-#define LOCKSTEP_ONE(id, name, emitters, meaning) TermRow<Term>{Term::id, name, emitters, meaning},
+#define LOCKSTEP_ONE(id, ...) TermRow<Term>{Term::id, __VA_ARGS__},
 #define LOCKSTEP_TERMS(type, list)                                     \
   namespace of_##type {                                                \
     using Term = type;                                                 \
@@ -227,6 +251,12 @@ constexpr const char* to_text(Term term) {
 template <typename Term>
 constexpr const char* to_text(const std::optional<Term>& term) {
   return term ? to_text(*term) : "";
+}
+
+// "Slow data loader"; empty where no cause is named.
+constexpr const char* title_of(Cause cause) {
+  const auto index = static_cast<size_t>(cause);
+  return index < kTerms<Cause>.size() ? kTerms<Cause>[index].title : "";
 }
 
 // The term of a name; nothing where the table has none, which is not an error: it may come from another version.

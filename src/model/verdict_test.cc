@@ -45,8 +45,8 @@ TEST(Verdict, IsTheDocumentedObjectInItsOrder) {
       R"("culprit":{"rank":[5],"host":"node-0","gpu_uuid":"GPU-5","layer":"gpu","component":"GPU of rank 5","cause":"slow-compute"},)"
       R"("chain":[{"claim":"It is late.","kind":"self_time","subject":"rank 5","value":2,"unit":"ms","baseline":0,"peers":1,"from":30,"to":60,"query":"/api/jobs/job/ranks/5"}],)"
       R"("victims":{"count":2,"ranks":[0,1],"groups":["all 8 ranks"],"gpu_minutes":0.5},)"
-      R"("alternatives":[{"culprit":"software","cause":"","score":0.4,"why_lower":"less likely","decided_by":"a profile"},)"
-      R"-({"culprit":"ecc (gpu)","cause":"ecc","score":0.1,"why_lower":"nothing shows it","decided_by":""}],)-"
+      R"("alternatives":[{"culprit":"software","cause":"","score":0.4,"checked":true,"why_lower":"less likely","decided_by":"a profile"},)"
+      R"-({"culprit":"ecc (gpu)","cause":"ecc","score":0.1,"checked":true,"why_lower":"nothing shows it","decided_by":""}],)-"
       R"("next":[{"action":"look","command":"nvidia-smi"}]})");
 }
 

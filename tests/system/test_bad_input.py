@@ -501,7 +501,7 @@ def test_an_unknown_job_gets_a_suggestion_and_exit_code_4(server):
     assert harness.lockstep("why", "llama-70b", "--server", server.url).returncode == 0
 
 
-@pytest.mark.parametrize("command", [["why", "job"], ["jobs"], ["jobs", "--json"]])
+@pytest.mark.parametrize("command", [["why", "job"], ["why"], ["jobs"], ["jobs", "--json"]])
 def test_no_server_is_exit_code_3(command):
     nobody = "http://" + harness.unused_address()
     done = harness.lockstep(*command, "--server", nobody)
@@ -514,7 +514,6 @@ def test_no_server_is_exit_code_3(command):
     "command, word",
     [
         (["why", "job", "--jsn"], "--json"),
-        (["why"], "JOB"),
         (["why", "a", "b"], "JOB"),
         (["jobs", "--server"], "--server"),
         (["wy"], "why"),

@@ -385,7 +385,7 @@ def test_dumps_name_the_rank_that_never_came(tmp_path):
     said = harness.lockstep("hang", "--dumps", tmp_path)
     assert said.returncode == 1, said
     text = " ".join(said.stdout.split())
-    assert "HANG Rank 1 never entered all_reduce 57 of all 4 ranks; 3 ranks have waited for it." in text, said.stdout
+    assert "HANG Rank missing (software): Rank 1 never entered all_reduce 57 of all 4 ranks; 3 ranks have waited for it." in text, said.stdout
     assert "Rank 1 last called all_reduce 56 of default_pg from train_step, train.py:41 (completed)." in text, said.stdout
     answer = json.loads(harness.lockstep("hang", "--dumps", tmp_path, "--json").stdout)
     assert answer["finding"]["ranks"] == [1] and answer["finding"]["cause"] == "rank-missing"

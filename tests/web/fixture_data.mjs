@@ -32,7 +32,7 @@ const kJobs = {
     ranks: 64, step: 1388, told: true, host_ms: 12, health: 'slow', state: 'running', perHost: 8, firstHost: 12, comm: 44, input: 2,
     self: (rank, step) => 290 + 8 * noise(rank, step) + (rank === 43 && step >= 1204 ? 118 + 6 * noise(step) : 0),
     verdicts: [slowVerdict(), clearedVerdict()],
-    summary: 'Rank 43 (node-17, GPU 3) makes all 64 ranks wait 118 ms a step since step 1,204: 31 % of the job.',
+    summary: 'GPU slowed by heat (gpu): Rank 43 (node-17, GPU 3) makes all 64 ranks wait 118 ms a step since step 1,204: 31 % of the job.',
   },
   [kHung]: {
     ranks: 32, step: 412, health: 'hang', state: 'running', perHost: 8, firstHost: 0, comm: 60, input: 3, reporting: 24,
@@ -90,7 +90,7 @@ function alerts() {
 function slowVerdict() {
   return verdict({
     id: 'slow-43', job_id: kSlow, since_step: 1204, through_step: 1388, lost_gpu_seconds: 71280, lost_share: 0.31,
-    sentence: 'Rank 43 (node-17, GPU 3) makes all 64 ranks wait 118 ms a step since step 1,204: 31 % of the job, 19.8 GPU-hours so far.',
+    sentence: 'GPU slowed by heat (gpu): Rank 43 (node-17, GPU 3) makes all 64 ranks wait 118 ms a step since step 1,204: 31 % of the job, 19.8 GPU-hours so far.',
     culprit: { rank: [43], host: 'node-17', gpu_uuid: 'GPU-5b1e0f2a-43', layer: 'gpu', component: 'GPU of rank 43', cause: 'throttle-thermal' },
     chain: [
       claim('waits_for', '63 ranks wait for dp group 2, group 2 waits for rank 43.', 'rank 43', 63, 'ranks', 0, 0, `/api/jobs/${kSlow}/ranks?last=50`),
@@ -102,7 +102,7 @@ function slowVerdict() {
     ],
     victims: { ranks: [0, 1, 2], groups: ['dp 2'], gpu_minutes: 1188 },
     alternatives: [{ culprit: 'link node-17 to leaf-3', cause: '', score: 0.08, why_lower: 'its bandwidth did not change', decided_by: 'port counters of leaf-3' },
-      { culprit: 'ecc (gpu)', cause: 'ecc', score: 0.02, why_lower: 'nothing shows it', decided_by: '' }],
+      { culprit: 'ecc (gpu)', cause: 'ecc', score: 0.02, checked: false, why_lower: 'its node reports nothing that would show it', decided_by: 'its ECC counters' }],
     next: [
       { action: 'Drain node-17 and check its airflow.', command: 'scontrol update nodename=node-17 state=drain reason=thermal' },
       { action: 'See the next finding as it comes.', command: `lockstep why ${kSlow}` },

@@ -110,7 +110,8 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await page.getByRole('link', { name: kSlow }).click();
     const card = page.getByRole('region', { name: 'Verdict: slow, confirmed' });
     await card.waitFor();
-    assert.match(await card.innerText(), /Rank 43 \(node-17, GPU 3\) makes all 64 ranks wait 118 ms a step/);
+    assert.match(await card.innerText(), /GPU slowed by heat \(gpu\): Rank 43 \(node-17, GPU 3\) makes all 64 ranks wait 118 ms a step/);
+    assert.match(await card.innerText(), /Considered and set aside \(1\)[^]*Not checked \(1\)/);
     assert.equal(await card.getByRole('link', { name: 'incident', exact: true }).getAttribute('href'), `/incidents/${kIncident}`);
     await mapReady(page);
     await card.getByRole('button', { name: 'Show rank 43' }).click();

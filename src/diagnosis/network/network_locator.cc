@@ -424,7 +424,7 @@ void NetworkLocator::apply(const Located& located, const JobWindow& window, Find
   finding.layer = located.layer;
   finding.cause = located.cause;
   finding.sentence = format(
-      "%s is slow: everybody waits %s since step {since}: %s of the job.", located.component.c_str(),
+      "%s {is|was} slow: everybody {waits|waited} %s {when}: %s of the job.", located.component.c_str(),
       per_step(static_cast<double>(finding.lost_ns_per_step)).c_str(),
       percent(static_cast<double>(finding.lost_ns_per_step) / std::max(1.0, static_cast<double>(finding.step_ns)))
           .c_str());

@@ -598,6 +598,12 @@ const char* deciding_observation(uint32_t sign) {
   }
 }
 
+// Somebody reports what would show it.
+bool is_checked(const Hypothesis& hypothesis) {
+  return std::any_of(hypothesis.required.begin(), hypothesis.required.end(),
+                     [](const Outcome& outcome) { return outcome.known; });
+}
+
 std::string why_lower(const Hypothesis& hypothesis, const Hypothesis* named) {
   const Outcome* against = nullptr;
   for (const Outcome& outcome : hypothesis.contradicting) {
@@ -610,9 +616,7 @@ std::string why_lower(const Hypothesis& hypothesis, const Hypothesis* named) {
   if (hypothesis.proven && named != nullptr && hypothesis.likelihood >= kAlsoMin)
     return "seen at the same time, and weaker or rarer";
   if (hypothesis.proven) return "its sign is weak";
-  bool reported = std::any_of(hypothesis.required.begin(), hypothesis.required.end(),
-                              [](const Outcome& outcome) { return outcome.known; });
-  return reported ? "nothing shows it" : "what would show it is not told";
+  return is_checked(hypothesis) ? "nothing shows it" : "its node reports nothing that would show it";
 }
 
 // All of them, the best first.
@@ -709,16 +713,15 @@ void add_alternatives(const std::vector<Hypothesis>& all, const Hypothesis* best
   for (const Hypothesis* hypothesis : others) {
     const Signature& signature = *hypothesis->signature;
     if (hypothesis == best || hypothesis->excluded || hypothesis->fit <= kOdd) continue;
-    bool reported = std::any_of(hypothesis->required.begin(), hypothesis->required.end(),
-                                [](const Outcome& outcome) { return outcome.known; });
-    if (reported && !hypothesis->proven && hypothesis->score <= 0.02) continue;
+    const bool checked = is_checked(*hypothesis);
+    if (checked && !hypothesis->proven && hypothesis->score <= 0.02) continue;
     if (hypothesis->proven && hypothesis->likelihood >= kAlsoMin && hypothesis->strength() >= kNamedMin &&
         best != nullptr && !causes.contains(signature.cause))
       explanation.also.push_back(signature.cause);
     if (explanation.alternatives.size() >= kAlternativesMax || !causes.insert(signature.cause).second) continue;
     explanation.alternatives.push_back({format("%s (%s)", to_text(signature.cause), to_text(signature.layer)),
                                         std::round(hypothesis->score / sum * 100) / 100, why_lower(*hypothesis, best),
-                                        signature.decided_by, signature.cause});
+                                        signature.decided_by, signature.cause, checked});
   }
 }
 

@@ -273,7 +273,7 @@ const std::vector<Signature>& table() {
         {"storage_waits", kHi, 0.5, 0.5, 1.0, ""}},
        "CPU of the loader's workers, and the latency of what they read",
        "look at its data loader: workers, CPU, the shard it reads",
-       "lockstep why {job} --json"},
+       "lockstep lines {job}"},
       {emits<Emitter::kSignals, Cause::kStorage>,
        emits<Emitter::kSignals, Layer::kInput>,
        "storage",

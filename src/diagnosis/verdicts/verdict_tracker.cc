@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/verdicts/recurrence.h"
+#include "diagnosis/verdicts/verdict_sentence.h"
 
 namespace lockstep {
 namespace {
@@ -62,6 +63,17 @@ void price(const JobWindow& window, TrackedVerdict& tracked, const Finding& find
   verdict.victim_gpu_minutes = verdict.lost_gpu_seconds / 60 * static_cast<double>(finding.victims.size()) / world;
 }
 
+void say(TrackedVerdict& tracked) {
+  Verdict& verdict = tracked.verdict;
+  verdict.sentence = verdict_sentence(
+      tracked.finding, {verdict.since_step, verdict.through_step, verdict.state == VerdictState::kCleared});
+}
+
+void clear(TrackedVerdict& tracked) {
+  tracked.verdict.state = VerdictState::kCleared;
+  say(tracked);
+}
+
 // The verdict says what its newest finding says.
 void fill(const VerdictTracker::JobState& job, TrackedVerdict& tracked) {
   const Finding& finding = tracked.finding;
@@ -75,7 +87,7 @@ void fill(const VerdictTracker::JobState& job, TrackedVerdict& tracked) {
   verdict.confidence = finding.confidence;
   verdict.coverage = finding.coverage;
   verdict.clock_error_us = 0;  // no clock was compared
-  verdict.sentence = fill_in(finding.sentence, "{since}", with_thousands(verdict.since_step.value()));
+  say(tracked);
   verdict.culprit.ranks = finding.ranks;
   verdict.culprit.layer = finding.layer;
   verdict.culprit.component = finding.component;
@@ -148,7 +160,7 @@ void VerdictTracker::begin_attempt(const std::string& job_id) {
   if (found == jobs_.end()) return;
   std::vector<TrackedVerdict>& all = found->second.tracked;
   for (TrackedVerdict& tracked : all) {
-    tracked.verdict.state = VerdictState::kCleared;
+    clear(tracked);
     changed_[tracked.verdict.id] = tracked.verdict;
   }
   std::erase_if(all, [](const TrackedVerdict& tracked) { return !tracked.was_confirmed; });
@@ -303,7 +315,7 @@ void VerdictTracker::clear_healthy(const JobState& job, Findings sort, std::vect
       ++tracked;
       continue;
     }
-    tracked->verdict.state = VerdictState::kCleared;
+    clear(*tracked);
     changed_[tracked->verdict.id] = tracked->verdict;
     if (tracked->was_confirmed) {
       ++tracked;

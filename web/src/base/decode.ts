@@ -56,7 +56,7 @@ export interface Verdict {
   sentence: string;
   culprit: { ranks: number[]; host: string; layer: Layer | OtherWord; component: string; cause: Cause | OtherWord; place: string };  // place: in the network; empty: not there, or not told
   chain: Claim[];
-  alternatives: { culprit: string; cause: Cause | null; why_lower: string; decided_by: string }[];  // cause: null where it is a thing
+  alternatives: { culprit: string; cause: Cause | null; checked: boolean; why_lower: string; decided_by: string }[];  // cause: null where it is a thing
   next: { action: string; command: string }[];
   feedback: Feedback | null;
   incident: { id: string; state: string } | null;  // that it belongs to
@@ -253,7 +253,7 @@ export function decodeVerdict(value: unknown): Verdict {
     alternatives: list(json['alternatives']).map((item) => {
       const other = object(item);
       const cause = text(other['cause']);
-      return { culprit: text(other['culprit']), cause: isCause(cause) ? cause : null, why_lower: text(other['why_lower']), decided_by: text(other['decided_by']) };
+      return { culprit: text(other['culprit']), cause: isCause(cause) ? cause : null, checked: other['checked'] !== false, why_lower: text(other['why_lower']), decided_by: text(other['decided_by']) };
     }),
     next: list(json['next']).map((item) => ({ action: text(object(item)['action']), command: text(object(item)['command']) })),
     feedback: decodeFeedback(json['feedback']),

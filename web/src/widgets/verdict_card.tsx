@@ -153,12 +153,24 @@ function PathLink({ verdict, command }: { verdict: Verdict; command: string }) {
 
 // For a suspicion, what would settle it is part of the answer; for a confirmed verdict it is background.
 function Alternatives({ verdict }: { verdict: Verdict }) {
-  if (verdict.alternatives.length === 0) return null;
+  const checked = verdict.alternatives.filter((other) => other.checked);
   return (
-    <details class="alternatives" open={verdict.state === 'suspected'}>
-      <summary>{verdict.state === 'suspected' ? 'Could also be' : 'Considered and set aside'} ({count(verdict.alternatives.length)})</summary>
+    <>
+      <Others title={verdict.state === 'suspected' ? 'Could also be' : 'Considered and set aside'} others={checked} open={verdict.state === 'suspected'} />
+      <Others title="Not checked" others={verdict.alternatives.filter((other) => !other.checked)} open={false}
+              hint="lockstep-agent on the node reports its GPU, NIC and host; lockstep doctor says what is missing." />
+    </>
+  );
+}
+
+function Others({ title, others, open, hint }: { title: string; others: Verdict['alternatives']; open: boolean; hint?: string }) {
+  if (others.length === 0) return null;
+  return (
+    <details class="alternatives" open={open}>
+      <summary>{title} ({count(others.length)})</summary>
+      {hint && <p class="muted">{hint}</p>}
       <ul>
-        {verdict.alternatives.map((other, index) => (
+        {others.map((other, index) => (
           <li key={index}>
             {other.culprit}{other.why_lower && `: ${other.why_lower}`}
             {other.decided_by && <span class="muted"> · would be decided by {other.decided_by}</span>}

@@ -116,7 +116,7 @@ std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::v
                                 (with_it - excess) / 1e6, "ms", with_it / 1e6, 0, from, to, query("step_ms")));
   finding.next.push_back({"look at what checkpoints are written to: free space, bandwidth, other writers", ""});
   finding.sentence =
-      format("Checkpoints take %s instead of %s%s since step {since}: %s of the job.", human_duration(length).c_str(),
+      format("Checkpoints {take|took} %s instead of %s%s {when}: %s of the job.", human_duration(length).c_str(),
              human_duration(usual).c_str(), alone ? format(" on rank %d", newest.checkpoint_rank.value()).c_str() : "",
              percent(excess * finding.steps_hit / (step_ns + length * finding.steps_hit)).c_str());
   return {finding};

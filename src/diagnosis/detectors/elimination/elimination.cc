@@ -285,9 +285,10 @@ Finding word(const JobWindow& window, const Slowness& slow, const Elimination& f
   finding.next.push_back({"look at its node: is its agent running, and what does the GPU do there",
                           host.empty() ? "systemctl status lockstep-agent" : "ssh " + shell_word(host)});
   finding.next.push_back({"see what is heard of this job", "lockstep doctor {job}"});
-  finding.sentence = format("Only %s can be late: %s, and all others wait %s since step {since}: %s of the job.",
-                            who.c_str(), silence_text(window, found.silent, host).c_str(),
-                            per_step(slow.rise_ns()).c_str(), percent(slow.rise_ns() / slow.now_ns).c_str());
+  finding.sentence =
+      format("Only %s {can be|could have been} late: %s, and all others {wait|waited} %s {when}: %s of the job.",
+             who.c_str(), silence_text(window, found.silent, host).c_str(), per_step(slow.rise_ns()).c_str(),
+             percent(slow.rise_ns() / slow.now_ns).c_str());
   return finding;
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "diagnosis/testing.h"
+#include "diagnosis/verdicts/verdict_sentence.h"
 
 namespace lockstep {
 namespace {
@@ -47,7 +48,8 @@ TEST(Elimination, NamesTheSilentRankWhenNobodyElseCanBeLate) {
   EXPECT_EQ(found[0].layer, Layer::kUnknown);
   EXPECT_EQ(found[0].since_step, 30_step);
   EXPECT_TRUE(found[0].sure);
-  EXPECT_TRUE(found[0].sentence.starts_with("Only rank 12 can be late: nothing is heard of it, and all others wait "))
+  EXPECT_TRUE(verdict_sentence(found[0], {})
+                  .starts_with("Only rank 12 can be late: nothing is heard of it, and all others wait "))
       << found[0].sentence;
 }
 

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "diagnosis/engine.h"
 #include "diagnosis/testing.h"
+#include "diagnosis/verdicts/verdict_sentence.h"
 
 namespace lockstep {
 namespace {
@@ -138,7 +139,8 @@ TEST(HangEvidence, DumpsAloneNameWhoNeverCame) {
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->ranks, std::vector<Rank>{1_rank});
   EXPECT_EQ(finding->cause, Cause::kRankMissing);
-  EXPECT_EQ(finding->sentence, "Rank 1 never entered all_reduce 57 of all 4 ranks; 3 ranks have waited for it.");
+  EXPECT_EQ(verdict_sentence(*finding, {}),
+            "Rank missing (software): Rank 1 never entered all_reduce 57 of all 4 ranks; 3 ranks have waited for it.");
   EXPECT_EQ(finding->chain[0].claim,
             "Rank 1 last called all_reduce 56 of default_pg from train_step, train.py:88 (completed).");
 }

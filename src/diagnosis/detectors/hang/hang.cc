@@ -68,9 +68,14 @@ void leave_who_is_heard_of(const HangInput& input, const WaitGraph& graph, int64
 // The ranks that everybody waits for, or none: an end of the walk that still moves is busy, not hung.
 struct Culprits {
   std::vector<Rank> ranks;
-  bool dead = false;
-  bool without_word = false;  // one of them at least
+  Absence absence = Absence::kAway;  // of the worst off, and then these alone are to blame
+  bool without_word = false;         // one of them at least
 };
+
+Absence absence_of(const RankStatus& status) {
+  if (!status.process_alive) return Absence::kDead;
+  return status.process_stopped ? Absence::kStopped : Absence::kAway;
+}
 
 std::optional<Culprits> culprits_of(const JobWindow& window, const HangInput& input, const WaitGraph& graph,
                                     const std::set<Rank>& ends, int64_t limit_ns) {
@@ -81,17 +86,17 @@ std::optional<Culprits> culprits_of(const JobWindow& window, const HangInput& in
       const RankStatus& at = input.status.at(rank);
       if (at.process_alive && !at.finished && at.quiet_ns < limit_ns) return std::nullopt;
       if (is_busy(at)) return std::nullopt;
-      found.dead |= !at.process_alive;
+      found.absence = std::max(found.absence, absence_of(at));
     } else if (window.ranks().contains(rank)) {
       if (graph.longest_quiet_ns() < limit_ns + 2 * kSecond) return std::nullopt;  // its own word may be under way
       found.without_word = true;
     }
     found.ranks.push_back(rank);
   }
-  if (found.dead) {
+  if (found.absence != Absence::kAway) {
     std::erase_if(found.ranks, [&](Rank rank) {
       auto status = input.status.find(rank);
-      return status != input.status.end() && status->second.process_alive;
+      return status != input.status.end() && absence_of(status->second) != found.absence;
     });
   }
   if (found.ranks.size() * 2 > graph.waiting().size() + found.ranks.size() && found.ranks.size() > 1)
@@ -102,7 +107,7 @@ std::optional<Culprits> culprits_of(const JobWindow& window, const HangInput& in
 // Several ranks that live are away at the same time, and are not just the ranks of a host: they compile, or read
 // something that is slow. What hangs is one rank, or one host.
 bool are_away_together(const JobWindow& window, const Culprits& culprits) {
-  if (culprits.dead || culprits.ranks.size() < 2) return false;
+  if (culprits.absence != Absence::kAway || culprits.ranks.size() < 2) return false;
   const std::set<Rank> away(culprits.ranks.begin(), culprits.ranks.end());
   std::set<std::string> hosts;
   for (Rank rank : away)
@@ -243,11 +248,11 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     const std::optional<Culprits> culprits = culprits_of(window, input, graph, ends.ranks, limit_ns);
     if (!culprits) return std::nullopt;
     Finding finding =
-        phrasing.missing(culprits->ranks, culprits->dead, operation_without(window, graph, culprits->ranks.front()));
+        phrasing.missing(culprits->ranks, culprits->absence, operation_without(window, graph, culprits->ranks.front()));
     // Not sooner than a node counts as silent.
     if (culprits->without_word) finding.sure &= graph.longest_quiet_ns() >= limit_ns + JobWindow::kSilentNs;
-    finding.sure &= culprits->dead || (!are_away_together(window, *culprits) &&
-                                       graph.longest_quiet_ns() >= away_at_most_ns(window, input));
+    finding.sure &= culprits->absence != Absence::kAway || (!are_away_together(window, *culprits) &&
+                                                            graph.longest_quiet_ns() >= away_at_most_ns(window, input));
     return finding;
   }
   if (!graph.mismatched().empty()) return phrasing.mismatch(*graph.mismatched().begin());

@@ -71,31 +71,46 @@ void HangPhrasing::add(Finding& finding, ClaimKind kind, std::string subject, st
                                 finding.since_step, std::move(query)));
 }
 
-Finding HangPhrasing::missing(const std::vector<Rank>& culprits, bool dead, const WaitingOp& operation) const {
+Finding HangPhrasing::missing(const std::vector<Rank>& culprits, Absence absence, const WaitingOp& operation) const {
+  struct Words {
+    Layer layer;
+    Cause cause;
+    const char* verb;
+    const char* not_the_network;
+    NextAction next;
+  };
+  const Words words =
+      absence == Absence::kDead ? Words{emits<Emitter::kHang, Layer::kHost>, emits<Emitter::kHang, Cause::kRankDead>,
+                                        "died before", "the process does not exist any more.", after_death()}
+      : absence == Absence::kStopped
+          ? Words{emits<Emitter::kHang, Layer::kHost>, emits<Emitter::kHang, Cause::kProcessPaused>,
+                  "{is|was} stopped and {has|had} not entered", "the process is stopped by a signal or a debugger.",
+                  after_stop()}
+          : Words{
+                emits<Emitter::kHang, Layer::kSoftware>,
+                emits<Emitter::kHang, Cause::kRankMissing>,
+                "never entered",
+                "the operation has not begun on the missing rank, so no transfer of it can be stuck.",
+                {"take a stack of its main thread: it is somewhere the other ranks are not", "py-spy dump --pid PID"}};
   Finding finding = begin();
   const size_t waiting = graph_.waiting().size();
   const Rank first = culprits.front();
   finding.ranks = culprits;
-  finding.layer = dead ? emits<Emitter::kHang, Layer::kHost> : emits<Emitter::kHang, Layer::kSoftware>;
-  finding.cause = dead ? emits<Emitter::kHang, Cause::kRankDead> : emits<Emitter::kHang, Cause::kRankMissing>;
+  finding.layer = words.layer;
+  finding.cause = words.cause;
   finding.component = format("process of rank %s", human_ranks(culprits).c_str());
   const std::string who = culprits.size() == 1 ? name_of(window_, first) : "Ranks " + human_ranks(culprits);
-  finding.sentence =
-      format("%s %s %s of %s; %zu rank%s waited for it for %s.", who.c_str(), dead ? "died before" : "never entered",
-             op_text(operation.op).c_str(), group_name(window_, operation.comm_id).c_str(), waiting,
-             waiting == 1 ? " has" : "s have", waits_text_.c_str());
+  finding.sentence = format("%s %s %s of %s; %zu rank%swaited for it for %s.", who.c_str(), words.verb,
+                            op_text(operation.op).c_str(), group_name(window_, operation.comm_id).c_str(), waiting,
+                            waiting == 1 ? " {has |}" : "s {have |}", waits_text_.c_str());
   add_who_waits(finding);
-  add_where_it_stands(finding, first, dead, operation);
-  add(finding, ClaimKind::kExclusion, "network",
-      dead ? "Not the network: the process does not exist any more."
-           : "Not the network: the operation has not begun on the missing rank, so no transfer of it can be stuck.",
-      0, "", rank_path(first));
+  add_where_it_stands(finding, first, absence, operation);
+  add(finding, ClaimKind::kExclusion, "network", std::string("Not the network: ") + words.not_the_network, 0, "",
+      rank_path(first));
   add(finding, ClaimKind::kCounterfactual, format("rank %d", first.value()),
       "As soon as it enters, the operation can complete; until then every rank is lost time.", longest_quiet_s(), "s",
       longest_quiet_query());
-  finding.next.push_back(dead ? after_death()
-                              : NextAction{"take a stack of its main thread: it is somewhere the other ranks are not",
-                                           "py-spy dump --pid PID"});
+  finding.next.push_back(words.next);
   finding.alternatives.push_back({"the waiting ranks (took another branch than the rest)", 0.2,
                                   "they are the majority and agree with each other",
                                   "stacks of one waiting rank and of the missing one"});
@@ -120,7 +135,7 @@ void HangPhrasing::add_who_waits(Finding& finding) const {
   }
 }
 
-void HangPhrasing::add_where_it_stands(Finding& finding, Rank rank, bool dead, const WaitingOp& operation) const {
+void HangPhrasing::add_where_it_stands(Finding& finding, Rank rank, Absence absence, const WaitingOp& operation) const {
   const std::string subject = format("rank %d", rank.value());
   const auto found = input_.status.find(rank);
   if (found == input_.status.end()) {
@@ -141,12 +156,13 @@ void HangPhrasing::add_where_it_stands(Finding& finding, Rank rank, bool dead, c
   const auto others = static_cast<unsigned long long>(operation.op.ordinal);
   const std::string quiet = human_duration(static_cast<double>(status.quiet_ns));
   add(finding, ClaimKind::kEvent, subject,
-      dead ? format("Its process is gone; it had entered %llu collectives of this group, the others are in number "
-                    "%llu.",
-                    here, others)
-           : format("It has entered %llu collectives of this group, the others are in number %llu; it has made no "
-                    "call for %s and waits in no operation.",
-                    here, others, quiet.c_str()),
+      absence == Absence::kDead
+          ? format("Its process is gone; it had entered %llu collectives of this group, the others are in number "
+                   "%llu.",
+                   here, others)
+          : format("It has entered %llu collectives of this group, the others are in number %llu; it has made no "
+                   "call for %s and waits in no operation.",
+                   here, others, quiet.c_str()),
       static_cast<double>(entered), "operations", count_query("entered", rank, operation.comm_id),
       static_cast<double>(operation.op.ordinal));
   if (launched >= 0) {
@@ -178,7 +194,7 @@ Finding HangPhrasing::mismatch(CommId comm_id) const {
   finding.layer = emits<Emitter::kHang, Layer::kSoftware>;
   finding.cause = emits<Emitter::kHang, Cause::kOpMismatch>;
   finding.component = format("program of rank %s", human_ranks(finding.ranks).c_str());
-  finding.sentence = format("%s called %s where the others of %s called %s; all have waited for %s.",
+  finding.sentence = format("%s called %s where the others of %s called %s; all {have |}waited for %s.",
                             name_of(window_, finding.ranks.front()).c_str(), fewest->first.c_str(),
                             group_name(window_, comm_id).c_str(), most->first.c_str(), waits_text_.c_str());
   add(finding, ClaimKind::kWaitsFor, "all",
@@ -198,9 +214,9 @@ Finding HangPhrasing::deadlock(std::vector<Rank> circle) const {
   finding.layer = emits<Emitter::kHang, Layer::kSoftware>;
   finding.cause = emits<Emitter::kHang, Cause::kDeadlock>;
   finding.component = format("order of operations on ranks %s", human_ranks(circle).c_str());
-  finding.sentence =
-      format("Ranks %s wait for each other in different groups: a deadlock, %zu ranks have stood still for %s.",
-             human_ranks(circle).c_str(), graph_.waiting().size(), waits_text_.c_str());
+  finding.sentence = format(
+      "Ranks %s {wait|waited} for each other in different groups: a deadlock, %zu ranks {have |}stood still for %s.",
+      human_ranks(circle).c_str(), graph_.waiting().size(), waits_text_.c_str());
   for (Rank rank : circle) {
     const auto op = graph_.waiting().find(rank);
     if (op == graph_.waiting().end() || finding.chain.size() >= kCircleClaimsMax) continue;
@@ -242,10 +258,10 @@ Finding HangPhrasing::stopped_inside(const std::vector<Rank>& stopped) const {
   finding.cause = emits<Emitter::kHang, Cause::kProcessPaused>;
   finding.confidence = 0.95;
   finding.component = format("process of rank %s", human_ranks(stopped).c_str());
-  finding.sentence =
-      format("%s is stopped inside %s of %s; %zu ranks have waited for it for %s.", name_of(window_, first).c_str(),
-             op_text(operation.op).c_str(), group_name(window_, operation.comm_id).c_str(),
-             graph_.waiting().size() - stopped.size(), waits_text_.c_str());
+  finding.sentence = format("%s {is|was} stopped inside %s of %s; %zu ranks {have |}waited for it for %s.",
+                            name_of(window_, first).c_str(), op_text(operation.op).c_str(),
+                            group_name(window_, operation.comm_id).c_str(), graph_.waiting().size() - stopped.size(),
+                            waits_text_.c_str());
   add(finding, ClaimKind::kEvent, format("rank %d", first.value()), "Its process is stopped by a signal or a debugger.",
       0, "", rank_path(first));
   finding.next.push_back(after_stop());
@@ -261,7 +277,7 @@ Finding HangPhrasing::silent_first(Rank rank, int64_t margin_ns) const {
   finding.confidence = 0.5;
   finding.component = format("rank %d", rank.value());
   finding.sentence =
-      format("%s fell silent first inside %s of %s; nothing has moved for %s.", name_of(window_, rank).c_str(),
+      format("%s fell silent first inside %s of %s; nothing {has |}moved for %s.", name_of(window_, rank).c_str(),
              op_text(operation.op).c_str(), group_name(window_, operation.comm_id).c_str(), waits_text_.c_str());
   add(finding, ClaimKind::kSelfTime, format("rank %d", rank.value()),
       format("Its last call was %s before anybody else's last call, if the hosts' clocks agree that well.",
@@ -279,7 +295,7 @@ Finding HangPhrasing::stuck_inside() const {
   Finding finding = begin_inside();
   const WaitingOp& operation = graph_.most_common_operation();
   finding.sentence =
-      format("All %zu ranks of %s are inside %s and nothing has moved for %s.", graph_.waiting().size(),
+      format("All %zu ranks of %s {are|were} inside %s and nothing {has |}moved for %s.", graph_.waiting().size(),
              group_name(window_, operation.comm_id).c_str(), op_text(operation.op).c_str(), waits_text_.c_str());
   finding.next.push_back({"look at links and NICs of the group; take NCCL's proxy state", "ncclras -v"});
   return end_inside(finding);

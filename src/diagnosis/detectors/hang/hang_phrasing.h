@@ -11,12 +11,15 @@
 
 namespace lockstep {
 
+// Why ranks are not where everybody waits for them.
+enum class Absence : uint8_t { kAway, kStopped, kDead };
+
 class HangPhrasing {
  public:
   HangPhrasing(const JobWindow& window, const HangInput& input, const WaitGraph& graph, int64_t limit_ns);
 
-  // Ranks that never entered the operation, or died before.
-  Finding missing(const std::vector<Rank>& culprits, bool dead, const WaitingOp& operation) const;
+  // Ranks that never entered the operation: they live, are stopped, or died before.
+  Finding missing(const std::vector<Rank>& culprits, Absence absence, const WaitingOp& operation) const;
   // Members of a communicator called different operations.
   Finding mismatch(CommId comm_id) const;
   // Ranks that wait for each other.
@@ -33,7 +36,7 @@ class HangPhrasing {
   void add(Finding& finding, ClaimKind kind, std::string subject, std::string text, double value, const char* unit,
            std::string query, double baseline = 0) const;
   void add_who_waits(Finding& finding) const;
-  void add_where_it_stands(Finding& finding, Rank rank, bool dead, const WaitingOp& operation) const;
+  void add_where_it_stands(Finding& finding, Rank rank, Absence absence, const WaitingOp& operation) const;
   std::string longest_quiet_query() const;  // of the rank that has waited for longest
   double longest_quiet_s() const { return static_cast<double>(graph_.longest_quiet_ns()) / 1e9; }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "diagnosis/testing.h"
+#include "diagnosis/verdicts/verdict_sentence.h"
 
 namespace lockstep {
 namespace {
@@ -191,6 +192,23 @@ TEST(HangDetector, WhoIsAwayInTheVeryFirstStepIsOnlySuspectedForAWhile) {
   for (auto& [rank, status] : job.input.status) status.step = kNoStep;
   job.wait(10 * kSecondNs);
   EXPECT_TRUE(job.find()->sure);
+}
+
+TEST(HangDetector, WhoIsStoppedBeforeItEntersIsNamedAtOnceEvenInTheFirstStep) {
+  StandingJob job(8);
+  job.all_enter_but({3_rank, 6_rank});
+  job.input.typical_step_ns = 0;
+  for (auto& [rank, status] : job.input.status) status.step = 0_step;
+  job.input.status[6_rank].process_stopped = true;
+  job.wait(190 * kSecondNs);
+  const std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_TRUE(hang->sure);
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{6_rank});
+  EXPECT_EQ(hang->layer, Layer::kHost);
+  EXPECT_EQ(hang->cause, Cause::kProcessPaused);
+  const std::string sentence = verdict_sentence(*hang, {});
+  EXPECT_NE(sentence.find("is stopped and has not entered AllReduce"), std::string::npos) << sentence;
 }
 
 TEST(HangDetector, AReceiveWaitsForItsSender) {

@@ -120,19 +120,22 @@ class SilentJobPhrasing {
 
   std::string sentence(const Culprits& culprits, size_t waiting) const {
     if (culprits.ranks.empty())
-      return format("No rank has moved for %s (a step takes %s); all %zu stand %s, and what they wait for is not seen.",
-                    time_text_.c_str(), human_duration(static_cast<double>(input_.typical_step_ns)).c_str(),
-                    silence_.all.size(), place_text(at(silence_.all.front())).c_str());
+      return format(
+          "No rank {has |}moved for %s (a step takes %s); all %zu {stand|stood} %s, and what they {wait|waited} for "
+          "{is|was} not seen.",
+          time_text_.c_str(), human_duration(static_cast<double>(input_.typical_step_ns)).c_str(), silence_.all.size(),
+          place_text(at(silence_.all.front())).c_str());
     const std::string name =
         culprits.ranks.size() == 1 ? name_of(window_, culprits.ranks.front()) : "Ranks " + who(culprits.ranks);
     const bool one = culprits.ranks.size() == 1;
-    const std::string what = culprits.cause == Cause::kRankDead ? "died"
-                             : culprits.cause == Cause::kProcessPaused
-                                 ? one ? "is stopped" : "are stopped"
-                                 : (one ? "stands " : "stand ") + place_text(at(culprits.ranks.front()));
-    if (waiting == 0) return format("%s %s; nothing has moved for %s.", name.c_str(), what.c_str(), time_text_.c_str());
-    return format("%s %s; %zu rank%s not moved for %s.", name.c_str(), what.c_str(), waiting,
-                  waiting == 1 ? " has" : "s have", time_text_.c_str());
+    const std::string what = culprits.cause == Cause::kRankDead        ? "died"
+                             : culprits.cause == Cause::kProcessPaused ? one ? "{is|was} stopped" : "{are|were} stopped"
+                                                                       : (one ? "{stands|stood} " : "{stand|stood} ") +
+                                                                             place_text(at(culprits.ranks.front()));
+    if (waiting == 0)
+      return format("%s %s; nothing {has |}moved for %s.", name.c_str(), what.c_str(), time_text_.c_str());
+    return format("%s %s; %zu rank%s not {moved|move} for %s.", name.c_str(), what.c_str(), waiting,
+                  waiting == 1 ? " {has|did}" : "s {have|did}", time_text_.c_str());
   }
 
   void add(Finding& finding, ClaimKind kind, std::string subject, std::string text, double value, const char* unit,

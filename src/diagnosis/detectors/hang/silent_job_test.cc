@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "diagnosis/testing.h"
+#include "diagnosis/verdicts/verdict_sentence.h"
 
 namespace lockstep {
 namespace {
@@ -47,7 +48,8 @@ TEST(SilentJob, AStoppedProcessIsNamedAfterAFewSteps) {
   EXPECT_EQ(found->layer, Layer::kHost);
   EXPECT_TRUE(found->sure);
   EXPECT_EQ(found->victims, (std::vector<Rank>{0_rank, 2_rank, 3_rank}));
-  EXPECT_EQ(found->sentence, "Rank 1 (node-0) is stopped; 3 ranks have not moved for 3.0 s.");
+  EXPECT_EQ(verdict_sentence(*found, {}),
+            "Process stands still (host): Rank 1 (node-0) is stopped; 3 ranks have not moved for 3.0 s.");
 }
 
 TEST(SilentJob, ADeadProcessIsNamedWhileTheOthersWait) {
@@ -57,7 +59,7 @@ TEST(SilentJob, ADeadProcessIsNamedWhileTheOthersWait) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->ranks, (std::vector<Rank>{3_rank}));
   EXPECT_EQ(found->cause, Cause::kRankDead);
-  EXPECT_EQ(found->sentence, "Rank 3 (node-0) died; 3 ranks have not moved for 3.0 s.");
+  EXPECT_EQ(verdict_sentence(*found, {}), "Rank died (host): Rank 3 (node-0) died; 3 ranks have not moved for 3.0 s.");
 }
 
 TEST(SilentJob, WhoStandsApartIsNamedAndTimeMakesItSure) {
@@ -67,7 +69,9 @@ TEST(SilentJob, WhoStandsApartIsNamedAndTimeMakesItSure) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->ranks, (std::vector<Rank>{2_rank}));
   EXPECT_EQ(found->cause, Cause::kRankMissing);
-  EXPECT_EQ(found->sentence, "Rank 2 (node-0) stands in step 10, phase input; 3 ranks have not moved for 11 s.");
+  EXPECT_EQ(
+      verdict_sentence(*found, {}),
+      "Rank missing (software): Rank 2 (node-0) stands in step 10, phase input; 3 ranks have not moved for 11 s.");
   EXPECT_EQ(found->next.front().command, "lockstep hang {job} --stacks 2");
 
   job.input.status[2_rank] = {
@@ -75,7 +79,8 @@ TEST(SilentJob, WhoStandsApartIsNamedAndTimeMakesItSure) {
   found = job.find();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->ranks, (std::vector<Rank>{2_rank}));
-  EXPECT_EQ(found->sentence, "Rank 2 (node-0) stands in step 9; 3 ranks have not moved for 11 s.");
+  EXPECT_EQ(verdict_sentence(*found, {}),
+            "Rank missing (software): Rank 2 (node-0) stands in step 9; 3 ranks have not moved for 11 s.");
 
   // One that is ahead waits for the rest.
   job.input.status[2_rank].step = 11_step;
@@ -91,7 +96,7 @@ TEST(SilentJob, WhereNobodyStandsApartItSaysThatItDoesNotSeeWhy) {
   EXPECT_TRUE(found->ranks.empty());
   EXPECT_EQ(found->cause, Cause::kNone);
   EXPECT_EQ(
-      found->sentence,
+      verdict_sentence(*found, {}),
       "No rank has moved for 20 s (a step takes 100 ms); all 4 stand in step 10, phase forward, and what they wait "
       "for is not seen.");
 }

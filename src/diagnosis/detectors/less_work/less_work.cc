@@ -82,7 +82,7 @@ std::vector<Finding> find_less_work(const JobWindow& window, const std::vector<A
   finding.next.push_back({"compare batch size, sequence length and data filters with those before this step", ""});
   finding.next.push_back({"see where MFU goes now", "lockstep mfu {job}"});
   finding.sentence =
-      format("Steps take as long as ever and do less since step {since}: %.3g %s a rank instead of %.3g, %s less.", is,
+      format("Steps {take|took} as long as ever and {do|did} less {when}: %.3g %s a rank instead of %.3g, %s less.", is,
              what, was, percent(share).c_str());
   return {finding};
 }

@@ -127,8 +127,7 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<At
     finding.next.push_back({"run the batch of this step again, on this rank and on another", ""});
     finding.sentence =
         finding.ranks.empty()
-            ? format("The job's %s is not a number since step {since}; which rank it came from is not told.",
-                     what.c_str())
+            ? format("The job's %s {is|was} not a number {when}; which rank it came from is not told.", what.c_str())
             : format(
                   "%s produced a value that is not a number in step {since}, and the reduction gave it to everybody.",
                   who.c_str());

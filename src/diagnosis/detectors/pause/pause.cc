@@ -433,7 +433,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
                                        human_duration(per_hit).c_str(), one_step_of(every).c_str()),
                                 good_ns / 1e6, "ms", (good_ns + per_hit) / 1e6, 0, from, to, good_query));
   finding.sentence =
-      format("%s stops now and then and makes everybody wait %s in %s since step {since}: %s of the job.",
+      format("%s {stops|stopped} now and then and {makes|made} everybody wait %s in %s {when}: %s of the job.",
              name_of(window, culprit).c_str(), human_duration(per_hit).c_str(), one_step_of(every).c_str(),
              percent(share).c_str());
   return {finding};

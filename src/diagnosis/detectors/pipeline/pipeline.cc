@@ -302,7 +302,7 @@ void explain(const JobWindow& window, Rank rank, const std::vector<StepNumber>& 
     finding.cause = emits<Emitter::kPipeline, Cause::kDataLoader>;
     finding.component = "input of " + subject;
     self_time("It waits %s for its input, before %s.", "input_ms", was.input_ns);
-    finding.next.push_back({"look at its data loader: workers, CPU, the shard it reads", "lockstep why {job} --json"});
+    finding.next.push_back({"look at its data loader: workers, CPU, the shard it reads", "lockstep lines {job}"});
   } else if (const double more = is.own_ns - was.own_ns; more > 0 && is.queue_ns - was.queue_ns >= 0.5 * more) {
     finding.layer = emits<Emitter::kPipeline, Layer::kGpu>;
     finding.cause = emits<Emitter::kPipeline, Cause::kSlowCompute>;
@@ -331,7 +331,7 @@ void blame_link(const JobWindow& window, const Bottleneck& who, const std::vecto
   finding.component = who.other_end == kNoRank ? format("link of rank %d", who.rank.value())
                                                : format("link between ranks %s", human_ranks(finding.ranks).c_str());
   finding.sentence = format(
-      "The %s is slow: all %d ranks wait %s for its transfers since step {since}: %s of the job.",
+      "The %s {is|was} slow: all %d ranks {wait|waited} %s for its transfers {when}: %s of the job.",
       finding.component.c_str(), window.world_size(), per_step(static_cast<double>(finding.lost_ns_per_step)).c_str(),
       percent(static_cast<double>(finding.lost_ns_per_step) / static_cast<double>(finding.step_ns)).c_str());
   finding.chain.push_back(
@@ -393,13 +393,14 @@ std::vector<Finding> find_slow_stages(const JobWindow& window, const std::vector
   finding.confidence = std::min(0.95, 0.5 + 0.05 * static_cast<double>(stretch->steps.size()));
   add_claims(stretch->typical, stretch->has_before, now, finding);
   finding.sentence =
-      format("%s makes all %d ranks wait %s since step {since}: %s of the job.", name_of(window, rank).c_str(),
+      format("%s {makes|made} all %d ranks wait %s {when}: %s of the job.", name_of(window, rank).c_str(),
              window.world_size(), per_step(lost).c_str(), percent(lost / step_ns).c_str());
   if (always) {
     call_uneven(rank, finding);
     finding.sentence = format(
-        "%s has the slowest stage of the pipeline, which everybody waits for since its first steps: %s a step, %s of "
-        "the job.",
+        "%s {has|had} the slowest stage of the pipeline, which everybody {waits|waited} for since its first steps: %s "
+        "a "
+        "step, %s of the job.",
         name_of(window, rank).c_str(), human_duration(lost).c_str(), percent(lost / step_ns).c_str());
   } else if (const Handling handling = Handlings(window, stretch->steps).of(rank);
              handling.starved(kStarvedPart * lost)) {

@@ -6,6 +6,7 @@
 
 #include "diagnosis/roles.h"
 #include "diagnosis/testing.h"
+#include "diagnosis/verdicts/verdict_sentence.h"
 
 namespace lockstep {
 namespace {
@@ -133,7 +134,7 @@ TEST(PipelineDetector, NamesTheStarvedProxyThoughTheGpuQueues) {
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<Rank>{2_rank});
   EXPECT_EQ(findings[0].layer, Layer::kHost);
-  EXPECT_NE(findings[0].sentence.find("gets no CPU for its transfers"), std::string::npos);
+  EXPECT_NE(verdict_sentence(findings[0], {}).find("gets no CPU for its transfers"), std::string::npos);
 }
 
 // Over a slow link both ends wait; all others wait towards it.

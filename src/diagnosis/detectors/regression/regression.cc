@@ -184,7 +184,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
                                        human_duration(now).c_str()),
                                 usual / 1e6, "ms", now / 1e6, 0, from, to, query("step_ms")));
   finding.sentence =
-      format("The whole job is slower since step {since}: %s, and a step takes %s instead of %s: %s of the job.", what,
+      format("The whole job {is|was} slower {when}: %s, and a step {takes|took} %s instead of %s: %s of the job.", what,
              human_duration(now).c_str(), human_duration(usual).c_str(), percent(rise / now).c_str());
   return {finding};
 }

@@ -167,8 +167,8 @@ std::vector<Finding> find_rotating_stall(const JobWindow& window, const std::vec
   finding.next.push_back(
       {"collect on all ranks in the same step: gc.disable(), and gc.collect() every so many steps", ""});
   finding.sentence = format(
-      "Ranks stall by turns, another one in nearly every step: everybody waits %s since step {since}: %s of the "
-      "job.",
+      "Ranks {stall|stalled} by turns, another one in nearly every step: everybody {waits|waited} %s {when}: %s of "
+      "the job.",
       per_step(saved).c_str(), percent(seen.cost()).c_str());
   return {finding};
 }

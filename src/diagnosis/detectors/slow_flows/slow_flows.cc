@@ -269,7 +269,7 @@ void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
   finding.next.push_back({"check the adapters, cables and switch ports on the way: speed, errors, ECN marks, pauses",
                           "ethtool -S DEV; rdma statistic show link DEV"});
   if (worst.to != kNoRank) finding.next.push_back(look_at_path(first, worst.to));
-  finding.sentence = format("%s is slow: everybody waits %s since step {since}: %s of the job.", who.c_str(),
+  finding.sentence = format("%s {is|was} slow: everybody {waits|waited} %s {when}: %s of the job.", who.c_str(),
                             per_step(saved).c_str(), percent(saved / step_ns).c_str());
   common(window, steps, step_ns, saved, finding);
   finding.since_step = slow_since(window, worst, worst.like_rate, from);
@@ -465,7 +465,7 @@ void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Fin
     finding.next.push_back({"look at the host's NVLinks: state, replay and recovery counters, fabric manager",
                             "nvidia-smi nvlink --status; nvidia-smi nvlink -e"});
     finding.sentence = format(
-        "The NVLinks of host %s (ranks %s) are slow: everybody waits %s since step {since}: %s of the job.",
+        "The NVLinks of host %s (ranks %s) {are|were} slow: everybody {waits|waited} %s {when}: %s of the job.",
         host.c_str(), human_ranks(finding.ranks, 4).c_str(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
     common(window, steps, step_ns, saved, finding);
     finding.sure = steps.size() >= kStepsSure;

@@ -279,7 +279,7 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.next.push_back({"check the NICs, cables and switch ports of the group: speed, errors, rate limits",
                             "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
     finding.sentence =
-        format("The %s is slow: %s waits %s for its transfers since step {since}: %s of the job.",
+        format("The %s {is|was} slow: %s {waits|waited} %s for its transfers {when}: %s of the job.",
                finding.component.c_str(), name.c_str(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
     const Handlings handlings(window, steps);
     for (const auto& [in_comm, rank] : window.comms().at(group.comm_id).world_rank) {
@@ -581,7 +581,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     std::string name = name_of(window, rank);
     name[0] = 'r';
     finding.sentence =
-        format("The %s is slow: all %d ranks wait %s since step {since}: %s of the job.",
+        format("The %s {is|was} slow: all %d ranks {wait|waited} %s {when}: %s of the job.",
                partner != kNoRank ? finding.component.c_str() : format("link of %s", name.c_str()).c_str(),
                window.world_size(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
     if (const Handling handling = handlings.of(rank); handling.starved(wire))

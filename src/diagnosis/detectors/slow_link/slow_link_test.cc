@@ -5,6 +5,7 @@
 #include <set>
 
 #include "diagnosis/testing.h"
+#include "diagnosis/verdicts/verdict_sentence.h"
 
 namespace lockstep {
 namespace {
@@ -118,7 +119,9 @@ TEST(SlowLinkDetector, NamesBothEndsOfALinkThatIsSlowBothWays) {
   EXPECT_EQ(findings[0].ranks, (std::vector<Rank>{2_rank, 3_rank}));
   EXPECT_EQ(findings[0].component, "link between ranks 2 and 3");
   EXPECT_TRUE(findings[0].sure);
-  EXPECT_TRUE(findings[0].sentence.starts_with("The link between ranks 2 and 3 is slow")) << findings[0].sentence;
+  EXPECT_TRUE(
+      verdict_sentence(findings[0], {}).starts_with("Slow network port (link): The link between ranks 2 and 3 is slow"))
+      << findings[0].sentence;
 }
 
 TEST(SlowLinkDetector, NamesTheRankWhoseTwoLinksAreSlow) {

@@ -68,7 +68,7 @@ void blame_starved_proxy(const JobWindow& window, const std::vector<StepNumber>&
   finding.next = {{"look at the CPUs of this rank: other processes on its cores, its cgroup's quota, its affinity",
                    "ps -eLo psr,pcpu,comm --sort=-pcpu | head; cat /proc/PID/status | grep Cpus_allowed_list"}};
   finding.sentence = format(
-      "%s gets no CPU for its transfers: all %d ranks wait %s since step {since}: %s of the job.",
+      "%s {gets|got} no CPU for its transfers: all %d ranks {wait|waited} %s {when}: %s of the job.",
       name_of(window, rank).c_str(), window.world_size(),
       per_step(static_cast<double>(finding.lost_ns_per_step)).c_str(),
       percent(static_cast<double>(finding.lost_ns_per_step) / std::max(1.0, static_cast<double>(finding.step_ns)))

@@ -251,8 +251,7 @@ void explain_own_time(const JobWindow& window, const std::vector<Rank>& ranks, c
     finding.alternatives.push_back({"storage behind " + who, 0.3,
                                     "only this rank waits; shared storage would slow others too",
                                     "disk and NFS latency on its host"});
-    finding.next.push_back(
-        {"look at its data loader: workers, CPU, the shard it reads", format("lockstep why {job} --json")});
+    finding.next.push_back({"look at its data loader: workers, CPU, the shard it reads", "lockstep lines {job}"});
   } else if (queue_excess >= 0.4 * excess) {
     finding.layer = emits<Emitter::kStraggler, Layer::kGpu>;
     finding.cause = emits<Emitter::kStraggler, Cause::kSlowCompute>;
@@ -626,13 +625,13 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
                    human_duration(last.step_ns).c_str()),
             (last.step_ns - saved) / 1e6, "ms", last.step_ns / 1e6, 0, last.steps.front(), last.steps.back(),
             Measure{.of = "step_ms", .steps = last.steps}.query()));
-  finding.sentence = format("%s makes %s wait %s since step {since}: %s of the job.", who.c_str(),
+  finding.sentence = format("%s {makes|made} %s wait %s {when}: %s of the job.", who.c_str(),
                             finding.victims.size() + finding.ranks.size() >= static_cast<size_t>(window.world_size())
                                 ? format("all %d ranks", window.world_size()).c_str()
                                 : format("%zu ranks", finding.victims.size()).c_str(),
                             per_step(saved).c_str(), percent(saved / last.step_ns).c_str());
   if (saved < kHiddenShare * last.step_ns) {
-    finding.sentence = format("%s is %s behind its peers since step {since}, hidden behind others that are later.",
+    finding.sentence = format("%s {is|was} %s behind its peers {when}, hidden behind others that {are|were} later.",
                               who.c_str(), per_step(worst.ns).c_str());
   }
   finding.coverage = coverage_of(window, known);
@@ -773,7 +772,7 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
                    one_step_of(1 / std::max(0.01, finding.steps_hit)).c_str()),
             last.step_ns / 1e6, "ms", (last.step_ns + per_hit) / 1e6, 0, hit.front(), hit.back(),
             Measure{.of = "step_ms", .steps = last.steps}.query()));
-  finding.sentence = format("%s makes everybody wait %s in %s since step {since}: %s of the job.",
+  finding.sentence = format("%s {makes|made} everybody wait %s in %s {when}: %s of the job.",
                             name_or_host(window, host, finding.ranks).c_str(), human_duration(per_hit).c_str(),
                             one_step_of(1 / std::max(0.01, finding.steps_hit)).c_str(), percent(share).c_str());
   finding.coverage = coverage_of(window, window.step(hit.back())->size());

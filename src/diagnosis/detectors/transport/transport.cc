@@ -114,9 +114,9 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
       {"make NCCL use RDMA again: NCCL_IB_DISABLE, NCCL_IB_HCA, the network plugin, the container's devices",
        "NCCL_DEBUG=INFO"});
   finding.sentence = format(
-      "Data between hosts goes over TCP though they have RDMA adapters, since step {since}: communication takes %s of "
-      "a "
-      "step of %s.",
+      "Data between hosts {goes|went} over TCP though they have RDMA adapters, {when}: communication {takes|took} %s "
+      "of "
+      "a step of %s.",
       human_duration(communication_ns).c_str(), human_duration(step_ns).c_str());
   return finding;
 }

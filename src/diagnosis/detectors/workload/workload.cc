@@ -141,14 +141,12 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
         saved / 1e6, "ms", 0, 0, from, to, Measure{.of = "work_ms", .steps = steps}.query()));
     finding.sentence = finding.ranks.empty()
                            ? format(
-                                 "Tokens are routed unevenly to the experts, in changing ways: everybody waits %s "
-                                 "since step {since}: %s of "
-                                 "the job.",
+                                 "Tokens {are|were} routed unevenly to the experts, in changing ways: everybody "
+                                 "{waits|waited} %s {when}: %s of the job.",
                                  per_step(saved).c_str(), percent(saved / step_ns).c_str())
                            : format(
-                                 "The experts of rank %s get more than their share of tokens: everybody waits %s since "
-                                 "step {since}: %s of "
-                                 "the job.",
+                                 "The experts of rank %s {get|got} more than their share of tokens: everybody "
+                                 "{waits|waited} %s {when}: %s of the job.",
                                  ranks.c_str(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
     finding.next.push_back({"balance the experts: capacity factor, auxiliary loss, placement of the hot expert", ""});
   } else {
@@ -162,8 +160,9 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
                                          heaviest.size(), steps.size(), per_step(saved).c_str()),
                                   saved / 1e6, "ms", 0, 0, from, to, Measure{.of = "work_ms", .steps = steps}.query()));
     finding.sentence = format(
-        "Sequences are packed unevenly: everybody waits %s for the rank with the most tokens, since step "
-        "{since}: %s of the job.",
+        "Sequences {are|were} packed unevenly: everybody {waits|waited} %s for the rank with the most tokens, {when}: "
+        "%s "
+        "of the job.",
         per_step(saved).c_str(), percent(saved / step_ns).c_str());
     finding.next.push_back({"pack by length, or balance micro-batches by tokens over data-parallel ranks", ""});
   }
@@ -198,7 +197,7 @@ std::shared_ptr<const Finding> slow_host(const JobWindow& window, const std::str
   explain_own_time(window, slow->ranks, steps, *slow);
   slow->chain.push_back(stage.chain.back());  // the counterfactual
   slow->sentence =
-      format("Host %s (ranks %s) makes everybody wait %s since step {since}: %s of the job.", host.c_str(),
+      format("Host %s (ranks %s) {makes|made} everybody wait %s {when}: %s of the job.", host.c_str(),
              human_ranks(slow->ranks, 4).c_str(), per_step(static_cast<double>(stage.lost_ns_per_step)).c_str(),
              percent(static_cast<double>(stage.lost_ns_per_step) / static_cast<double>(stage.step_ns)).c_str());
   return slow;
@@ -298,9 +297,9 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
                                   "Not one slow GPU: the ranks of the stage take as long as each other.",
                                   quantile(of_stage, 0.25) / 1e6, "ms", 0, quantile(of_stage, 0.75) / 1e6, from, to,
                                   Measure{.of = "stage_quarter_ms", .steps = {to}, .stage = place}.query()));
-    finding.sentence =
-        format("Pipeline stage %d has more work than the others: everybody waits %s since step {since}: %s of the job.",
-               place, per_step(saved).c_str(), percent(saved / step_ns).c_str());
+    finding.sentence = format(
+        "Pipeline stage %d {has|had} more work than the others: everybody {waits|waited} %s {when}: %s of the job.",
+        place, per_step(saved).c_str(), percent(saved / step_ns).c_str());
     finding.next.push_back({"move layers from this stage to others, or split the loss layer off", ""});
     common(window, look, saved, finding);
     add_counterfactual(steps, step_ns, saved, finding);
