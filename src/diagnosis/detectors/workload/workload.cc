@@ -208,12 +208,19 @@ double error_of(const std::vector<double>& values, double middle) {
   return spread_of(values, middle) / std::sqrt(static_cast<double>(values.size()));
 }
 
+std::vector<double> all_but(const std::vector<std::pair<double, int32_t>>& stages, int32_t place) {
+  std::vector<double> times;
+  for (const auto& [time, stage] : stages)
+    if (stage != place) times.push_back(time);
+  return times;
+}
+
 // All ranks of one stage against the other stages.
 void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
   const std::vector<StepNumber>& steps = look.steps;
   const double step_ns = look.step_ns;
   struct Stage {
-    std::vector<double> excess;  // per step in which it was the slowest
+    std::vector<double> excess;  // in every step: in those alone in which it is the slowest, noise makes some
     std::vector<StepNumber> slowest_in;
     std::vector<double> own, others, spread;
   };
@@ -255,10 +262,9 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
     std::vector<std::pair<double, int32_t>> medians;
     for (auto& [stage, times] : own) medians.emplace_back(lower_median(times), stage);
     std::sort(medians.begin(), medians.end());
-    std::vector<double> others;
-    for (size_t i = 0; i + 1 < medians.size(); ++i) others.push_back(medians[i].first);
+    const std::vector<double> others = all_but(medians, medians.back().second);
+    for (const auto& [time, place] : medians) stages[place].excess.push_back(time - median(all_but(medians, place)));
     Stage& slowest = stages[medians.back().second];
-    slowest.excess.push_back(medians.back().first - median(others));
     slowest.own.push_back(medians.back().first);
     slowest.slowest_in.push_back(number);
     slowest.others.push_back(median(others));
@@ -267,10 +273,12 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
   }
   for (auto& [place, stage] : stages) {
     if (looked_at < look.steps_min ||
-        static_cast<double>(stage.excess.size()) < kStageStepsShare * static_cast<double>(looked_at))
+        static_cast<double>(stage.slowest_in.size()) < kStageStepsShare * static_cast<double>(looked_at))
       continue;
     const double saved = median(stage.excess);
-    if (saved - kErrors * error_of(stage.excess, saved) < kStageShareMin * step_ns) continue;
+    const double error = error_of(stage.excess, saved);
+    const double at_least = saved - kErrors * error;
+    if (at_least < kStageShareMin * step_ns) continue;
     const double times = look.times_after(excess_before(place), saved);
     if (saved < times * kStageShareMin * step_ns || saved < times * kStageSpreads * median(stage.spread)) continue;
     // The whole stage, not one rank in it: the fastest quarter of it is slow as well.
@@ -282,7 +290,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
       of_stage.push_back(static_cast<double>(row.own_ns()));
       if (finding.ranks.size() < kRanksNamedMax) finding.ranks.push_back(rank);
     }
-    if (of_stage.size() < kFewRanks && saved < kFewShareMin * step_ns) continue;
+    if (of_stage.size() < kFewRanks && at_least < kFewShareMin * step_ns) continue;
     if (of_stage.size() < 2 || quantile(of_stage, 0.25) - median(stage.others) < 0.5 * saved) continue;
     finding.subject = format("stage %d", place);
     finding.cause = emits<Emitter::kWorkload, Cause::kStageImbalance>;
@@ -302,6 +310,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
         place, per_step(saved).c_str(), percent(saved / step_ns).c_str());
     finding.next.push_back({"move layers from this stage to others, or split the loss layer off", ""});
     common(window, look, saved, finding);
+    finding.sure &= saved * saved >= 2 * window.sure_nats() * error * error;  // what chance does as seldom as promised
     add_counterfactual(steps, step_ns, saved, finding);
     if (const std::string host = only_host_of(window, finding.ranks); !host.empty())
       finding.instead = slow_host(window, host, steps, finding);
