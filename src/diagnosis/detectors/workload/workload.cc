@@ -208,107 +208,104 @@ double error_of(const std::vector<double>& values, double middle) {
   return spread_of(values, middle) / std::sqrt(static_cast<double>(values.size()));
 }
 
-std::vector<double> all_but(const std::vector<std::pair<double, int32_t>>& stages, int32_t place) {
-  std::vector<double> times;
-  for (const auto& [time, stage] : stages)
-    if (stage != place) times.push_back(time);
-  return times;
+// A stage is known by its place in the groups that send point to point: by the place of any of its ranks.
+struct Stage {
+  std::vector<double> excess;  // in every step: in those alone in which it is the slowest, noise makes some
+  std::vector<StepNumber> slowest_in;
+  std::vector<double> own, others, spread;  // in these
+};
+struct Stages {
+  std::map<int32_t, Stage> by_place;
+  size_t steps = 0;
+};
+
+std::map<int32_t, std::vector<double>> own_by_stage(const StepFrame& frame, const Pipelines& pipelines) {
+  std::map<int32_t, std::vector<double>> own;
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+    if (!frame.knows(slot)) continue;
+    if (const int32_t place = pipelines.stage_of(frame.rows[slot].summary); place >= 0)
+      own[place].push_back(static_cast<double>(frame.rows[slot].own_ns()));
+  }
+  return own;
+}
+
+Stages measure_stages(const JobWindow& window, const Pipelines& pipelines, const std::vector<StepNumber>& steps) {
+  constexpr size_t kStagesMax = 256;
+  Stages stages;
+  for (StepNumber number : steps) {
+    const std::map<int32_t, std::vector<double>> own = own_by_stage(*window.frame(number), pipelines);
+    if (own.size() < 2 || own.size() > kStagesMax) continue;
+    ++stages.steps;
+    std::vector<std::pair<double, int32_t>> middles;
+    for (const auto& [place, times] : own) middles.emplace_back(lower_median(times), place);
+    const auto of_others = [&](int32_t place) {
+      std::vector<double> others;
+      for (const auto& [time, other] : middles)
+        if (other != place) others.push_back(time);
+      return median(std::move(others));
+    };
+    for (const auto& [time, place] : middles) stages.by_place[place].excess.push_back(time - of_others(place));
+    const auto [time, place] = *std::max_element(middles.begin(), middles.end());
+    Stage& slowest = stages.by_place[place];
+    slowest.own.push_back(time);
+    slowest.slowest_in.push_back(number);
+    slowest.others.push_back(of_others(place));
+    slowest.spread.push_back(quantile(own.at(place), 0.75) - quantile(own.at(place), 0.25));
+  }
+  return stages;
+}
+
+// `own`: of the ranks of the stage, in the newest step.
+void word_stage(int32_t place, const Stage& stage, const std::vector<double>& own, const Look& look, double saved,
+                Finding& finding) {
+  const StepNumber from = look.steps.front(), to = look.steps.back();
+  finding.subject = format("stage %d", place);
+  finding.cause = emits<Emitter::kWorkload, Cause::kStageImbalance>;
+  finding.component = format("pipeline stage %d", place);
+  finding.chain.push_back(
+      claim(ClaimKind::kSelfTime, finding.component,
+            format("All %zu ranks of stage %d work %s, the other stages %s.", own.size(), place,
+                   per_step(median(stage.own)).c_str(), human_duration(median(stage.others)).c_str()),
+            median(stage.own) / 1e6, "ms", 0, median(stage.others) / 1e6, from, to,
+            Measure{.of = "stage_ms", .steps = stage.slowest_in, .stage = place}.query()));
+  finding.chain.push_back(claim(ClaimKind::kExclusion, finding.component,
+                                "Not one slow GPU: the ranks of the stage take as long as each other.",
+                                quantile(own, 0.25) / 1e6, "ms", 0, quantile(own, 0.75) / 1e6, from, to,
+                                Measure{.of = "stage_quarter_ms", .steps = {to}, .stage = place}.query()));
+  finding.sentence = format(
+      "Pipeline stage %d {has|had} more work than the others: everybody {waits|waited} %s {when}: %s of the job.",
+      place, per_step(saved).c_str(), percent(saved / look.step_ns).c_str());
+  finding.next.push_back({"move layers from this stage to others, or split the loss layer off", ""});
 }
 
 // All ranks of one stage against the other stages.
 void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
   const std::vector<StepNumber>& steps = look.steps;
   const double step_ns = look.step_ns;
-  struct Stage {
-    std::vector<double> excess;  // in every step: in those alone in which it is the slowest, noise makes some
-    std::vector<StepNumber> slowest_in;
-    std::vector<double> own, others, spread;
-  };
-  // A stage is known by its place in the groups that send point to point: by the place of any of its ranks.
-  std::map<int32_t, Stage> stages;
   const Pipelines pipelines(window, *window.frame(steps.back()));
-  auto own_by_stage = [&](StepNumber number) {
-    const StepFrame& frame = *window.frame(number);
-    std::map<int32_t, std::vector<double>> own;
-    for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
-      if (!frame.knows(slot)) continue;
-      if (const int32_t place = pipelines.stage_of(frame.rows[slot].summary); place >= 0)
-        own[place].push_back(static_cast<double>(frame.rows[slot].own_ns()));
-    }
-    return own;
-  };
-  // What a stage took more than the others, before the steps that are looked at.
-  auto excess_before = [&](int32_t place) {
-    std::vector<double> excess;
-    for (StepNumber number : look.before) {
-      std::vector<double> others;
-      double here = 0;
-      for (auto& [stage, times] : own_by_stage(number)) {
-        if (stage == place) {
-          here = lower_median(times);
-        } else {
-          others.push_back(lower_median(times));
-        }
-      }
-      excess.push_back(here - median(std::move(others)));
-    }
-    return median(std::move(excess));
-  };
-  size_t looked_at = 0;
-  for (StepNumber number : steps) {
-    std::map<int32_t, std::vector<double>> own = own_by_stage(number);
-    if (own.size() < 2 || own.size() > 256) continue;
-    ++looked_at;
-    std::vector<std::pair<double, int32_t>> medians;
-    for (auto& [stage, times] : own) medians.emplace_back(lower_median(times), stage);
-    std::sort(medians.begin(), medians.end());
-    const std::vector<double> others = all_but(medians, medians.back().second);
-    for (const auto& [time, place] : medians) stages[place].excess.push_back(time - median(all_but(medians, place)));
-    Stage& slowest = stages[medians.back().second];
-    slowest.own.push_back(medians.back().first);
-    slowest.slowest_in.push_back(number);
-    slowest.others.push_back(median(others));
-    const std::vector<double>& times = own[medians.back().second];
-    slowest.spread.push_back(quantile(times, 0.75) - quantile(times, 0.25));
-  }
-  for (auto& [place, stage] : stages) {
-    if (looked_at < look.steps_min ||
-        static_cast<double>(stage.slowest_in.size()) < kStageStepsShare * static_cast<double>(looked_at))
+  const Stages stages = measure_stages(window, pipelines, steps);
+  for (const auto& [place, stage] : stages.by_place) {
+    if (stages.steps < look.steps_min ||
+        static_cast<double>(stage.slowest_in.size()) < kStageStepsShare * static_cast<double>(stages.steps))
       continue;
     const double saved = median(stage.excess);
     const double error = error_of(stage.excess, saved);
     const double at_least = saved - kErrors * error;
     if (at_least < kStageShareMin * step_ns) continue;
-    const double times = look.times_after(excess_before(place), saved);
+    const double before = median(measure_stages(window, pipelines, look.before).by_place[place].excess);
+    const double times = look.times_after(before, saved);
     if (saved < times * kStageShareMin * step_ns || saved < times * kStageSpreads * median(stage.spread)) continue;
     // The whole stage, not one rank in it: the fastest quarter of it is slow as well.
-    const StepNumber from = steps.front(), to = steps.back();
-    std::vector<double> of_stage;
+    std::vector<double> own;
     Finding finding;
-    for (const auto& [rank, row] : *window.step(to)) {
+    for (const auto& [rank, row] : *window.step(steps.back())) {
       if (pipelines.stage_of(row.summary) != place) continue;
-      of_stage.push_back(static_cast<double>(row.own_ns()));
+      own.push_back(static_cast<double>(row.own_ns()));
       if (finding.ranks.size() < kRanksNamedMax) finding.ranks.push_back(rank);
     }
-    if (of_stage.size() < kFewRanks && at_least < kFewShareMin * step_ns) continue;
-    if (of_stage.size() < 2 || quantile(of_stage, 0.25) - median(stage.others) < 0.5 * saved) continue;
-    finding.subject = format("stage %d", place);
-    finding.cause = emits<Emitter::kWorkload, Cause::kStageImbalance>;
-    finding.component = format("pipeline stage %d", place);
-    finding.chain.push_back(
-        claim(ClaimKind::kSelfTime, finding.component,
-              format("All %zu ranks of stage %d work %s, the other stages %s.", of_stage.size(), place,
-                     per_step(median(stage.own)).c_str(), human_duration(median(stage.others)).c_str()),
-              median(stage.own) / 1e6, "ms", 0, median(stage.others) / 1e6, from, to,
-              Measure{.of = "stage_ms", .steps = stage.slowest_in, .stage = place}.query()));
-    finding.chain.push_back(claim(ClaimKind::kExclusion, finding.component,
-                                  "Not one slow GPU: the ranks of the stage take as long as each other.",
-                                  quantile(of_stage, 0.25) / 1e6, "ms", 0, quantile(of_stage, 0.75) / 1e6, from, to,
-                                  Measure{.of = "stage_quarter_ms", .steps = {to}, .stage = place}.query()));
-    finding.sentence = format(
-        "Pipeline stage %d {has|had} more work than the others: everybody {waits|waited} %s {when}: %s of the job.",
-        place, per_step(saved).c_str(), percent(saved / step_ns).c_str());
-    finding.next.push_back({"move layers from this stage to others, or split the loss layer off", ""});
+    if (own.size() < kFewRanks && at_least < kFewShareMin * step_ns) continue;
+    if (own.size() < 2 || quantile(own, 0.25) - median(stage.others) < 0.5 * saved) continue;
+    word_stage(place, stage, own, look, saved, finding);
     common(window, look, saved, finding);
     finding.sure &= saved * saved >= 2 * window.sure_nats() * error * error;  // what chance does as seldom as promised
     add_counterfactual(steps, step_ns, saved, finding);
