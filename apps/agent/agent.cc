@@ -72,9 +72,18 @@ NodeOptions node_options(const AgentOptions& options) {
   return node;
 }
 
-std::string checks_json(const NodeWatch* node) {
+// `vital`: without it nothing of this node is seen, so that its absence is never what somebody wants.
+std::string checks_json(const NodeWatch* node, const std::string& place, const std::string& trouble) {
   JsonWriter out;
   out.begin_object().key("checks").begin_array();
+  out.begin_object()
+      .field("what", "delivery")
+      .field("vital", true)
+      .field("works", trouble.empty())
+      .field("found", trouble.empty() ? "to " + place : trouble)
+      .field("todo",
+             trouble.empty() ? "" : "start the agent with --server and the server's OTLP address (its --otlp-http)")
+      .end_object();
   for (const SourceCheck& check : node == nullptr ? std::vector<SourceCheck>{} : node->checks()) {
     out.begin_object()
         .field("what", check.what)
@@ -253,13 +262,15 @@ Result<void> Agent::start() {
   std::printf("ready metrics=%s\n", page_->address().c_str());
   std::fflush(stdout);
   systemd_notify("READY=1");
-  LOCKSTEP_LOG_INFO(
-      "agent", "reading %s%s, sending to %s; %s, %s", options_.recorders.c_str(),
-      options_.every_user ? " and every other user's recorders" : "",
-      options_.exported.empty() ? settings_.targets.of(Signal::kLogs).text().c_str() : options_.exported.c_str(),
-      opened_.privileges.c_str(), priority.c_str());
+  LOCKSTEP_LOG_INFO("agent", "reading %s%s, sending to %s; %s, %s", options_.recorders.c_str(),
+                    options_.every_user ? " and every other user's recorders" : "", destination().c_str(),
+                    opened_.privileges.c_str(), priority.c_str());
   watchdog_ns_ = systemd_watchdog_ns();
   return {};
+}
+
+std::string Agent::destination() const {
+  return options_.exported.empty() ? settings_.targets.of(Signal::kLogs).text() : options_.exported;
 }
 
 TextResponse Agent::answer_page(const TextRequest& request) const {
@@ -267,7 +278,8 @@ TextResponse Agent::answer_page(const TextRequest& request) const {
     const std::string stuck = hearts_.stuck();
     return stuck.empty() ? TextResponse{.body = "ok\n"} : TextResponse{.status = 503, .body = stuck};
   }
-  if (request.path == "/checks") return {.content_type = "application/json", .body = checks_json(node_.get())};
+  if (request.path == "/checks")
+    return {.content_type = "application/json", .body = checks_json(node_.get(), destination(), exporter_.trouble())};
   if (request.path == "/metrics") return metrics_page(request);
   return {.status = 404, .body = "this agent has /metrics, /checks and /healthz\n"};
 }

@@ -96,6 +96,7 @@ class Agent {
   std::unique_ptr<EvidenceUploads> make_uploads();
   std::unique_ptr<ProfileWatch> make_profiles();
   std::unique_ptr<NodeWatch> start_node(OpenedParts& opened);
+  std::string destination() const;  // of what is sent: an address, or a folder
   TextResponse answer_page(const TextRequest& request) const;
   TextResponse metrics_page(const TextRequest& request) const;
 

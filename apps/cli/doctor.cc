@@ -50,7 +50,9 @@ const char* to_text(State state) {
 Check check_server(const std::string& server) {
   Answer answer = ask(server, "/readyz", "server");
   if (answer.exit_code == kExitOk) return {"server", State::kOk, server + " is ready", ""};
-  return {"server", State::kWrong, answer.message, "lockstepd --data DIR"};
+  if (answer.exit_code == kExitUnreachable) return {"server", State::kWrong, answer.message, "lockstepd --data DIR"};
+  return {"server", State::kWrong, server + " answers, but not as Lockstep's page and API do: " + answer.message,
+          "--server with the address of the page (lockstepd --http, usually port 7070; 4318 is for agents)"};
 }
 
 // What the agent says of itself and of each of its sources: what works on this node, and how to switch on the rest.
@@ -75,12 +77,34 @@ void check_agent(const std::string& agent, const std::string& token_file, std::v
     return object[key].get(value) == simdjson::SUCCESS ? std::string(value) : std::string();
   };
   for (const simdjson::dom::element source : sources) {
-    bool works = false;
+    bool works = false, vital = false;
     (void)!source["works"].get(works);
+    (void)!source["vital"].get(vital);
     // A source that is not there may not be wanted here (no RDMA on a laptop): it is a note, not a fault.
-    checks.push_back({text(source, "what"), works ? State::kOk : State::kNote, text(source, "found"),
-                      works ? std::string() : text(source, "todo")});
+    checks.push_back({text(source, "what"),
+                      works   ? State::kOk
+                      : vital ? State::kWrong
+                              : State::kNote,
+                      text(source, "found"), works ? std::string() : text(source, "todo")});
   }
+}
+
+// As NCCL looks for it: the name as it stands, then as a part of a library's name, both where the loader looks.
+Check check_chosen_plugin(const std::string& chosen, const std::string& ours) {
+  const std::string setting = "NCCL_PROFILER_PLUGIN=" + chosen, todo = "export NCCL_PROFILER_PLUGIN=" + ours;
+  std::string why;
+  for (const std::string& name : {chosen, "libnccl-profiler-" + chosen + ".so"}) {
+    void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      if (why.empty()) why = dlerror();
+      continue;
+    }
+    const bool is_ours = dlsym(library, "lockstep_use_clock") != nullptr;
+    dlclose(library);
+    if (is_ours) return {"plugin", State::kOk, "loadable; " + setting, ""};
+    return {"plugin", State::kWrong, setting + " loads another plugin than Lockstep's", todo};
+  }
+  return {"plugin", State::kWrong, "NCCL would not find it: " + setting + ": " + why, todo};
 }
 
 Check check_plugin() {
@@ -100,7 +124,7 @@ Check check_plugin() {
   if (chosen == nullptr)
     return {"plugin", State::kNote, "built and loadable; NCCL_PROFILER_PLUGIN is not set in this shell",
             "export NCCL_PROFILER_PLUGIN=" + path};
-  return {"plugin", State::kOk, format("loadable; NCCL_PROFILER_PLUGIN=%s", chosen), ""};
+  return check_chosen_plugin(chosen, path);
 }
 
 Check check_recorders() {

@@ -124,6 +124,13 @@ bool Exporter::settled(uint64_t ticket) const {
   return settled_through_ >= ticket;
 }
 
+std::string Exporter::trouble() const {
+  MutexLock lock(mutex_);
+  for (const std::string& trouble : trouble_)
+    if (!trouble.empty()) return trouble;
+  return {};
+}
+
 // Called with the lock held, or before there is a second thread.
 void Exporter::drop(const char* reason, DataValue value, int64_t records) {
   if (records == 0) return;
@@ -197,6 +204,14 @@ SendResult Exporter::deliver(Signal signal, int64_t records, const std::string& 
 // What a result means for the place it came from.
 void Exporter::after(Signal signal, const SendResult& result) {
   Lane& lane = lane_of(signal);
+  // Where no answer came, the line names the place already.
+  const std::string line = (result.code == "0" ? "" : place(signal) + ": ") + result.why;
+  {
+    MutexLock lock(mutex_);
+    trouble_[static_cast<size_t>(signal)] = result.outcome == Outcome::kDelivered ? ""
+                                            : result.outcome == Outcome::kRefused ? line + "; records are lost"
+                                                                                  : line + "; records are kept on disk";
+  }
   if (result.outcome != Outcome::kRetry) {
     if (lane.backoff_ms != 0)
       LOCKSTEP_LOG_INFO("agent", "%s answers again; %lld records waiting", place(signal).c_str(),
@@ -204,10 +219,7 @@ void Exporter::after(Signal signal, const SendResult& result) {
     lane = {};
     return;
   }
-  if (lane.backoff_ms == 0)
-    // Where no answer came, the line names the place already.
-    LOCKSTEP_LOG_WARN("agent", "%s%s; keeping everything on disk until it answers",
-                      result.code == "0" ? "" : (place(signal) + ": ").c_str(), result.why.c_str());
+  if (lane.backoff_ms == 0) LOCKSTEP_LOG_WARN("agent", "%s; keeping everything on disk until it answers", line.c_str());
   lane.backoff_ms = std::min(options_.backoff_most_ms, std::max(options_.backoff_first_ms, lane.backoff_ms * 2));
   // Spread: a fleet of agents must not come back all at once.
   const int64_t at_ns = now_ns();

@@ -52,6 +52,8 @@ class Exporter {
   uint64_t submit(const Batch& batch, DataValue value);
   // True once every batch up to the ticket is acknowledged, refused, dropped, or safe on disk (also from a power cut).
   bool settled(uint64_t ticket) const;
+  // Why what was last sent of a signal did not arrive; empty where everything did, or nothing was sent yet.
+  std::string trouble() const;
   // Tries to deliver what is waiting for at most `wait_ms`, moves the rest to the spool, ends the thread.
   void stop(int64_t wait_ms);
 
@@ -112,6 +114,7 @@ class Exporter {
   std::map<std::string, int64_t> gaps_ LOCKSTEP_GUARDED_BY(mutex_);  // dropped, by reason; told when the server is back
   uint64_t next_ticket_ LOCKSTEP_GUARDED_BY(mutex_) = 1;
   uint64_t settled_through_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::array<std::string, 3> trouble_ LOCKSTEP_GUARDED_BY(mutex_);  // by signal
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   int64_t stop_deadline_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::thread thread_;

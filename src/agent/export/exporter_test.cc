@@ -113,10 +113,14 @@ TEST_F(ExporterTest, TriesAgainWithGrowingPausesWhileTheServerIsBusy) {
 TEST_F(ExporterTest, WhatTheServerRefusesIsCountedAndTheNextGoesOn) {
   OtlpReceiver server({400});
   start(options(server.url()));
+  EXPECT_EQ(exporter->trouble(), "");
   exporter->submit(logs_named("bad", 3));
+  ASSERT_TRUE(eventually([&] { return exporter->trouble().ends_with("; records are lost"); })) << exporter->trouble();
+  EXPECT_TRUE(exporter->trouble().starts_with(server.url() + "/v1/logs: ")) << exporter->trouble();
   uint64_t ticket = exporter->submit(logs_named("good"));
   ASSERT_TRUE(eventually([&] { return exporter->settled(ticket); }));
   exporter->stop(0);
+  EXPECT_EQ(exporter->trouble(), "");
   EXPECT_EQ(server.accepted(), std::vector<std::string>{"good"});
   EXPECT_EQ(server.requests().size(), 2u);  // a refusal is not tried again
   EXPECT_EQ(counters.value("lockstep_agent_records_refused_total", "reason=\"http_400\""), 3);
