@@ -404,7 +404,7 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
       job.typical_rows = job.window.rows_added();
       job.typical_step_ns = typical_step_ns(job.window);
     }
-    HangInput input{job.status, job.typical_step_ns};
+    HangInput input{.status = job.status, .typical_step_ns = job.typical_step_ns, .whole_job = true};
     for (const auto& [rank, end] : job.ended)
       if (end.clean) input.left.insert(rank);
     std::optional<Finding> hang = find_hang(job.window, input);

@@ -65,6 +65,22 @@ void leave_who_is_heard_of(const HangInput& input, const WaitGraph& graph, int64
   if (is_explained) std::erase_if(ends, [&](Rank rank) { return !is_heard_of(rank); });
 }
 
+// Ranks of which nothing was ever heard, where everybody who is heard of is inside the same operations and some of these
+// have members that nobody knows: only they can be missing. Not where they are most of the job.
+std::set<Rank> never_heard_of(const JobWindow& window, const WaitGraph& graph) {
+  const bool has_unknown_members = std::any_of(graph.waiting().begin(), graph.waiting().end(), [&](const auto& entry) {
+    const auto members = window.comms().find(entry.second.comm_id);
+    return members != window.comms().end() &&
+           members->second.world_rank.size() < static_cast<size_t>(std::max(0, members->second.size));
+  });
+  std::set<Rank> unheard;
+  if (!has_unknown_members) return unheard;
+  for (int32_t rank = 0; rank < window.world_size() && unheard.size() <= graph.waiting().size(); ++rank)
+    if (!window.ranks().contains(Rank{rank})) unheard.insert(Rank{rank});
+  if (unheard.size() > graph.waiting().size()) unheard.clear();
+  return unheard;
+}
+
 // The ranks that everybody waits for, or none: an end of the walk that still moves is busy, not hung.
 struct Culprits {
   std::vector<Rank> ranks;
@@ -244,6 +260,11 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
   WaitGraph::Ends ends = graph.walk();
   leave_who_is_heard_of(input, graph, limit_ns, ends.ranks);
   const HangPhrasing phrasing(window, input, graph, limit_ns);
+  bool by_elimination = false;
+  if (input.whole_job && ends.ranks.empty() && ends.circle.empty() && graph.mismatched().empty()) {
+    ends.ranks = never_heard_of(window, graph);
+    by_elimination = !ends.ranks.empty();
+  }
   if (!ends.ranks.empty()) {
     const std::optional<Culprits> culprits = culprits_of(window, input, graph, ends.ranks, limit_ns);
     if (!culprits) return std::nullopt;
@@ -251,6 +272,7 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
         phrasing.missing(culprits->ranks, culprits->absence, operation_without(window, graph, culprits->ranks.front()));
     // Not sooner than a node counts as silent.
     if (culprits->without_word) finding.sure &= graph.longest_quiet_ns() >= limit_ns + JobWindow::kSilentNs;
+    finding.sure &= !by_elimination;  // the operation may be stuck inside as well
     finding.sure &= culprits->absence != Absence::kAway || (!are_away_together(window, *culprits) &&
                                                             graph.longest_quiet_ns() >= away_at_most_ns(window, input));
     return finding;

@@ -23,6 +23,7 @@ struct HangInput {
   std::map<Rank, RankStatus> status;  // newest of each rank; ranks that move have quiet_ns 0
   int64_t typical_step_ns = 0;        // 0: no step has ended yet
   std::set<Rank> left = {};           // ranks that ended by themselves
+  bool whole_job = false;             // all nodes report here: who was never heard of is silent, not elsewhere
 };
 
 // For HangInput: the median over ranks and the last steps.

@@ -27,6 +27,8 @@ class StandingJob {
     add_group(kWorld, all);
   }
 
+  Identity identity(Rank rank) const { return {"job", 0, rank, ranks_, rank.value(), "node-0", ""}; }
+
   void add_group(CommId comm_id, const std::vector<Rank>& members) {
     for (size_t in_comm = 0; in_comm < members.size(); ++in_comm) {
       int32_t size = static_cast<int32_t>(members.size());
@@ -86,7 +88,6 @@ class StandingJob {
   HangInput input;
 
  private:
-  Identity identity(Rank rank) const { return {"job", 0, rank, ranks_, rank.value(), "node-0", ""}; }
   int32_t ranks_;
 };
 
@@ -209,6 +210,35 @@ TEST(HangDetector, WhoIsStoppedBeforeItEntersIsNamedAtOnceEvenInTheFirstStep) {
   EXPECT_EQ(hang->cause, Cause::kProcessPaused);
   const std::string sentence = verdict_sentence(*hang, {});
   EXPECT_NE(sentence.find("is stopped and has not entered AllReduce"), std::string::npos) << sentence;
+}
+
+// The agent of their node was never heard: neither they nor their places in the groups are known.
+TEST(HangDetector, RanksThatNobodyHasHeardOfAreSuspectedWhereAllOthersAreInside) {
+  StandingJob job(8);
+  const std::vector<Rank> heard{0_rank, 1_rank, 2_rank, 3_rank, 4_rank, 5_rank};
+  JobWindow window;
+  HangInput input{.status = {}, .typical_step_ns = job.input.typical_step_ns, .whole_job = true};
+  job.all_enter_but({});
+  for (Rank rank : heard) {
+    window.add_rank(job.identity(rank));
+    window.add_comm(job.identity(rank), {.comm_id = kWorld, .size = 8, .rank_in_comm = rank.value()});
+    input.status[rank] = job.input.status[rank];
+  }
+  const std::optional<Finding> hang = find_hang(window, input);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, (std::vector<Rank>{6_rank, 7_rank}));
+  EXPECT_FALSE(hang->sure);
+  EXPECT_EQ(hang->cause, Cause::kRankMissing);
+  input.whole_job = false;
+  EXPECT_FALSE(find_hang(window, input)) << "one node alone does not see who is on others";
+  input.whole_job = true;
+  // Who is known by its place has not been heard of for another reason than that nobody looks.
+  for (Rank rank : {6_rank, 7_rank}) {
+    window.add_rank(job.identity(rank));
+    window.add_comm(job.identity(rank), {.comm_id = kWorld, .size = 8, .rank_in_comm = rank.value()});
+    input.status[rank] = job.input.status[rank];
+  }
+  EXPECT_FALSE(find_hang(window, input));
 }
 
 TEST(HangDetector, AReceiveWaitsForItsSender) {
