@@ -657,7 +657,9 @@ std::vector<const Outcome*> shown_of(const Hypothesis& best, const Outcome** str
 void name_cause(const Hypothesis& best, double sum, const Question& question, Explanation& explanation) {
   const Signature& signature = *best.signature;
   explanation.by_signals = true;
-  explanation.layer = signature.layer;
+  // Where the steps name the same cause and no signal shows more, the layer is theirs too.
+  if (best.proven || signature.cause != question.cause || question.layer == Layer::kUnknown)
+    explanation.layer = signature.layer;
   explanation.cause = signature.cause;
   explanation.coverage = best.coverage;
   explanation.confidence =

@@ -57,6 +57,20 @@ void expect_unexplained(const Explanation& reported) {
   EXPECT_TRUE(reported.chain.empty());
 }
 
+TEST(Explain, WhereStepsNameTheCauseAndNoSignalShowsMoreTheLayerIsTheirs) {
+  Reported test;
+  test.fleet.run(60);
+  for (const Layer layer : {Layer::kInput, Layer::kHost}) {
+    Question question = test.fleet.question({kGuilty}, kCheckpointLong, test.fleet.now() - 10'000'000'000);
+    question.layer = layer;
+    question.cause = Cause::kCheckpoint;
+    const Explanation reported = explain(test.fleet.book, test.priors, question);
+    EXPECT_TRUE(reported.by_signals);
+    EXPECT_EQ(reported.cause, Cause::kCheckpoint);
+    EXPECT_EQ(reported.layer, layer);
+  }
+}
+
 TEST(Explain, NamesHeatWhereThrottleTimeRisesAndTheClockFalls) {
   Reported test;
   Explanation reported = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
