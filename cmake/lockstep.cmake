@@ -156,7 +156,7 @@ endfunction()
 
 # Suites of ten seconds and more: ctest starts them first, so that none of them runs alone at the end.
 set(LOCKSTEP_LONG_SUITES
-    sim_test.NodeTelemetry recordings_test diagnosis_test.Explain diagnosis_test.EarlyWarnings store_test.MetricEngineTest ingest_test.RemoteWriteReal crash_faults_test.CrashFaults)
+    sim_test.NodeTelemetry recordings_test store_test.MetricEngineTest ingest_test.RemoteWriteReal crash_faults_test.CrashFaults)
 
 function(lockstep_add_test name)
   add_test(NAME ${name} COMMAND ${ARGN})
