@@ -149,7 +149,6 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     const [, ...falls] = places;
     for (let i = 1; i + 1 < falls.length; ++i) assert.ok(Math.abs(falls[i][0] + falls[i][1] - falls[i - 1][0]) < 0.01, `bar ${i}`);
     assert.ok(Math.abs(falls.at(-2)[0] - falls.at(-1)[1]) < 0.01, 'the last bar ends at MFU');
-    await accessible(page);
     await mfu.scrollIntoViewIfNeeded();
     await shot(page, 'job-cost-mfu');
   }));
@@ -159,7 +158,6 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await mfu.waitFor();
     assert.match(await mfu.innerText(), /MFU is not known: the job tells no FLOPs/);
     assert.equal(await page.locator('.share-bar').count(), 0);
-    await accessible(page);
     await page.locator('section[aria-label=MFU]').scrollIntoViewIfNeeded();
     await shot(page, 'job-mfu-unknown');
   }));
@@ -288,7 +286,6 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await panel.waitFor();
     assert.equal(await panel.locator('li').count(), 2);
     assert.match(await panel.locator('li').first().innerText(), /GPU 6 of node-02 \(rank 6 of vit-pretrain\): its thermal margin shrinks[\s\S]*look at fans/);
-    await accessible(page);
     await shot(page, 'fleet-warnings');
     await page.goto(held.world.url + jobPath(kSuspected));
     await panel.waitFor();
