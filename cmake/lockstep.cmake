@@ -156,13 +156,21 @@ endfunction()
 
 # Suites of ten seconds and more: ctest starts them first, so that none of them runs alone at the end.
 set(LOCKSTEP_LONG_SUITES
-    sim_test.NodeTelemetry inferred_steps_test.InferredSteps step_analysis_test.Recorded time_split_test.TimeSplitTruth diagnosis_test.Explain
-    diagnosis_test.EarlyWarnings store_test.MetricEngineTest ingest_test.RemoteWriteReal crash_faults_test.CrashFaults)
+    sim_test.NodeTelemetry recordings_test store_test.MetricEngineTest ingest_test.RemoteWriteReal crash_faults_test.CrashFaults)
+
+function(lockstep_add_test name)
+  add_test(NAME ${name} COMMAND ${ARGN})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+  if(${name} IN_LIST LOCKSTEP_LONG_SUITES)
+    set_tests_properties(${name} PROPERTIES COST 10)
+  endif()
+endfunction()
 
 # lockstep_test(NAME source... DEPENDS lib...): a GoogleTest program. ctest sees each of its suites as one test, NAME.SUITE: a process
 # for each case costs more than most cases do. NAME.others runs what the search below does not find, so that nothing is left out.
+# ONE_PROCESS: the whole program is one test, NAME, because its suites share what is dear to make.
 function(lockstep_test name)
-  cmake_parse_arguments(arg "" "" "DEPENDS" ${ARGN})
+  cmake_parse_arguments(arg "ONE_PROCESS" "" "DEPENDS" ${ARGN})
   lockstep_batched(batched ${name} ${arg_UNPARSED_ARGUMENTS})
   add_executable(${name} ${batched})
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS} GTest::gtest_main)
@@ -172,6 +180,10 @@ function(lockstep_test name)
     target_precompile_headers(${name} REUSE_FROM lockstep_precompiled_test)
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(arg_ONE_PROCESS)
+    lockstep_add_test(${name} ${name})
+    return()
+  endif()
   set(suites)
   foreach(source ${arg_UNPARSED_ARGUMENTS})
     file(STRINGS ${source} heads REGEX "^(TYPED_)?TEST(_F|_P)?\\([A-Za-z0-9_]+,")
@@ -183,16 +195,11 @@ function(lockstep_test name)
   set(found)
   foreach(suite ${suites})
     set(filter ${suite}.*:*/${suite}.*:${suite}/*:*/${suite}/*)  # also with parameters or types
-    add_test(NAME ${name}.${suite} COMMAND ${name} --gtest_filter=${filter})
-    set_tests_properties(${name}.${suite} PROPERTIES TIMEOUT 300)
-    if(${name}.${suite} IN_LIST LOCKSTEP_LONG_SUITES)
-      set_tests_properties(${name}.${suite} PROPERTIES COST 10)
-    endif()
+    lockstep_add_test(${name}.${suite} ${name} --gtest_filter=${filter})
     list(APPEND found ${filter})
   endforeach()
   list(JOIN found ":" found)
-  add_test(NAME ${name}.others COMMAND ${name} --gtest_filter=*:-${found})
-  set_tests_properties(${name}.others PROPERTIES TIMEOUT 300)
+  lockstep_add_test(${name}.others ${name} --gtest_filter=*:-${found})
 endfunction()
 
 # lockstep_fuzzer(NAME source... DEPENDS lib...): a libFuzzer program.

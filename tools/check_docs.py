@@ -23,7 +23,7 @@ WIDTH = 140
 SKIPPED = {".git", ".cache", "build", "node_modules", "dist", "artifacts", "__pycache__", ".pytest_cache"}
 TOPS = ("apps", "bench", "cmake", "deploy", "docs", "plugin", "python", "src", "tests", "tools", "web")
 # Written by programs when they run, so not in a fresh tree; or only where the build puts them.
-MADE = ("artifacts/", "build/", "web/dist", "web/node_modules", "bench/results/micro-", "tests/inferred_steps_test")
+MADE = ("artifacts/", "build/", "web/dist", "web/node_modules", "bench/results/micro-", "tests/recordings_test")
 
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 IN_TREE = re.compile(r"(?<![\w./$~-])(?:\./)?((?:%s)/[\w.*/-]*[\w*/])" % "|".join(TOPS))

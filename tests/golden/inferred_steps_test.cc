@@ -3,7 +3,7 @@
 // as it is and without the marks. Holds how many steps are found, that every rank gives a step the same number, how far
 // boundaries are from those told, and that the culprit is the same; and that it is also where half of the ranks report
 // late. Prints the table of bench/results/inferred-steps.md:
-//   build/dev/tests/inferred_steps_test | grep '^|'
+//   build/dev/tests/recordings_test --gtest_filter='*InferredSteps*' | grep '^|'
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ void PrintTo(const Expected& expected, std::ostream* out) {
   *out << expected.name;
 }
 
-using Recorded = std::vector<RecordedRank>;
+using Ranks = std::vector<RecordedRank>;
 
 // With the job's own marks, or as if it had made none.
 std::map<StepNumber, StepSummary> steps_of(const RecordedRank& rank, bool with_marks) {
@@ -86,8 +86,7 @@ struct Judged {
 };
 
 // What the second half of the ranks sends comes this much later.
-Judged judge(const std::map<Rank, std::map<StepNumber, StepSummary>>& steps, const Recorded& ranks,
-             int64_t lag_ns = 0) {
+Judged judge(const std::map<Rank, std::map<StepNumber, StepSummary>>& steps, const Ranks& ranks, int64_t lag_ns = 0) {
   DiagnosisEngine engine;
   auto identity_of = [&](Rank number) {
     for (const RecordedRank& rank : ranks) {
@@ -125,7 +124,7 @@ class InferredSteps : public ::testing::TestWithParam<Expected> {};
 
 TEST_P(InferredSteps, AreThoseThatTheJobTold) {
   const Expected& expected = GetParam();
-  const Result<Recorded> recorded = RecordedRun::record(std::string(LOCKSTEP_TEST_DATA "/recordings/") + expected.name);
+  const Result<Ranks>& recorded = RecordedRun::record(std::string(LOCKSTEP_TEST_DATA "/recordings/") + expected.name);
   ASSERT_TRUE(recorded.ok()) << recorded.error();
 
   std::map<Rank, std::map<StepNumber, StepSummary>> inferred;

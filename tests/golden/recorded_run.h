@@ -1,5 +1,5 @@
 // A recording played into the real plugin, its recorders drained into the real assembler: what an agent would make of
-// that job, without what it tells.
+// that job, without what it tells. A recording is played once in a process; all its tests read what the recorders held.
 //
 // Records are given to the assembler in the order of their own times, kLookNs at a time, once all are there: on a busy
 // machine the replay's threads fall behind each other as NCCL's never do, and nothing here is about that.
@@ -42,23 +42,17 @@ class RecordedRun {
 
   static constexpr int64_t kLookNs = 40'000'000;
 
-  // The job is called "job".
-  static Result<std::vector<RecordedRank>> record(const std::string& recording_folder) {
-    // Where this process was held up for so long that recorders wrote over what was not read, it is played again.
-    Result<std::vector<RecordedRank>> recorded = Error{"not played"};
-    for (int tries = 0; tries < 3; ++tries) {
-      const testing::TemporaryFolder folder;
-      recorded = RecordedRun(folder.path()).run(recording_folder);
-      if (!recorded.ok() ||
-          std::all_of(recorded->begin(), recorded->end(), [](const RecordedRank& rank) { return rank.lost == 0; }))
-        break;
-    }
-    return recorded;
+  // The job is called "job". The answer stays for the process's life.
+  static const Result<std::vector<RecordedRank>>& record(const std::string& recording_folder) {
+    static std::map<std::string, Result<std::vector<RecordedRank>>> played;
+    const auto found = played.find(recording_folder);
+    return found != played.end() ? found->second
+                                 : played.emplace(recording_folder, play_once(recording_folder)).first->second;
   }
 
   // Calls back for every step that is over, and with each rank's communicators.
   static Result<void> play(const std::string& recording_folder, const OnStep& on_step, const OnComms& on_comms = {}) {
-    const Result<std::vector<RecordedRank>> recorded = record(recording_folder);
+    const Result<std::vector<RecordedRank>>& recorded = record(recording_folder);
     if (!recorded.ok()) return recorded.failure();
     struct PlayedRank {
       const RecordedRank& recorded;
@@ -105,6 +99,19 @@ class RecordedRun {
   };
 
   explicit RecordedRun(std::string folder) : folder_(std::move(folder)) {}
+
+  static Result<std::vector<RecordedRank>> play_once(const std::string& recording_folder) {
+    // Where this process was held up for so long that recorders wrote over what was not read, it is played again.
+    Result<std::vector<RecordedRank>> recorded = Error{"not played"};
+    for (int tries = 0; tries < 3; ++tries) {
+      const testing::TemporaryFolder folder;
+      recorded = RecordedRun(folder.path()).run(recording_folder);
+      if (!recorded.ok() ||
+          std::all_of(recorded->begin(), recorded->end(), [](const RecordedRank& rank) { return rank.lost == 0; }))
+        break;
+    }
+    return recorded;
+  }
 
   Result<std::vector<RecordedRank>> run(const std::string& recording_folder) {
     replay::Recording recording = LOCKSTEP_TRY(replay::load_recording(recording_folder, {}));

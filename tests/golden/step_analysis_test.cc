@@ -2,7 +2,7 @@
 // assembler, and what comes out is aligned and analysed. All ranks ran on one machine, so the true offset of every
 // clock is zero, and what was wrong with each job is known (tests/data/recordings). Prints the tables of
 // bench/results/alignment-recordings.md:
-//   build/dev/tests/step_analysis_test | grep '^|'
+//   build/dev/tests/recordings_test --gtest_filter='*Recorded*' | grep '^|'
 #include "analysis/step/step_analysis.h"
 
 #include <gtest/gtest.h>

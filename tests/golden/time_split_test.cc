@@ -4,7 +4,7 @@
 //
 // Rules were made on the two healthy recordings; the other two are the check. Bounds stand a little above what is
 // measured: a split that gets worse fails here. Prints the table of bench/results/time-split.md:
-//   build/dev/tests/time_split_test | grep '^|'
+//   build/dev/tests/recordings_test --gtest_filter='*TimeSplitTruth*' | grep '^|'
 #include <gtest/gtest.h>
 #include <simdjson.h>
 

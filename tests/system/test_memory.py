@@ -10,7 +10,7 @@ import pytest
 
 MEMORY_MAX = 300 << 20
 SLACK = hostile.SLACK
-SECONDS = float(os.environ.get("HOSTILE_SECONDS", "12"))
+SECONDS = float(os.environ.get("HOSTILE_SECONDS", "6"))
 
 
 @pytest.mark.limit(SECONDS + 150)

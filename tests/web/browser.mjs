@@ -13,12 +13,22 @@ const { chromium } = require('playwright-core');
 const kArtifacts = process.env.LOCKSTEP_ARTIFACTS ?? fileURLToPath(new URL('../../artifacts/web/', import.meta.url));
 const kChromium = process.env.LOCKSTEP_CHROMIUM ?? '/usr/bin/chromium';
 
+// A later --disable-features takes the place of an earlier one, so what Playwright switches off is here too. Ours: each window of Chromium
+// would load a page of its own for suggestions in its address line, and a renderer for a page that nobody has asked for yet; half of the
+// browser's processor time.
+const kFeaturesOff = [
+  'AutoDeElevate', 'AvoidUnnecessaryBeforeUnloadCheckSync', 'BoundaryEventDispatchTracksNodeRemoval', 'DestroyProfileOnBrowserClose',
+  'DialMediaRouteProvider', 'GlobalMediaControls', 'HttpsUpgrades', 'LensOverlay', 'MediaRouter', 'OptimizationHints', 'PaintHolding',
+  'RenderDocument', 'ThirdPartyStoragePartitioning', 'Translate',
+  'SpareRendererForSitePerProcess', 'WebUIOmniboxAimPopup', 'WebUIOmniboxFullPopup', 'WebUIOmniboxPopup',
+];
+
 export function launch() {
   assert.ok(existsSync(kChromium), `no browser at ${kChromium}: install chromium, or name one in LOCKSTEP_CHROMIUM`);
   return chromium.launch({
     executablePath: kChromium,
     args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-      '--disable-component-update', '--disable-sync'],
+      '--disable-component-update', '--disable-sync', `--disable-features=${kFeaturesOff.join(',')}`],
   });
 }
 

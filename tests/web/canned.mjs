@@ -7,12 +7,14 @@ import { start } from './fixture_server.mjs';
 
 export const query = (page) => new URL(page.url()).searchParams;
 
-// Inside describe(). `world` is the server once the tests run; `visit` runs `body` on a fresh page and fails on any script error.
+// Inside describe(). `world` is the server once the tests run; `visit` runs `body` on a fresh page, whose
+// requests are world.requests, and fails on any script error.
 export function canned() {
   const held = {
     world: null,
     async visit(path, body, options) {
       const page = await openPage(browser, options);
+      held.world.requests.length = 0;
       try {
         await page.goto(held.world.url + path);
         await body(page);

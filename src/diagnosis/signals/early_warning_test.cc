@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "diagnosis/signals/testing.h"
+#include "diagnosis/signals/testing/made_up_fleet.h"
 
 namespace lockstep {
 namespace {

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "diagnosis/signals/explain_finding.h"
-#include "diagnosis/signals/testing.h"
+#include "diagnosis/signals/testing/made_up_fleet.h"
 
 namespace lockstep {
 namespace {
@@ -28,6 +32,10 @@ struct Reported {
     change(fleet);
     fleet.run(seconds);
     return explain(fleet.book, priors, fleet.question(ranks, sign, since));
+  }
+  // The same once more, by somebody who knows `other`.
+  Explanation again(uint32_t sign, const CausePriors& other) const {
+    return explain(fleet.book, other, fleet.question({kGuilty}, sign, since));
   }
 };
 
@@ -170,11 +178,9 @@ NodeEvent hardware_xid(int gpu) {
 }
 
 TEST(Explain, NamesAnXidOfItsGpuWhetherItIsSlowOrStalledOrDead) {
-  for (uint32_t sign : {kGpuBehind, kStalled, kDead}) {
-    Reported test;
-    Explanation reported = test.after(sign, [](MadeUpFleet& fleet) { fleet.event(kHost, hardware_xid(kGpu)); });
-    expect_named(reported, Layer::kGpu, Cause::kXid);
-  }
+  Reported test;
+  test.after(kGpuBehind, [](MadeUpFleet& fleet) { fleet.event(kHost, hardware_xid(kGpu)); });
+  for (uint32_t sign : {kGpuBehind, kStalled, kDead}) expect_named(test.again(sign, {}), Layer::kGpu, Cause::kXid);
 }
 
 TEST(Explain, DoesNotTakeTheXidOfAnotherGpuOfTheHostForItsOwn) {
@@ -437,12 +443,12 @@ TEST(Explain, NamesTheProgramWhereAnXidSaysSo) {
 // Healthy, and odd.
 
 TEST(Explain, SaysNothingOfSignalsWhereNothingMoves) {
-  for (uint32_t sign : {kGpuBehind, kHostLate, kSlowFlows, kGroupTransferSlow, kTransfersPause, kDead, kStalled}) {
-    for (uint32_t seed = 1; seed <= 3; ++seed) {
-      MadeUpFleet fleet(4, seed);
-      fleet.run(120);
-      int64_t since = fleet.now();
-      fleet.run(40);
+  for (uint32_t seed = 1; seed <= 3; ++seed) {
+    MadeUpFleet fleet(4, seed);
+    fleet.run(120);
+    int64_t since = fleet.now();
+    fleet.run(40);
+    for (uint32_t sign : {kGpuBehind, kHostLate, kSlowFlows, kGroupTransferSlow, kTransfersPause, kDead, kStalled}) {
       Explanation reported = explain(fleet.book, CausePriors(), fleet.question({kGuilty}, sign, since));
       expect_unexplained(reported);
       EXPECT_FALSE(reported.exclusions.empty());
@@ -599,19 +605,15 @@ TEST(Explain, ThreeTimesWrongItWasXPutsXFirstWhereSignalsLeaveBothOpen) {
     fleet.set(kHost, kGpu, "hw.errors{error.type=uncorrected}", 0.2);
     fleet.set(kHost, kGpu, "hw.errors{error.type=corrected}", 30);
   };
-  Reported before;
-  Explanation untaught = before.after(kGpuBehind, both);
+  Reported test;
+  const Explanation untaught = test.after(kGpuBehind, both);
   ASSERT_EQ(untaught.also.size(), 1u) << untaught.cause;
   const Cause first = untaught.cause, second = untaught.also.front();
-  Reported taught;
-  taught.priors = said_wrong(first, second, 3);
-  Explanation reported = taught.after(kGpuBehind, both);
+  const Explanation reported = test.again(kGpuBehind, said_wrong(first, second, 3));
   EXPECT_EQ(reported.cause, second);
   EXPECT_EQ(reported.also, std::vector<Cause>{first});
   EXPECT_TRUE(reported.by_signals);
-  Reported taken_back;
-  taken_back.priors = said_wrong(first, second, 0);
-  EXPECT_EQ(taken_back.after(kGpuBehind, both).cause, first);
+  EXPECT_EQ(test.again(kGpuBehind, said_wrong(first, second, 0)).cause, first);
 }
 
 TEST(Explain, WhatPeopleSayNeverOverrulesAMissingOrAContradictingSignal) {
@@ -619,12 +621,13 @@ TEST(Explain, WhatPeopleSayNeverOverrulesAMissingOrAContradictingSignal) {
     fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.4e9);
     fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.25);
   };
+  Reported test;
+  EXPECT_EQ(test.after(kGpuBehind, hot).cause, Cause::kThrottleThermal);
   // ecc: nothing shows it. slow-compute: the clock shows it, the throttle time speaks against it.
   for (Cause was : {Cause::kEcc, Cause::kSlowCompute, Cause::kThrottlePower, Cause::kForeignProcess}) {
     for (int times : {3, 1000}) {
-      Reported taught;
-      taught.priors = said_wrong(Cause::kThrottleThermal, was, times);
-      EXPECT_EQ(taught.after(kGpuBehind, hot).cause, Cause::kThrottleThermal) << was << " " << times;
+      const CausePriors taught = said_wrong(Cause::kThrottleThermal, was, times);
+      EXPECT_EQ(test.again(kGpuBehind, taught).cause, Cause::kThrottleThermal) << was << " " << times;
     }
   }
 }

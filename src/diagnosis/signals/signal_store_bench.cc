@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "diagnosis/signals/explain.h"
-#include "diagnosis/signals/testing.h"
+#include "diagnosis/signals/testing/made_up_fleet.h"
 
 namespace lockstep {
 namespace {

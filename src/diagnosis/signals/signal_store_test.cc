@@ -2,10 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "diagnosis/signals/signatures.h"
-#include "diagnosis/signals/testing.h"
+#include "diagnosis/signals/testing/made_up_fleet.h"
 
 namespace lockstep {
 namespace {

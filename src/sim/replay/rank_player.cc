@@ -173,7 +173,8 @@ class Player final : public RankPlayer {
         through();
       });
     }
-    await([this] { return threads_through_.load() == threads_.size(); });
+    for (size_t through = 0; through != threads_.size(); through = threads_through_.load())
+      threads_through_.wait(through);
   }
 
   void finish() override {
@@ -394,6 +395,7 @@ class Player final : public RankPlayer {
   // A thread that has made its calls stays: threads of a hung process do not end either.
   void through() {
     threads_through_.fetch_add(1);
+    threads_through_.notify_all();
     released_.wait(false);
   }
 

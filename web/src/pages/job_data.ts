@@ -1,5 +1,6 @@
 // What the job page knows, kept fresh: the verdicts every second, the matrix by its newest columns only.
 import { useSignal, type ReadonlySignal } from '@preact/signals';
+import { useRef } from 'preact/hooks';
 import { api, paths, Refused } from '../base/api';
 import type { Cost, Mfu } from '../base/cost';
 import type { RankList, RankStep, Why } from '../base/decode';
@@ -48,6 +49,7 @@ export function useJobData(place: JobPlace): JobData {
   const cost = useSignal<Cost | null>(null);
   const mfu = useSignal<Mfu | null>(null);
   const profiles = useSignal<Profile[]>([]);
+  const early = useRef(true); // the last round of what changes slowly came before the ranks were known
   const { job, last, view } = place;
 
   const ask = async (signal: AbortSignal): Promise<void> => {
@@ -86,6 +88,7 @@ export function useJobData(place: JobPlace): JobData {
   usePoll([job, last, view, restarts.value], ask, (message) => { refused.value = message; });
   // What changes slowly, and what an older server does not know of.
   usePoll([job], async (signal) => {
+    early.current = matrix.value === null;
     const first = matrix.value?.ranks[0];
     profiles.value = (await unlessRefused(api.profiles(job, signal)))?.profiles ?? [];
     try {
@@ -101,7 +104,7 @@ export function useJobData(place: JobPlace): JobData {
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
     }
-  }, () => {}, () => (matrix.value === null ? 1_000 : kSlowlyMs));
+  }, () => {}, () => (early.current ? 1_000 : kSlowlyMs));
   const follow = (): void => {
     loaded.value = { attempt: -1, last: 0 };
     restarts.value += 1;

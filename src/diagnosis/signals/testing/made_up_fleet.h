@@ -5,13 +5,12 @@
 // Thread rule: Confined.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <random>
 #include <set>
-#include <stdexcept>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -115,21 +114,11 @@ inline constexpr Quantity kHostQuantities[] = {
 
 class MadeUpFleet {
  public:
-  explicit MadeUpFleet(int hosts, uint32_t seed = 1, int gpus = 8) : gpus_(gpus), random_(seed) {
-    for (int host = 0; host < hosts; ++host) {
-      for (int gpu = 0; gpu < gpus; ++gpu) {
-        add(host, gpu, kGpuQuantities, "gpu_uuid", gpu_name(host, gpu), true);
-        add(host, gpu, kNicQuantities, "device", format("mlx5_%d", gpu), false);
-        add(host, gpu, kNetdevQuantities, "device", format("eth%d", gpu), false);
-      }
-      add(host, -1, kHostQuantities, "", "", false);
-    }
-    hosts_ = hosts;
-  }
+  explicit MadeUpFleet(int hosts, uint32_t seed = 1, int gpus = 8);
 
   SignalStore book;
   bool only_changed = true;
-  std::set<std::string> left_out;  // specs that nobody tells
+  std::set<std::string, std::less<>> left_out;  // specs that nobody tells
   std::set<int> silent_hosts;
 
   static std::string host_name(int host) { return format("node-%d", host); }
@@ -142,55 +131,17 @@ class MadeUpFleet {
     int host = rank.value() / gpus_, gpu = rank % gpus_;
     return {"job", 0, rank, hosts_ * gpus_, gpu, host_name(host), gpu_name(host, gpu)};
   }
-  std::vector<Identity> all_but(const std::vector<Rank>& ranks) const {
-    std::vector<Identity> others;
-    for (Rank rank : all_ranks(hosts_ * gpus_)) {
-      if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) others.push_back(identity(rank));
-    }
-    return others;
-  }
+  std::vector<Identity> all_but(const std::vector<Rank>& ranks) const;
 
   // The value of a GPU's, its adapter's or (gpu -1) a host's quantity from now on; for a counter its rate.
-  void set(int host, int gpu, const std::string& spec, double value) {
-    bool found = false;
-    for (Series& series : series_) {
-      if (series.host != host || series.gpu != gpu || spec != series.quantity->spec) continue;
-      series.value = value;
-      found = true;
-    }
-    if (!found) throw std::runtime_error("no such quantity: " + spec);
-  }
-  void set_all(const std::string& spec, double value) {
-    for (Series& series : series_) {
-      if (spec == series.quantity->spec) series.value = value;
-    }
-  }
-  void event(int host, NodeEvent event) {
-    if (event.time_unix_ns == 0) event.time_unix_ns = now_;
-    book.on_node_event(host_name(host), event, now_);
-  }
+  void set(int host, int gpu, const std::string& spec, double value);
+  void set_all(const std::string& spec, double value);
+  void event(int host, NodeEvent event);
 
-  void run(int seconds) {
-    for (int64_t end = now_ + seconds * kSecond; now_ < end;) {
-      now_ += 5 * kSecond;
-      report();
-    }
-  }
+  void run(int seconds);
 
   // What explain() is asked about rank(s) that are slow since `since`.
-  Question question(std::vector<Rank> ranks, uint32_t sign, int64_t since) const {
-    Question question;
-    for (Rank rank : ranks) question.culprits.push_back(identity(rank));
-    question.peers = all_but(ranks);
-    question.sign = sign;
-    question.layer = Layer::kWorkload;
-    question.cause = Cause::kLessWork;
-    question.component = "component";
-    question.job_from_unix_ns = kBegin;
-    question.since_unix_ns = since;
-    question.through_unix_ns = now_;
-    return question;
-  }
+  Question question(std::vector<Rank> ranks, uint32_t sign, int64_t since) const;
 
  private:
   struct Series {
@@ -205,67 +156,11 @@ class MadeUpFleet {
     int64_t reported_at = 0;
   };
 
-  template <size_t N>
-  void add(int host, int gpu, const Quantity (&quantities)[N], const char* label, const std::string& name, bool own) {
-    for (const Quantity& quantity : quantities) {
-      Series series{host, gpu, &quantity, own, {}, quantity.healthy};
-      std::string spec = quantity.spec;
-      size_t brace = spec.find('{');
-      series.point.name = spec.substr(0, brace);
-      series.point.kind = quantity.counter ? MetricKind::kSum : MetricKind::kGauge;
-      series.point.monotonic = quantity.counter;
-      series.point.temporality = quantity.counter ? Temporality::kCumulative : Temporality::kUnspecified;
-      if (label[0] != '\0') series.point.attributes.push_back({label, name});
-      if (brace != std::string::npos) {
-        std::string inside = spec.substr(brace + 1, spec.size() - brace - 2);
-        for (std::string_view part : split(inside, ',')) {
-          size_t equals = part.find('=');
-          series.point.attributes.push_back(
-              {std::string(part.substr(0, equals)), std::string(part.substr(equals + 1))});
-        }
-      }
-      series_.push_back(std::move(series));
-    }
-  }
-
-  void report() {
-    std::map<std::pair<int, int>, std::vector<MetricPoint>> groups;
-    std::normal_distribution<double> spread(0, 1);
-    for (Series& series : series_) {
-      const Quantity& quantity = *series.quantity;
-      double value = series.value * (1 + quantity.noise * spread(random_));
-      if (quantity.counter) {
-        series.sum += std::max(0.0, value) * 5;
-        value = series.value >= 1 ? std::floor(series.sum) : series.sum;
-      }
-      if (quantity.quantum > 0) value = std::round(value / quantity.quantum) * quantity.quantum;
-      if (silent_hosts.contains(series.host) || left_out.contains(quantity.spec)) continue;
-      if (only_changed && value == series.reported && now_ - series.reported_at < 120 * kSecond) continue;
-      series.reported = value;
-      series.reported_at = now_;
-      series.point.value = value;
-      series.point.time_unix_ns = now_;
-      groups[{series.host, series.own_group ? series.gpu : -1}].push_back(series.point);
-    }
-    for (auto& [where, points] : groups) {
-      if (where.second < 0 && (now_ - kBegin) / kSecond % 120 == 5) {
-        for (int gpu = 0; gpu < gpus_; ++gpu) {
-          MetricPoint info;
-          info.name = "lockstep_nic_info";
-          info.value = 1;
-          info.time_unix_ns = now_;
-          info.attributes = {{"device", format("mlx5_%d", gpu)},
-                             {"netdev", format("eth%d", gpu)},
-                             {"pci", format("0000:%02x:00.0", 16 + gpu)},
-                             {"gpu_uuid", gpu_name(where.first, gpu)}};
-          points.push_back(info);
-        }
-      }
-      Attributes resource{{"service.name", "lockstep-agent"}, {"host.name", host_name(where.first)}};
-      if (where.second >= 0) resource.push_back({"lockstep.gpu_uuid", gpu_name(where.first, where.second)});
-      book.on_metrics(resource, points, now_);
-    }
-  }
+  void add(int host, int gpu, std::span<const Quantity> quantities, const char* label, const std::string& name,
+           bool own);
+  void report();
+  void send(int host, int gpu, const std::vector<Series*>& due);  // gpu -1: the host's own group
+  MetricPoint nic_info(int host, int gpu) const;
 
   int gpus_;
   int hosts_ = 0;
