@@ -21,9 +21,10 @@ constexpr size_t kFitMembersMin = 6;
 constexpr double kFitMinFew = 0.9;
 constexpr size_t kFitMembersFew = 4;
 constexpr double kElasticityMax = 1.5;
-// Work that differs by less than this is taken as equal.
+// Work that differs by less than this is taken as equal. Bytes of an exchange go both ways, so that they differ by a
+// third of what the work does.
 constexpr double kTokensSpreadMin = 0.02;
-constexpr double kBytesSpreadMin = 0.02;
+constexpr double kBytesSpreadMin = 0.005;
 
 uint64_t mixed(uint64_t value) {
   value ^= value >> 33;

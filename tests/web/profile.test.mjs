@@ -32,7 +32,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     const { colours } = await ready(page);
     assert.ok(colours >= 4, `${colours} colours`);
     const card = await page.getByRole('region', { name: 'What the profile shows' }).innerText();
-    assert.match(card, /4 of 4 ranks profiled, the job has 64[\s\S]*clocks agree to[\s\S]*Rank 43 holds the others up by 5\.6 ms a step[\s\S]*slow Rank 43 \(node-17, GPU 3\)/);
+    assert.match(card, /4 of 4 ranks profiled, the job has 64[\s\S]*clocks agree to[\s\S]*Rank 43 holds the others up by 5\.6 ms a step[\s\S]*slow GPU slowed by heat \(gpu\): Rank 43 \(node-17, GPU 3\)/);
     assert.match(await page.getByRole('region', { name: 'Timeline' }).innerText(), /compute[\s\S]*communication[\s\S]*4 ranks/);
     assert.match(await kernels(page).locator('tbody tr').first().innerText(), /align1\s+\+11\.9 ms\s+11\.9 ms\s+0 µs\s+24\s+0\s+506 µs\s+matrix multiplication, bf16/);
     assert.match(await page.locator('section[aria-label=Gaps]').innerText(), /DataLoader.*data loading/);

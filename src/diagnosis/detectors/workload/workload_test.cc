@@ -60,13 +60,33 @@ TEST(Workload, ASlowGpuIsFoundThroughPackedSequences) {
   EXPECT_EQ(findings[0].layer, Layer::kGpu);
 }
 
-TEST(Workload, TheOwnerOfAHotExpertIsNamedAsWorkload) {
+MadeUpJob experts_job() {
   MadeUpJob job(8);
   PlannedGroup experts{.comm_id = CommId{0xE0},
                        .ranks = {0_rank, 1_rank, 2_rank, 3_rank, 4_rank, 5_rank, 6_rank, 7_rank},
                        .transfer_ms = 5,
                        .p2p = true};
   job.groups.insert(job.groups.begin(), experts);
+  return job;
+}
+
+// Half of its time is the expert's; and what goes out does not grow with what comes in: 6 % more to do are 2 % more bytes.
+TEST(Workload, ASmallLastingShareOfAnExpertIsNoSlowGpu) {
+  MadeUpJob job = experts_job();
+  JobWindow window;
+  job.play(window, 0_step, 60_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    std::mt19937 random(static_cast<uint32_t>(step.value()) + 3);
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      const double work = step < 20_step ? 0 : rank == 3 ? 0.06 : rank == 6 ? -0.06 : 0;
+      ranks[rank].bytes_factor = 1 + work / 3;
+      ranks[rank].own_ms = 100 * (1 + work / 2) + 0.4 * static_cast<double>(random() % 100) / 100;
+    }
+  });
+  EXPECT_TRUE(find_stragglers(window, {}).empty());
+}
+
+TEST(Workload, TheOwnerOfAHotExpertIsNamedAsWorkload) {
+  MadeUpJob job = experts_job();
   JobWindow window;
   job.play(window, 0_step, 40_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
     std::mt19937 random(static_cast<uint32_t>(step.value()) + 3);
