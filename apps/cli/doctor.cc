@@ -50,7 +50,7 @@ const char* to_text(State state) {
 Check check_server(const std::string& server) {
   Answer answer = ask(server, "/readyz", "server");
   if (answer.exit_code == kExitOk) return {"server", State::kOk, server + " is ready", ""};
-  if (answer.exit_code == kExitUnreachable) return {"server", State::kWrong, answer.message, "lockstepd --data DIR"};
+  if (answer.exit_code != kExitNotFound) return {"server", State::kWrong, answer.message, "lockstepd --data DIR"};
   return {"server", State::kWrong, server + " answers, but not as Lockstep's page and API do: " + answer.message,
           "--server with the address of the page (lockstepd --http, usually port 7070; 4318 is for agents)"};
 }
@@ -121,7 +121,7 @@ Check check_plugin() {
       return {"plugin", State::kWrong, path + " does not export " + symbol, "./dev build"};
   }
   const char* chosen = std::getenv("NCCL_PROFILER_PLUGIN");
-  if (chosen == nullptr)
+  if (chosen == nullptr || *chosen == '\0')
     return {"plugin", State::kNote, "built and loadable; NCCL_PROFILER_PLUGIN is not set in this shell",
             "export NCCL_PROFILER_PLUGIN=" + path};
   return check_chosen_plugin(chosen, path);

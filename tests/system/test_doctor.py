@@ -16,6 +16,7 @@ def checks(*arguments, environment=None):
     "chosen, state, part",
     [
         ("/nowhere/liblockstep.so", "wrong", "NCCL would not find it"),
+        ("", "note", "is not set in this shell"),
         ("libm.so.6", "wrong", "another plugin than Lockstep's"),
         ("lockstep", "ok", "loadable"),
         (str(harness.BIN.parent / "lib" / "libnccl-profiler-lockstep.so"), "ok", "loadable"),
