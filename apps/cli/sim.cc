@@ -126,7 +126,7 @@ int play_scenario(const std::string& path, const std::string& server, double spe
       const sim::ScenarioRun::Onset& onset = run.onsets()[i];
       if (reported[i] || onset.began_unix_ns == 0 || onset.began_unix_ns > sent->at_unix_ns) continue;
       reported[i] = true;
-      std::printf("%7.1f s  step %-7lld inject %s\n", seconds(), static_cast<long long>(onset.began_step.value()),
+      std::printf("%7.1f s  step %-7lld inject %s\n", seconds(), static_cast<long long>(onset.harmed.front().value()),
                   sim::describe(scenario->faults[i]).c_str());
       std::fflush(stdout);
     }
@@ -150,7 +150,7 @@ int play_scenario(const std::string& path, const std::string& server, double spe
     auto after = [&](int64_t at_ns) { return static_cast<double>(at_ns - start_ns) / 1e9; };
     std::string when = "not reached";
     if (onset.began_unix_ns != 0)
-      when = format("from step %lld (%.1f s) %s", static_cast<long long>(onset.began_step.value()),
+      when = format("from step %lld (%.1f s) %s", static_cast<long long>(onset.harmed.front().value()),
                     after(onset.began_unix_ns),
                     onset.ended_unix_ns != 0 ? format("to %.1f s", after(onset.ended_unix_ns)).c_str() : "to the end");
     std::printf("           injected: %s: %s\n", sim::describe(scenario->faults[i]).c_str(), when.c_str());

@@ -385,7 +385,7 @@ class ScenarioRun::Impl {
     if (for_good) {
       Onset& onset = onsets_[static_cast<size_t>(now.stop.fault)];
       onset.acted_unix_ns = onset.began_unix_ns = job.stuck_ns;
-      onset.began_step = step;
+      onset.harmed = {step};
       for (const Stop& stop : now.stop.stops)
         push_host_of(index, stop.rank, Kind::kDeath, job.stuck_ns + kNoticeDeathNs);
       for (const Stop& stop : now.stop.stops)
@@ -474,19 +474,18 @@ class ScenarioRun::Impl {
       const ScenarioFault& fault = scenario_.faults[i];
       Onset& onset = onsets_[i];
       if (fault.target.job != job.plan->job_id || is_hang(fault.cause)) continue;
-      if (onset.began_unix_ns != 0) {
-        if (onset.ended_unix_ns == 0 && fault.steps > 0 && step >= fault.from_step + fault.steps)
-          onset.ended_unix_ns = at_ns;
-        continue;
-      }
+      if (onset.began_unix_ns != 0 && onset.ended_unix_ns == 0 && fault.steps > 0 &&
+          step >= fault.from_step + fault.steps)
+        onset.ended_unix_ns = at_ns;
       const double amount = amount_at(scenario_, i, step);
       if (amount <= 0) continue;
       if (fault.cause == Cause::kCheckpoint && !job.conditions->at(step).conditions.checkpoint) continue;
       if (onset.acted_unix_ns == 0) onset.acted_unix_ns = at_ns;
       // A ramp does no harm at its very beginning.
       if (amount < std::min(fault.severity, std::max(0.05, 0.25 * fault.severity)) * 0.999) continue;
+      onset.harmed.push_back(step);
+      if (onset.began_unix_ns != 0) continue;
       onset.began_unix_ns = at_ns;
-      onset.began_step = step;
       for (Rank rank : job.conditions->fault_ranks()[i]) {
         if (fault.target.rank != kNoRank)
           push_host_of(static_cast<size_t>(&job - jobs_.data()), rank, Kind::kEvents, at_ns + kNoticeEventNs);

@@ -35,7 +35,7 @@ class ScenarioRun {
     int64_t acted_unix_ns = 0;
     int64_t began_unix_ns = 0;
     int64_t ended_unix_ns = 0;
-    StepNumber began_step = kNoStep;
+    std::vector<StepNumber> harmed;  // steps in which it did harm, in order; of a hang the first alone
   };
   const std::vector<Onset>& onsets() const;
   int64_t now_unix_ns() const;

@@ -117,12 +117,22 @@ TEST(ScenarioRun, SaysWhenEachFaultBeganAndEnded) {
                   "         {cause: data-loader, rank: 1, from_step: 50},\n"
                   "         {cause: gc, from_step: 1000}]\n"));
   ASSERT_EQ(heard.onsets.size(), 3u);
-  EXPECT_EQ(heard.onsets[0].began_step, 20_step);
+  ASSERT_EQ(heard.onsets[0].harmed.size(), 20u);
+  EXPECT_EQ(heard.onsets[0].harmed.front(), 20_step);
   EXPECT_NEAR(static_cast<double>(heard.onsets[0].began_unix_ns - kStart) / 1e9, 10, 1);
   EXPECT_GT(heard.onsets[0].ended_unix_ns, heard.onsets[0].began_unix_ns + 9 * kSecondNs);
-  EXPECT_EQ(heard.onsets[1].began_step, 50_step);
+  EXPECT_EQ(heard.onsets[1].harmed.front(), 50_step);
   EXPECT_EQ(heard.onsets[1].ended_unix_ns, 0) << "to the end";
   EXPECT_EQ(heard.onsets[2].began_unix_ns, 0);
+}
+
+TEST(ScenarioRun, SaysInWhichStepsAFaultDidHarm) {
+  const Heard heard(
+      scenario_of("steps: 60\njobs: [{dp: 8}]\n"
+                  "faults: [{cause: ecc, rank: 3, from_step: 20, shape: pulsed, period_steps: 10}]\n"));
+  ASSERT_EQ(heard.onsets[0].harmed.size(), 20u);
+  EXPECT_EQ(heard.onsets[0].harmed[4], 24_step);
+  EXPECT_EQ(heard.onsets[0].harmed[5], 30_step);
 }
 
 TEST(ScenarioRun, LostAgentsAndPluginsAreSilentInTheirNumber) {

@@ -46,11 +46,15 @@ class MadeUpCase {
     truth.fault = scenario_.faults.size() - 1;
     answers_.truths.push_back(std::move(truth));
     const int64_t began = kStartNs + from_s * kSecondNs;
-    onsets_.push_back({began, began, to_s == 0 ? 0 : kStartNs + to_s * kSecondNs, StepNumber{from_s}});
+    onsets_.push_back({began, began, to_s == 0 ? 0 : kStartNs + to_s * kSecondNs, {}});
+    for (int64_t step = from_s; step < (to_s == 0 ? 100 : to_s); ++step)
+      onsets_.back().harmed.push_back(StepNumber{step});
     return answers_.truths.back();
   }
   // The last fault is a ramp that has acted since then.
   void acted_since(int64_t from_s) { onsets_.back().acted_unix_ns = kStartNs + from_s * kSecondNs; }
+  // The last fault comes and goes.
+  void harmed_only_in(std::vector<StepNumber> steps) { onsets_.back().harmed = std::move(steps); }
   void priced(std::string id, double share) { observed_.prices[{"job", std::move(id)}] = share; }
   Truth& slow_gpu() { return fault(Cause::kSlowCompute, VerdictKind::kSlow, {5_rank}, {Layer::kGpu}, 40); }
 

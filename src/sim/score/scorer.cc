@@ -161,9 +161,13 @@ class Comparison {
     return began == 0 ? 0 : std::max(0.0, seconds(sighting.at_unix_ns - began));
   }
 
+  // Steps with harm, and those since the last of them: where a fault comes now and then, nobody can see more in between.
   int64_t steps_since(const Truth& truth, const Sighting& sighting) const {
-    const StepNumber began = onset(truth).began_step;
-    return began < 0_step ? -1 : std::max<int64_t>(0, sighting.newest_step - began + 1);
+    const std::vector<StepNumber>& harmed = onset(truth).harmed;
+    if (harmed.empty()) return -1;
+    const auto reported = std::upper_bound(harmed.begin(), harmed.end(), sighting.newest_step);
+    if (reported == harmed.begin()) return 0;
+    return (reported - harmed.begin()) + (sighting.newest_step - *(reported - 1));
   }
 
   void detect() {

@@ -45,7 +45,7 @@ struct FaultScore {
   std::vector<Rank> ranks;      // that are right
   bool began = false;           // it did harm before the run ended
   double detected_s = -1;       // first suspected or confirmed
-  int64_t detected_steps = -1;  // steps with harm that had been reported by then
+  int64_t detected_steps = -1;  // steps with harm that had been reported by then, and those after the last
   double confirmed_s = -1;
   int64_t confirmed_steps = -1;
   bool rank_first = false;        // top-1

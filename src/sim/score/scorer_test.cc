@@ -29,6 +29,17 @@ TEST(Scorer, MeasuresFromTheHarmToTheSuspicionAndToTheVerdict) {
   EXPECT_EQ(score.parallelism, "tp8 dp8");
 }
 
+TEST(Scorer, StepsBetweenTwoHarmsAreNotCountedThoseAfterTheLastAre) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.harmed_only_in({40_step, 52_step, 70_step});
+  made.saw(54.5, "a", VerdictState::kSuspected, {5_rank});  // steps up to 53 had been told
+  made.saw(59.5, "a", VerdictState::kConfirmed, {5_rank});
+  const FaultScore fault = made.score().faults[0];
+  EXPECT_EQ(fault.detected_steps, 3);
+  EXPECT_EQ(fault.confirmed_steps, 8);
+}
+
 TEST(Scorer, ComparesThePriceWithWhatTheFaultCosts) {
   MadeUpCase made;
   made.slow_gpu().cost = 0.25;  // of a healthy step: a fifth of one as it is

@@ -16,7 +16,7 @@ using Outcome = WarningScore::Outcome;
 struct MadeUp {
   Scenario scenario;
   static constexpr int64_t kBegan = kStart + 4000 * kSecond;
-  std::vector<ScenarioRun::Onset> onsets{{kBegan, kBegan, 0, 400_step}, {kBegan, kBegan, 0, 400_step}};
+  std::vector<ScenarioRun::Onset> onsets{{kBegan, kBegan, 0, {400_step}}, {kBegan, kBegan, 0, {400_step}}};
   JobShape shape;
 
   MadeUp() {
