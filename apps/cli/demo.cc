@@ -27,6 +27,8 @@
 #include "sim/fleet/judge.h"
 #include "sim/fleet/otlp_sender.h"
 #include "sim/fleet/player.h"
+#include "sim/fleet/stack_orders.h"
+#include "sim/node/job_nodes.h"
 
 namespace lockstep::cli {
 
@@ -91,10 +93,20 @@ Result<DemoServer> start_server(std::string http) {
   return DemoServer{.folder = folder, .process = std::move(*process), .http = address, .otlp = *otlp};
 }
 
-// One simulated job on its own thread, with its own connection.
+std::vector<std::string> hosts_of(const sim::JobShape& shape) {
+  std::vector<std::string> hosts;
+  for (Rank first = 0_rank; first < Rank{shape.world_size()}; first += shape.topology.gpus_per_host)
+    hosts.push_back(sim::identity_of(shape, first).host);
+  return hosts;
+}
+
+// One simulated job on its own thread, with its own connection, and the agents under it.
 class DemoJob {
  public:
-  DemoJob(sim::JobShape shape, const Url& otlp) : shape_(std::move(shape)), sender_(otlp) { start(); }
+  DemoJob(sim::JobShape shape, const Url& otlp)
+      : shape_(std::move(shape)), sender_(otlp), nodes_(shape_), orders_(otlp, shape_.job_id, hosts_of(shape_)) {
+    start();
+  }
   ~DemoJob() { stop(); }
   DemoJob(const DemoJob&) = delete;
   DemoJob& operator=(const DemoJob&) = delete;
@@ -128,12 +140,17 @@ class DemoJob {
                                [this](const sim::FaultChange& change) {
                                  MutexLock lock(mutex_);
                                  changes_.push_back(change);
-                               }});
+                               },
+                           .nodes = [this](const sim::Fleet& fleet, std::span<const sim::Fault> active,
+                                           int64_t job_ns) { return nodes_.due(fleet, active, job_ns); },
+                           .stacks_wanted = [this, attempt = shape_.attempt] { return orders_.take(attempt); }});
     thread_ = std::jthread([player = player_.get()](std::stop_token stop) { player->run(stop); });
   }
 
   sim::JobShape shape_;
   sim::OtlpSender sender_;
+  sim::JobNodes nodes_;  // the player's thread alone
+  sim::StackOrders orders_;
   Mutex mutex_;
   std::vector<sim::FaultChange> changes_ LOCKSTEP_GUARDED_BY(mutex_);
   std::unique_ptr<sim::Player> player_;

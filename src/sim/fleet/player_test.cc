@@ -4,6 +4,7 @@
 
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "testing/eventually.h"
@@ -112,6 +113,28 @@ TEST(Player, GoesOnAfterAFaultIsCleared) {
   player.clear();
   EXPECT_TRUE(lockstep::testing::eventually([&] { return player.step() > stuck_at + 3; }));
   EXPECT_FALSE(player.hung());
+}
+
+TEST(Player, SendsWhatItsNodesTellAndTheStacksThatWereAskedForWhileItIsStuck) {
+  Heard heard;
+  PlayerOptions options = heard.options(60, 100);
+  options.faults = {{.kind = FaultKind::kMissingRank, .rank = 3_rank, .from_step = 20_step}};
+  int64_t asked_of_nodes = 0;
+  options.nodes = [&](const Fleet& fleet, std::span<const Fault> active, int64_t) {
+    ++asked_of_nodes;
+    Batch batch{.signal = Signal::kMetrics};
+    ResourceGroup& group = batch.groups.emplace_back();
+    group.resource = to_resource(fleet.identity(0_rank));
+    if (fleet.hung() && !active.empty()) group.points.resize(1);
+    return std::vector<Batch>{batch};
+  };
+  std::vector<Rank> wanted = {0_rank, 3_rank, 99_rank};
+  options.stacks_wanted = [&] { return std::exchange(wanted, {}); };
+  Player player(kSmall, options);
+  player.run({});
+  EXPECT_GT(asked_of_nodes, 20);
+  EXPECT_GT(heard.points, 0) << "nodes are read while the job is stuck too";
+  EXPECT_EQ(heard.events["rank.stack"], (std::map<Rank, int64_t>{{0_rank, 1}, {3_rank, 1}}));
 }
 
 }  // namespace
