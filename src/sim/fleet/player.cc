@@ -166,9 +166,7 @@ void Player::deliver_metrics(int64_t job_ns, std::stop_token stop) {
 }
 
 void Player::deliver_node_side(int64_t job_ns, std::stop_token stop) {
-  if (options_.nodes) {
-    for (const Batch& batch : options_.nodes(fleet_, announced_, job_ns)) options_.deliver(batch, stop);
-  }
+  if (options_.nodes) options_.nodes(fleet_, announced_, job_ns, stop);
   if (!options_.stacks_wanted) return;
   const std::vector<Rank> wanted = options_.stacks_wanted();
   if (wanted.empty()) return;
