@@ -2,6 +2,7 @@
 // With --verify it is a test: every fault must be named rightly, and nothing else may be said.
 #include <stdlib.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -27,6 +28,9 @@
 #include "sim/fleet/judge.h"
 #include "sim/fleet/otlp_sender.h"
 #include "sim/fleet/player.h"
+#include "sim/fleet/send_pool.h"
+#include "sim/fleet/stack_orders.h"
+#include "sim/node/job_nodes.h"
 
 namespace lockstep::cli {
 
@@ -91,10 +95,24 @@ Result<DemoServer> start_server(std::string http) {
   return DemoServer{.folder = folder, .process = std::move(*process), .http = address, .otlp = *otlp};
 }
 
-// One simulated job on its own thread, with its own connection.
+std::vector<std::string> hosts_of(const sim::JobShape& shape) {
+  std::vector<std::string> hosts;
+  for (Rank first = 0_rank; first < Rank{shape.world_size()}; first += shape.topology.gpus_per_host)
+    hosts.push_back(sim::identity_of(shape, first).host);
+  return hosts;
+}
+
+// One simulated job on its own thread, with its own connection, and the agents under it.
 class DemoJob {
  public:
-  DemoJob(sim::JobShape shape, const Url& otlp) : shape_(std::move(shape)), sender_(otlp) { start(); }
+  DemoJob(sim::JobShape shape, const Url& otlp)
+      : shape_(std::move(shape)),
+        sender_(otlp),
+        nodes_(shape_),
+        node_sender_(otlp, 1),
+        orders_(otlp, shape_.job_id, hosts_of(shape_)) {
+    start();
+  }
   ~DemoJob() { stop(); }
   DemoJob(const DemoJob&) = delete;
   DemoJob& operator=(const DemoJob&) = delete;
@@ -102,7 +120,8 @@ class DemoJob {
   const sim::JobShape& shape() const { return shape_; }
   const std::string& name() const { return shape_.job_id; }
   sim::Player& player() { return *player_; }
-  sim::SendTotals totals() const { return sender_.totals(); }
+  // What the job sends first, then what its nodes do.
+  std::array<sim::SendTotals, 2> totals() const { return {sender_.totals(), node_sender_.totals()}; }
   std::vector<sim::FaultChange> take_changes() {
     MutexLock lock(mutex_);
     return std::exchange(changes_, {});
@@ -128,12 +147,22 @@ class DemoJob {
                                [this](const sim::FaultChange& change) {
                                  MutexLock lock(mutex_);
                                  changes_.push_back(change);
-                               }});
+                               },
+                           .nodes =
+                               [this](const sim::Fleet& fleet, std::span<const sim::Fault> active, int64_t job_ns,
+                                      std::stop_token stop) {
+                                 for (Batch& batch : nodes_.due(fleet, active, job_ns))
+                                   node_sender_.send(std::move(batch), stop);
+                               },
+                           .stacks_wanted = [this, attempt = shape_.attempt] { return orders_.take(attempt); }});
     thread_ = std::jthread([player = player_.get()](std::stop_token stop) { player->run(stop); });
   }
 
   sim::JobShape shape_;
   sim::OtlpSender sender_;
+  sim::JobNodes nodes_;        // the player's thread alone
+  sim::SendPool node_sender_;  // steps do not wait for what nodes send
+  sim::StackOrders orders_;
   Mutex mutex_;
   std::vector<sim::FaultChange> changes_ LOCKSTEP_GUARDED_BY(mutex_);
   std::unique_ptr<sim::Player> player_;
@@ -208,8 +237,8 @@ class Demo {
   void stop(bool keep) {
     for (auto& job : jobs_) job->stop();
     for (auto& job : jobs_) {
-      const sim::SendTotals totals = job->totals();
-      if (totals.requests_failed + totals.records_rejected > 0 && !interrupt_.asked()) {
+      for (const sim::SendTotals& totals : job->totals()) {
+        if (totals.requests_failed + totals.records_rejected == 0 || interrupt_.asked()) continue;
         say(format("%s: %lld requests failed, %lld records rejected: %s", job->name().c_str(),
                    static_cast<long long>(totals.requests_failed), static_cast<long long>(totals.records_rejected),
                    totals.last_error.c_str()));
@@ -223,7 +252,9 @@ class Demo {
 
   int64_t undelivered() const {
     int64_t count = 0;
-    for (const auto& job : jobs_) count += job->totals().records_failed + job->totals().records_rejected;
+    for (const auto& job : jobs_) {
+      for (const sim::SendTotals& totals : job->totals()) count += totals.records_failed + totals.records_rejected;
+    }
     return count;
   }
 

@@ -33,6 +33,7 @@ def test_verify_names_every_fault_rightly_and_nothing_else():
         assert re.search(
             rf"confirmed +{job}, (slow|hang): rank {rank}, \w+, after", done.stdout
         ), f"{fault}: no verdict on rank {rank}\n{done.stdout}"
+    assert "GPU slowed by heat (gpu): Rank" in done.stdout, "its node says why\n" + done.stdout
     assert re.search(r"page +http://127\.0\.0\.1:\d+", done.stdout)
 
 

@@ -583,7 +583,8 @@ std::optional<EntityReadings> SignalStore::read(Place place, std::string_view ho
     double sum = 0, count = 0, at_since = 0;
     bool know_since = false;
     std::vector<double> before, before_coarse;
-    for (const HistoryValue& value : values_of(page, head)) {
+    for (HistoryValue value : values_of(page, head)) {
+      if (row.most > 0) value.value = std::min(value.value, static_cast<float>(row.most));
       if (value.buckets == 1 && value.from >= since && value.from <= through) {
         // The newest bucket of a rate is not full yet; the one in which it began is half of before.
         if (row.kind == SignalKind::kRate && value.from == head && count > 0) continue;

@@ -144,6 +144,17 @@ TEST(SignalStore, ARateIsTheIncreasePerSecondHoweverOftenItIsTold) {
   }
 }
 
+// The driver counts the sum of all heat and each reason for it, at the same time.
+TEST(SignalStore, ReasonsThatOverlapAreNotMoreThanTheWholeTime) {
+  SignalStore book;
+  for (int t = 0; t <= 240; t += 5) {
+    for (const char* reason : {"thermal", "sw_thermal"})
+      tell(book, point("lockstep_gpu_throttle_seconds_total", std::max(0, t - 180), t,
+                       {{"gpu_uuid", "G"}, {"reason", reason}}, true));
+  }
+  EXPECT_DOUBLE_EQ(read(book, "thermal_throttle", 190, 240).now, 100);
+}
+
 TEST(SignalStore, WhatIsNotSentAgainHasNotChangedWhileItsGpuIsHeardOf) {
   SignalStore book;
   for (int t = 0; t <= 200; t += 5) {

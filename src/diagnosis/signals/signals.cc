@@ -19,13 +19,13 @@ constexpr Merge one = Merge::kOne, sum = Merge::kSum, max = Merge::kMax;
 // Scales keep every value between 1e-4 and 6e4, which is what the book's short floats hold exactly enough.
 // clang-format off
 constexpr SignalRow kRows[] = {
-    // key, metric, filter, place, found by, kind, merge, scale, unit, words
+    // key, metric, filter, place, found by, kind, merge, scale, unit, words, most
     {"sm_clock", "lockstep_gpu_clock_hertz", "clock=sm", G, U, L, one, 1e-9, "GHz", "SM clock"},
-    {"thermal_throttle", "lockstep_gpu_throttle_seconds_total", "reason=thermal", G, U, R, sum, 100, "%", "time slowed by heat"},
-    {"thermal_throttle", "lockstep_gpu_throttle_seconds_total", "reason=sw_thermal", G, U, R, sum, 100, "%", "time slowed by heat"},
-    {"thermal_throttle", "lockstep_gpu_throttle_seconds_total", "reason=hw_thermal", G, U, R, sum, 100, "%", "time slowed by heat"},
-    {"power_throttle", "lockstep_gpu_throttle_seconds_total", "reason=power", G, U, R, sum, 100, "%", "time slowed by the power limit"},
-    {"power_throttle", "lockstep_gpu_throttle_seconds_total", "reason=board_limit", G, U, R, sum, 100, "%", "time slowed by the power limit"},
+    {"thermal_throttle", "lockstep_gpu_throttle_seconds_total", "reason=thermal", G, U, R, sum, 100, "%", "time slowed by heat", 100},
+    {"thermal_throttle", "lockstep_gpu_throttle_seconds_total", "reason=sw_thermal", G, U, R, sum, 100, "%", "time slowed by heat", 100},
+    {"thermal_throttle", "lockstep_gpu_throttle_seconds_total", "reason=hw_thermal", G, U, R, sum, 100, "%", "time slowed by heat", 100},
+    {"power_throttle", "lockstep_gpu_throttle_seconds_total", "reason=power", G, U, R, sum, 100, "%", "time slowed by the power limit", 100},
+    {"power_throttle", "lockstep_gpu_throttle_seconds_total", "reason=board_limit", G, U, R, sum, 100, "%", "time slowed by the power limit", 100},
     {"power_brake", "lockstep_gpu_throttle_seconds_total", "reason=hw_power_brake", G, U, R, one, 100, "%", "time slowed by the power brake"},
     {"temperature", "hw.temperature", "hw.sensor_location=gpu", G, U, L, one, 1, "C", "temperature"},
     {"temperature_margin", "lockstep_gpu_temperature_margin_celsius", "", G, U, L, one, 1, "C", "degrees left before it slows down"},

@@ -41,6 +41,7 @@ struct SignalRow {
   double scale;       // what the book keeps and people read is the metric's value times this
   const char* unit;   // of that; "" for a plain number
   const char* words;  // "SM clock"
+  double most = 0;    // a share of the time whose reasons overlap is never more; 0: no such limit
 };
 
 inline constexpr size_t kFiltersMax = 2;

@@ -131,6 +131,12 @@ void note_late_steps(const JobWindow& window, const std::vector<StepNumber>& com
   verdict.period_s = static_cast<double>(recurrence.period_steps) * step_ns / 1e9;
 }
 
+// The steps before the newest still show it, the newest does not: what its node says now, it says of a node that is well
+// again. That neither takes back why it was slow nor makes the numbers better.
+bool is_passing(const JobWindow& window, const Finding& before, const Finding& now, StepNumber newest) {
+  return now.kind == VerdictKind::kSlow && before.by_signals && !is_late_in(window, now, newest);
+}
+
 // Enough healthy steps since it was last found.
 bool is_over(const VerdictTracker::JobState& job, const TrackedVerdict& tracked, StepNumber newest_step) {
   const Finding& finding = tracked.finding;
@@ -286,6 +292,8 @@ void VerdictTracker::follow(const JobState& job, Findings sort, const std::vecto
       tracked.finding.through_step = finding.through_step;
     } else if (doubts) {
       tracked.finding.lost_ns_per_step = finding.lost_ns_per_step;  // it goes on, and is as sure as it was
+    } else if (is_passing(job.window, tracked.finding, finding, newest)) {
+      tracked.finding.through_step = finding.through_step;
     } else {
       tracked.finding = finding;
     }

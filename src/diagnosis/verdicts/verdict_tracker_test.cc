@@ -91,6 +91,47 @@ TEST(VerdictTracker, AConfirmedVerdictIsKeptClearedAndOpenedAgainUnderItsId) {
   EXPECT_EQ(tracker.of("job")[0].verdict.state, VerdictState::kSuspected);
 }
 
+Finding of_cause(Layer layer, Cause cause, bool by_signals, StepNumber through_step) {
+  Finding finding = slow_rank(through_step, true);
+  finding.layer = layer;
+  finding.cause = cause;
+  finding.by_signals = by_signals;
+  return finding;
+}
+
+// Steps are compared over a while: the last findings come when the node is well again and shows nothing.
+TEST(VerdictTracker, ACauseThatTheNodeHasShownStaysWhenTheNodeIsWellAgain) {
+  VerdictTracker tracker;
+  Job job;
+  tracker.follow(job.through(10_step), Findings::kSteps,
+                 {of_cause(Layer::kGpu, Cause::kThrottleThermal, true, 10_step)}, kNow);
+  tracker.follow(job.through(12_step), Findings::kSteps, {of_cause(Layer::kGpu, Cause::kSlowCompute, false, 12_step)},
+                 kNow + 1);
+  EXPECT_EQ(tracker.of("job")[0].verdict.culprit.cause, Cause::kThrottleThermal);
+  EXPECT_EQ(tracker.of("job")[0].verdict.through_step, 12_step);
+}
+
+// A node that is read every tenth second shows it when it is over.
+TEST(VerdictTracker, ACauseThatTheNodeShowsLateIsTaken) {
+  VerdictTracker tracker;
+  Job job;
+  tracker.follow(job.through(10_step), Findings::kSteps, {of_cause(Layer::kGpu, Cause::kSlowCompute, false, 10_step)},
+                 kNow);
+  tracker.follow(job.through(12_step), Findings::kSteps, {of_cause(Layer::kGpu, Cause::kThrottlePower, true, 12_step)},
+                 kNow + 1);
+  EXPECT_EQ(tracker.of("job")[0].verdict.culprit.cause, Cause::kThrottlePower);
+}
+
+TEST(VerdictTracker, ACauseIsTakenBackWhileTheTroubleLasts) {
+  VerdictTracker tracker;
+  Job job;
+  tracker.follow(job.through(10_step), Findings::kSteps, {of_cause(Layer::kNic, Cause::kNicDegraded, true, 10_step)},
+                 kNow);
+  tracker.follow(job.through(12_step), Findings::kSteps, {of_cause(Layer::kLink, Cause::kNicDegraded, false, 12_step)},
+                 kNow + 1);
+  EXPECT_EQ(tracker.of("job")[0].verdict.culprit.layer, Layer::kLink);
+}
+
 TEST(VerdictTracker, FindingsOfStepsDoNotClearAHang) {
   VerdictTracker tracker;
   Job job;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "sim/fleet/rank_stacks.h"
 
 namespace lockstep::sim {
 
@@ -13,6 +14,7 @@ namespace {
 constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kQuietStatusNs = 2 * kSecondNs;
 constexpr int64_t kMetricsEveryNs = 5 * kSecondNs;
+constexpr int64_t kNodeSideEveryNs = kSecondNs / 4;  // while no step ends
 constexpr StepNumber kNextStep{-1};
 constexpr const char* kScope = "lockstep.sim";
 
@@ -163,6 +165,22 @@ void Player::deliver_metrics(int64_t job_ns, std::stop_token stop) {
       stop);
 }
 
+void Player::deliver_node_side(int64_t job_ns, std::stop_token stop) {
+  if (options_.nodes) options_.nodes(fleet_, announced_, job_ns, stop);
+  if (!options_.stacks_wanted) return;
+  const std::vector<Rank> wanted = options_.stacks_wanted();
+  if (wanted.empty()) return;
+  Batch batch{.signal = Signal::kLogs};
+  for (Rank rank : wanted) {
+    if (rank < 0_rank || rank >= Rank{fleet_.shape().world_size()}) continue;
+    ResourceGroup& group = batch.groups.emplace_back();
+    group.resource = to_resource(fleet_.identity(rank));
+    group.scope_name = kScope;
+    group.logs = {to_record(stack_of(fleet_, rank, job_ns))};
+  }
+  if (!batch.groups.empty()) options_.deliver(batch, stop);
+}
+
 // Everyone is stuck: tells so until the missing rank enters (true), or the run is over (false).
 bool Player::hold(std::stop_token stop) {
   const int64_t stuck_ns = fleet_.now_unix_ns();
@@ -175,9 +193,13 @@ bool Player::hold(std::stop_token stop) {
   const int64_t over_ns =
       options_.steps > 0 ? stuck_ns + (options_.steps - fleet_.step().value()) * step_ns : INT64_MAX;
   int64_t status_ns = stuck_ns + kQuietStatusNs;
+  const bool has_node_side = options_.nodes || options_.stacks_wanted;
   hung_ = true;
-  while (wait_until(std::min({status_ns, enters_ns, over_ns}), stop, true)) {
+  while (
+      wait_until(std::min({status_ns, enters_ns, over_ns, has_node_side ? job_now_ns() + kNodeSideEveryNs : INT64_MAX}),
+                 stop, true)) {
     const int64_t now = job_now_ns();
+    deliver_node_side(now, stop);
     {
       MutexLock lock(mutex_);
       if (cleared_) enters_ns = now;
@@ -235,6 +257,7 @@ void Player::run(std::stop_token stop) {
           stop);
     }
     step_ = step;
+    deliver_node_side(fleet_.now_unix_ns(), stop);
     count_collectives();
     if (fleet_.now_unix_ns() >= metrics_due_ns_) {
       deliver_metrics(fleet_.now_unix_ns(), stop);

@@ -1,6 +1,7 @@
 // Plays a simulated job in real time and hands on what the agents of its hosts would send: job.start and comm.init of
 // every rank, train.step one request per host and step, rank.status while the job is stuck (first after 2 s, then ever
-// more rarely, as an agent does), the collective metrics every 5 s, spans of one step in `trace_every`, job.end.
+// more rarely, as an agent does), the collective metrics every 5 s, spans of one step in `trace_every`, job.end; where the caller gives them also the stacks that
+// agents were asked for. The nodes under it (node/job_nodes.h) send by themselves.
 //
 // Thread rule: Thread-safe. run() is called once, on a thread of its own; callbacks come on that thread.
 #pragma once
@@ -33,6 +34,11 @@ struct PlayerOptions {
   std::vector<Fault> faults;
   std::function<void(const Batch&, std::stop_token)> deliver;
   std::function<void(const FaultChange&)> on_fault;  // may be empty
+  // May be empty: time goes by for the job's nodes, told once a step and while the job is stuck. What they send is the
+  // callee's business.
+  std::function<void(const Fleet&, std::span<const Fault>, int64_t job_ns, std::stop_token)> nodes;
+  // May be empty: whose stacks were asked for since the last call.
+  std::function<std::vector<Rank>()> stacks_wanted;
 };
 
 class Player {
@@ -65,6 +71,8 @@ class Player {
   void deliver_logs(const std::function<std::vector<LogRecord>(Rank)>& records_of, std::stop_token stop);
   void count_collectives();
   void deliver_metrics(int64_t job_ns, std::stop_token stop);
+  // What comes from the nodes: that they are read, and stacks that were asked for.
+  void deliver_node_side(int64_t job_ns, std::stop_token stop);
 
   const PlayerOptions options_;
   Fleet fleet_;  // run() alone, as all down to the mutex

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "testing/eventually.h"
@@ -112,6 +113,24 @@ TEST(Player, GoesOnAfterAFaultIsCleared) {
   player.clear();
   EXPECT_TRUE(lockstep::testing::eventually([&] { return player.step() > stuck_at + 3; }));
   EXPECT_FALSE(player.hung());
+}
+
+TEST(Player, ReadsItsNodesAndSendsStacksThatWereAskedForWhileItIsStuckToo) {
+  Heard heard;
+  PlayerOptions options = heard.options(60, 100);
+  options.faults = {{.kind = FaultKind::kMissingRank, .rank = 3_rank, .from_step = 20_step}};
+  int64_t reads = 0, reads_while_stuck = 0;
+  options.nodes = [&](const Fleet& fleet, std::span<const Fault> active, int64_t, std::stop_token) {
+    ++reads;
+    reads_while_stuck += fleet.hung() && !active.empty();
+  };
+  std::vector<Rank> wanted = {0_rank, 3_rank, 99_rank};
+  options.stacks_wanted = [&] { return std::exchange(wanted, {}); };
+  Player player(kSmall, options);
+  player.run({});
+  EXPECT_GE(reads, 20);
+  EXPECT_GT(reads_while_stuck, 0);
+  EXPECT_EQ(heard.events["rank.stack"], (std::map<Rank, int64_t>{{0_rank, 1}, {3_rank, 1}}));
 }
 
 }  // namespace
