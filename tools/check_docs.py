@@ -8,6 +8,8 @@
 - Every relative link leads to a file, and its #part to a heading of it.
 - Every path of the tree that is named exists: what begins with a folder of the root, and what ends like a source file
   and is the end of some file's path ("recorder/ticks.h", "signatures.cc").
+- Every cause of a verdict (src/model/verdict_terms.h) has its page docs/runbooks/CAUSE.md, with the same parts, and every such page
+  its cause.
 - Every decision says what became of it, in its third line.
 - Prose is at most 140 characters wide. Tables, code and bench/results (written by programs) may be wider.
 """
@@ -20,6 +22,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INDEX = ROOT / "docs" / "README.md"
 WIDTH = 140
+TERMS = ROOT / "src" / "model" / "verdict_terms.h"
+RUNBOOKS = ROOT / "docs" / "runbooks"
+RUNBOOK_PARTS = ("How it is known", "Check it yourself", "What to do now", "What prevents it", "What looks alike")
 SKIPPED = {".git", ".cache", "build", "node_modules", "dist", "artifacts", "__pycache__", ".pytest_cache"}
 TOPS = ("apps", "bench", "cmake", "deploy", "docs", "plugin", "python", "src", "tests", "tools", "web")
 # Written by programs when they run, so not in a fresh tree; or only where the build puts them.
@@ -140,6 +145,29 @@ def wrap(path):
         path.write_text("\n".join(made) + "\n")
 
 
+def causes():
+    """The causes of verdicts and their titles."""
+    source = TERMS.read_text().replace("\\\n", "")
+    table = source[source.index("#define LOCKSTEP_CAUSES"):source.index("#define LOCKSTEP_CLAIM_KINDS")]
+    return dict(re.findall(r'X\(k\w+, "([\w-]+)",[^"]*"[^"]*", "([^"]*)"\)', table))
+
+
+def wrong_runbooks():
+    known = causes()
+    written = {path.stem: path for path in RUNBOOKS.glob("*.md")}
+    for cause in sorted(known.keys() - written.keys()):
+        yield f"docs/runbooks/{cause}.md: missing, the cause {cause} has no page"
+    for cause, path in sorted(written.items()):
+        lines = path.read_text().splitlines()
+        if cause not in known:
+            yield f"docs/runbooks/{cause}.md: there is no such cause"
+        elif lines[0] != f"# What to do when Lockstep says: {known[cause]} ({cause})":
+            yield f"docs/runbooks/{cause}.md:1: the title is not that of the cause, {known[cause]!r}"
+        parts = tuple(line[3:] for line in lines if line.startswith("## "))
+        if parts != RUNBOOK_PARTS:
+            yield f"docs/runbooks/{cause}.md: its parts are not {', '.join(RUNBOOK_PARTS)}"
+
+
 def main():
     files, folders = tree()
     ends = {"/".join(parts[-count:]) for parts in (name.split("/") for name in files) if parts[-1].endswith((".h", ".cc"))
@@ -163,6 +191,7 @@ def main():
             wrong.append(f"{path.relative_to(ROOT)}: not linked from docs/README.md")
         if path.parent == INDEX.parent / "decisions" and not re.match(r"# \d+\. .*\n\n\*\*Status\.\*\* ", path.read_text()):
             wrong.append(f"{path.relative_to(ROOT)}: has no line **Status.** behind its title")
+    wrong += wrong_runbooks()
     for line in wrong:
         print(line, file=sys.stderr)
     print(f"docs: {len(pages)} pages, {len(wrong)} wrong")

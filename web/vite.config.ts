@@ -1,11 +1,21 @@
-import { defineConfig } from 'vite';
+import { cpSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { defineConfig, type Plugin } from 'vite';
 
 // `npm run dev` serves the page with the API of a running lockstepd behind it.
 const server = process.env['LOCKSTEP_URL'] ?? 'http://127.0.0.1:7070';
+
+// The documents travel with the page, so that a link to a runbook works where nothing else can be reached.
+const documents: Plugin = {
+  name: 'documents',
+  apply: 'build',
+  closeBundle: () => cpSync(fileURLToPath(new URL('../docs', import.meta.url)), fileURLToPath(new URL('dist/docs', import.meta.url)), { recursive: true }),
+};
 
 export default defineConfig({
   esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
   // No inlined assets: a strict content security policy (default-src 'self') allows no data: URLs.
   build: { target: 'es2021', assetsInlineLimit: 0, modulePreload: { polyfill: false } },
-  server: { host: '127.0.0.1', proxy: { '/api': server, '/prometheus': server } },
+  plugins: [documents],
+  server: { host: '127.0.0.1', proxy: { '/api': server, '/prometheus': server, '^/docs/.*\\.md$': server } },
 });

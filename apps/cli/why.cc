@@ -116,7 +116,7 @@ void print_files(const Json& verdict, size_t indent) {
   if (total > kMost) std::printf("%s  (%zu more; --json lists %zu)\n", before.c_str(), total - kMost, files.size());
 }
 
-void print_verdict(const Json& verdict) {
+void print_verdict(const Json& verdict, std::string_view server_url) {
   // One short word in front: the column is narrow, and the sentence says the rest.
   std::string kind = text_of(verdict, "kind");
   if (term_of<VerdictKind>(kind) == VerdictKind::kInefficient) kind = "waste";
@@ -174,6 +174,8 @@ void print_verdict(const Json& verdict) {
       label = "";
     }
   }
+  if (const std::string runbook = text_of(verdict, "runbook"); !runbook.empty())
+    std::printf("      runbook   %s%s\n", std::string(server_url).c_str(), runbook.c_str());
   print_files(verdict, 6);
   Json incident;
   if (!verdict["incident"].get(incident) && incident.is_object())
@@ -254,7 +256,7 @@ void print_why(std::string_view why_json, const WhyView& view) {
     if (is_over && !view.history)
       over.push_back(verdict);
     else
-      print_verdict(verdict);
+      print_verdict(verdict, view.server_url);
   }
   if (open == 0) std::printf("%s\n\n", text_of(why, "summary").c_str());
   print_history(over, id);

@@ -8,7 +8,8 @@
 
 namespace lockstep::cli {
 
-void print_verdict(const Json& verdict);
+// server_url: of the page on its cause; empty: the path alone.
+void print_verdict(const Json& verdict, std::string_view server_url = {});
 // What the ranks of a hang or a crash have left on the server, one line each; nothing where there is nothing.
 void print_files(const Json& verdict, size_t indent);
 // One sentence each, with what to do, and how many more there are; nothing where there is none. Of GET /api/warnings or

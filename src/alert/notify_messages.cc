@@ -4,6 +4,7 @@
 #include "base/json_writer.h"
 #include "base/text.h"
 #include "base/utc_time.h"
+#include "model/runbook.h"
 
 namespace lockstep {
 namespace {
@@ -49,6 +50,12 @@ std::string title_of(std::span<const Delivery> deliveries) {
 std::string incident_link(const Alert& alert, std::string_view external_url) {
   const std::string_view path = alert.annotation("incident");
   return path.empty() ? std::string() : absolute_link(path, external_url);
+}
+
+// The page on its cause. A rule's own annotation stays: its label "cause" means what its author wants.
+std::string runbook_link(const Alert& alert, std::string_view external_url) {
+  const std::optional<Cause> cause = term_of<Cause>(alert.label("cause"));
+  return alert.from_rule || !cause ? std::string() : absolute_link(runbook_of(*cause), external_url);
 }
 
 // Slack's own marks: what others sent must not become a link or call everybody.
@@ -129,6 +136,8 @@ Labels annotations_with_link(const Alert& alert, std::string_view external_url) 
   Labels annotations = alert.annotations;
   set_label(annotations, "link", link_of(alert, external_url));
   set_label(annotations, "incident", incident_link(alert, external_url));
+  if (const std::string link = runbook_link(alert, external_url); !link.empty())
+    set_label(annotations, "runbook_url", link);
   if (alert.flaps > 0)
     set_label(annotations, "flapping", format("came back %lld times", static_cast<long long>(alert.flaps)));
   return annotations;
@@ -210,6 +219,7 @@ std::string slack_body(std::span<const Delivery> deliveries, std::string_view ex
     field("Cost", alert.annotation("cost"));
     field("Do", alert.annotation("action"));
     field("Incident", incident_link(alert, external_url));
+    field("Runbook", runbook_link(alert, external_url));
     json.end_array().end_object();
   }
   json.end_array().end_object();
@@ -263,6 +273,8 @@ std::string mail_text(std::span<const Delivery> deliveries, std::string_view ext
     body += "  evidence: " + link_of(alert, external_url) + "\r\n";
     if (const std::string link = incident_link(alert, external_url); !link.empty())
       body += "  incident: " + link + "\r\n";
+    if (const std::string link = runbook_link(alert, external_url); !link.empty())
+      body += "  what to do: " + link + "\r\n";
     body += "\r\n";
   }
   if (deliveries.size() > kListedMax) body += format("and %zu more\r\n", deliveries.size() - kListedMax);

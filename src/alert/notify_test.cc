@@ -125,20 +125,48 @@ TEST(NotifyMessages, EachCarriesTheSentenceAndTheLink) {
   EXPECT_NE(slack_body(one, "https://l", "").find("https://l/jobs/x"), std::string::npos);
 }
 
+// The plain text of a mail.
+std::string body_of(const std::string& mail) {
+  std::string encoded;
+  for (const char letter : mail.substr(mail.find("\r\n\r\n") + 4)) {
+    if (letter != '\r' && letter != '\n') encoded += letter;
+  }
+  return decode_base64(encoded).value_or("");
+}
+
+TEST(NotifyMessages, EachLeadsToThePageOnItsCause) {
+  Delivery delivery = hostile();
+  set_label(delivery.alert.labels, "cause", "data-loader");
+  const std::vector<Delivery> one{delivery};
+  const std::string link = "https://l/docs/runbooks/data-loader";
+  for (const std::string& body : {webhook_body(one, "https://l/"), slack_body(one, "https://l/", ""),
+                                  pagerduty_body(delivery, "https://l/", "key"),
+                                  alertmanager_body(std::vector<Alert>{delivery.alert}, "https://l/", 1, 1),
+                                  body_of(mail_text(one, "https://l/", "a@b", {"c@d"}, 1'700'000'000'000))})
+    EXPECT_NE(body.find(link), std::string::npos) << body;
+  EXPECT_EQ(webhook_body(std::vector<Delivery>{hostile()}, "https://l").find("runbooks"), std::string::npos);
+}
+
+TEST(NotifyMessages, ARuleMayNameARunbookOfItsOwn) {
+  Delivery delivery = hostile();
+  delivery.alert.from_rule = true;
+  set_label(delivery.alert.labels, "cause", "ecc");
+  set_label(delivery.alert.annotations, "runbook_url", "https://wiki/ecc");
+  const Labels annotations = annotations_with_link(delivery.alert, "https://l");
+  EXPECT_NE(std::find(annotations.begin(), annotations.end(), Labels::value_type{"runbook_url", "https://wiki/ecc"}),
+            annotations.end());
+}
+
 TEST(NotifyMessages, EachLeadsToItsIncidentWhereThereIsOne) {
   Delivery delivery = hostile();
   set_label(delivery.alert.annotations, "incident", "/incidents/i-1");
   const std::vector<Delivery> one{delivery};
   const std::string link = "https://l/incidents/i-1";
   const std::string mail = mail_text(one, "https://l/", "a@b", {"c@d"}, 1'700'000'000'000);
-  std::string encoded;
-  for (const char letter : mail.substr(mail.find("\r\n\r\n") + 4)) {
-    if (letter != '\r' && letter != '\n') encoded += letter;
-  }
   for (const std::string& body :
        {webhook_body(one, "https://l/"), slack_body(one, "https://l/", ""),
         pagerduty_body(delivery, "https://l/", "key"),
-        alertmanager_body(std::vector<Alert>{delivery.alert}, "https://l/", 1, 1), decode_base64(encoded).value_or("")})
+        alertmanager_body(std::vector<Alert>{delivery.alert}, "https://l/", 1, 1), body_of(mail)})
     EXPECT_NE(body.find(link), std::string::npos) << body;
   EXPECT_EQ(webhook_body(std::vector<Delivery>{hostile()}, "https://l").find("incident"), std::string::npos);
 }

@@ -27,6 +27,7 @@ std::string_view content_type_of(std::string_view path) {
       {".ico", "image/x-icon"},
       {".woff2", "font/woff2"},
       {".txt", "text/plain; charset=utf-8"},
+      {".md", "text/plain; charset=utf-8"},  // of the documents, which the page sets; a browser shows them as they are
       {".webmanifest", "application/manifest+json"},
   };
   for (const auto& [ending, type] : kTypes) {

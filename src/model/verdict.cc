@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/json_writer.h"
+#include "model/runbook.h"
 
 namespace lockstep {
 
@@ -77,7 +78,7 @@ std::string to_json(const Verdict& verdict) {
   json.end_array().key("next").begin_array();
   for (const NextAction& next : verdict.next)
     json.begin_object().field("action", next.action).field("command", next.command).end_object();
-  json.end_array().end_object();
+  json.end_array().field("runbook", runbook_of(verdict.culprit.cause)).end_object();
   return json.take();
 }
 

@@ -47,14 +47,14 @@ TEST(Verdict, IsTheDocumentedObjectInItsOrder) {
       R"("victims":{"count":2,"ranks":[0,1],"groups":["all 8 ranks"],"gpu_minutes":0.5},)"
       R"("alternatives":[{"culprit":"software","cause":"","score":0.4,"checked":true,"why_lower":"less likely","decided_by":"a profile"},)"
       R"-({"culprit":"ecc (gpu)","cause":"ecc","score":0.1,"checked":true,"why_lower":"nothing shows it","decided_by":""}],)-"
-      R"("next":[{"action":"look","command":"nvidia-smi"}]})");
+      R"("next":[{"action":"look","command":"nvidia-smi"}],"runbook":"/docs/runbooks/slow-compute"})");
 }
 
 TEST(Verdict, AnEmptyOneIsStillTheWholeObject) {
   std::string json = to_json(Verdict{});
   for (const char* part :
        {"\"culprit\":{\"rank\":[]", "\"chain\":[]", "\"victims\":{\"count\":0,\"ranks\":[],\"groups\":[]",
-        "\"alternatives\":[]", "\"next\":[]}"}) {
+        "\"alternatives\":[]", "\"next\":[],\"runbook\":\"\"}"}) {
     EXPECT_NE(json.find(part), std::string::npos) << part;
   }
 }

@@ -71,7 +71,7 @@ function verdict(fields) {
     id: 'v', job_id: '', attempt: 0, state: 'confirmed', kind: 'slow', since_step: -1, through_step: -1,
     since_unix_ns: ns(kNow - 3600e3), found_unix_ns: ns(kNow - 3590e3), lost_gpu_seconds: 0, lost_share: 0, confidence: 0.97,
     coverage: 1, clock_error_us: 12, sentence: '', culprit: { rank: [], host: '', gpu_uuid: '', layer: 'unknown', component: '', cause: '' },
-    chain: [], victims: { ranks: [], groups: [], gpu_minutes: 0 }, alternatives: [], next: [], ...fields,
+    chain: [], victims: { ranks: [], groups: [], gpu_minutes: 0 }, alternatives: [], next: [], runbook: fields.culprit?.cause ? `/docs/runbooks/${fields.culprit.cause}` : '', ...fields,
   };
 }
 function claim(kind, text, subject, value, unit, baseline, peers, query) {

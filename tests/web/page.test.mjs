@@ -46,6 +46,22 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await shot(page, 'sle-progress');
   }));
 
+  it('leads from a verdict to what to do about its cause', () => visit(jobPath(kSlow), async (page) => {
+    await page.getByRole('link', { name: /^What to do about/ }).first().click();
+    await page.getByRole('heading', { name: /^What to do when Lockstep says:/, level: 2 }).waitFor();
+    assert.match(await page.locator('main').innerText(), /What looks alike/);
+    await accessible(page);
+    await shot(page, 'runbook');
+    await page.locator('article').getByRole('link', { name: 'slow-compute' }).first().click();
+    await page.getByRole('heading', { name: /Slow GPU \(slow-compute\)/, level: 2 }).waitFor();
+    await page.goBack();
+    await page.setViewportSize({ width: 390, height: 844 });
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'no sideways scrolling on a phone');
+    await shot(page, 'runbook-phone');
+    await page.getByRole('button', { name: /dark/ }).click();
+    await shot(page, 'runbook-dark');
+  }));
+
   it('teaches when there are no jobs', async () => {
     held.world.fixture.empty = true;
     try {

@@ -24,6 +24,7 @@ import './style/profile.css';
 import './style/sle.css';
 
 const FabricPage = lazily('the fabric', async () => (await import('./pages/fabric')).FabricPage);
+const DocsPage = lazily('the document', async () => (await import('./pages/docs')).DocsPage);
 const PathPage = lazily('the path', async () => (await import('./pages/path')).PathPage);
 
 function App() {
@@ -39,6 +40,7 @@ function App() {
   if (at.page === 'step') return <StepPage key={`${at.job}/${at.step}`} place={at} />;
   if (at.page === 'profiles') return <ProfilesPage key={at.job} place={at} />;
   if (at.page === 'profile') return <ProfilePage key={`${at.job}/${at.capture}`} place={at} />;
+  if (at.page === 'docs') return <DocsPage place={at} />;
   if (at.page === 'fabric') return <FabricPage place={at} />;
   if (at.page === 'path') return <PathPage place={at} />;
   if (at.page === 'service') return <ServicePage key={at.service} place={at} />;

@@ -266,7 +266,7 @@ TEST_F(PrometheusApi, ShowsOpenVerdictsAsAlerts) {
   host_ = "lockstep:7070";
   EXPECT_EQ(
       get("alerts"),
-      R"({"status":"success","data":{"alerts":[{"labels":{"alertname":"LockstepStraggler","cause":"slow-compute","component":"host node-1","host":"node-1","job":"llama 3","layer":"gpu","severity":"warning"},"annotations":{"action":"Drain node-1.","evidence":"/api/verdicts/v1","link":"http://lockstep:7070/jobs/llama%203?rank=5","ranks":"5","runbook":"Open the link: it shows the rank, its host and what differs from its peers. Cordon the host if the cause is its hardware.","summary":"Rank 5 is late."},"state":"firing","activeAt":"2023-11-14T21:56:40.500Z","value":"0e+00"}]}})");
+      R"({"status":"success","data":{"alerts":[{"labels":{"alertname":"LockstepStraggler","cause":"slow-compute","component":"host node-1","host":"node-1","job":"llama 3","layer":"gpu","severity":"warning"},"annotations":{"action":"Drain node-1.","evidence":"/api/verdicts/v1","link":"http://lockstep:7070/jobs/llama%203?rank=5","ranks":"5","runbook":"Open the link: it shows the rank, its host and what differs from its peers. Cordon the host if the cause is its hardware.","runbook_url":"http://lockstep:7070/docs/runbooks/slow-compute","summary":"Rank 5 is late."},"state":"firing","activeAt":"2023-11-14T21:56:40.500Z","value":"0e+00"}]}})");
   Verdict hang = slow_gpu();
   hang.id = "v2";
   hang.kind = VerdictKind::kHang;

@@ -447,7 +447,7 @@ const std::vector<Signature>& table() {
        {},
        "whether its host answers",
        "see whether the host is up; look at its console log",
-       "ping HOST; lockstep agents"},
+       "ping HOST; lockstep doctor {job}"},
       {emits<Emitter::kSignals, Cause::kRankDead>,
        emits<Emitter::kSignals, Layer::kSoftware>,
        "process",

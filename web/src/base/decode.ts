@@ -58,6 +58,7 @@ export interface Verdict {
   chain: Claim[];
   alternatives: { culprit: string; cause: Cause | null; checked: boolean; why_lower: string; decided_by: string }[];  // cause: null where it is a thing
   next: { action: string; command: string }[];
+  runbook: string;  // the document on its cause, "runbooks/ecc"; empty: none
   feedback: Feedback | null;
   incident: { id: string; state: string } | null;  // that it belongs to
 }
@@ -256,6 +257,7 @@ export function decodeVerdict(value: unknown): Verdict {
       return { culprit: text(other['culprit']), cause: isCause(cause) ? cause : null, checked: other['checked'] !== false, why_lower: text(other['why_lower']), decided_by: text(other['decided_by']) };
     }),
     next: list(json['next']).map((item) => ({ action: text(object(item)['action']), command: text(object(item)['command']) })),
+    runbook: /^\/docs\/(runbooks\/[a-z-]{1,64})$/.exec(text(json['runbook']))?.[1] ?? '',
     feedback: decodeFeedback(json['feedback']),
     incident: decodeIncidentOf(json['incident']),
   };

@@ -17,6 +17,7 @@
 //   /incidents/ID                                  one of them
 //   /sle?hours=&job=&host=&sle=&classifier=&sub=   minutes of GPUs by SLE; sle: the one that is opened, classifier and sub: which of its
 //                                                  degraded minutes are looked at ("-": no sub-classifier is named)
+//   /docs/DOCUMENT                                 a page of docs/: runbooks/ecc; alone: the index
 //   /cardinality                                   series of the metrics store, and who made them
 import { signal } from '@preact/signals';
 import { clean } from './format';
@@ -81,6 +82,10 @@ export interface SlePlace {
   classifier: string;
   sub: string;
 }
+export interface DocsPlace {
+  page: 'docs';
+  document: string;  // "runbooks/ecc"; empty: the index
+}
 export interface IncidentPlace {
   page: 'incident';
   id: string;
@@ -104,7 +109,7 @@ export interface PathPlace {
   qp: string;
   sourcePort: string;
 }
-export type Place = { page: 'fleet' } | FabricPlace | PathPlace | { page: 'incidents' } | IncidentPlace | AlertsPlace | SlePlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
+export type Place = { page: 'fleet' } | FabricPlace | PathPlace | { page: 'incidents' } | IncidentPlace | DocsPlace | AlertsPlace | SlePlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -129,6 +134,8 @@ export function parsePlace(path: string, search: string): Place {
   if (/^\/incidents\/?$/.test(path)) return { page: 'incidents' };
   const incident = /^\/incidents\/([\w-]{1,64})\/?$/.exec(path);
   if (incident) return incidentPlace(incident[1]!);
+  const written = /^\/docs(?:\/((?:[\w-]{1,64}\/){0,2}[\w-]{1,100}))?\/?$/.exec(path);
+  if (written) return docsPlace(written[1]);
   const query = new URLSearchParams(search);
   if (/^\/alerts\/?$/.test(path)) return { page: 'alerts', id: (query.get('id') ?? '').slice(0, 64) };
   if (/^\/fabric\/?$/.test(path)) return parseFabric(query);
@@ -233,6 +240,7 @@ export function writePlace(place: Place): string {
   if (place.page === 'cardinality') return '/cardinality';
   if (place.page === 'incidents') return '/incidents';
   if (place.page === 'incident') return `/incidents/${encodeURIComponent(place.id)}`;
+  if (place.page === 'docs') return place.document ? `/docs/${place.document}` : '/docs';
   if (place.page === 'missing') return place.path;
   const query = new URLSearchParams();
   if (place.page === 'alerts') {
@@ -337,6 +345,10 @@ export function pathPlace(a: string, b: string, job = ''): PathPlace {
 
 export function incidentPlace(id: string): IncidentPlace {
   return { page: 'incident', id };
+}
+
+export function docsPlace(document = ''): DocsPlace {
+  return { page: 'docs', document };
 }
 
 export function servicePlace(service: string): ServicePlace {

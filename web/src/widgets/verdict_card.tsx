@@ -6,7 +6,7 @@ import { clean, clock, count, gpuTime, percent, utc } from '../base/format';
 import { verdictMark } from '../base/health';
 import { captureOf, stepsText, type Profile } from '../base/profile';
 import { pathOf } from '../base/share';
-import { fabricPlace, go, incidentPlace, pathPlace, place, profilePlace, profilesPlace } from '../base/url';
+import { docsPlace, fabricPlace, go, incidentPlace, pathPlace, place, profilePlace, profilesPlace } from '../base/url';
 import { ClaimList } from './claim';
 import { CopyButton } from './copy_button';
 import { FeedbackButtons } from './feedback';
@@ -135,6 +135,7 @@ function NextActions({ verdict, profile, sampling, onRank }: { verdict: Verdict;
             )}
           </li>
         ))}
+        {verdict.runbook && <li><PlaceLink to={docsPlace(verdict.runbook)}>What to do about {clean(verdict.culprit.cause)}</PlaceLink></li>}
       </ul>
     </div>
   );
