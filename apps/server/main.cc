@@ -27,6 +27,14 @@ int main(int argc, char** argv) {
     std::fputs(options->help_text.c_str(), stdout);
     return 0;
   }
+  if (options->check_config) {
+    if (Result<void> checked = check_server_options(*options); !checked.ok()) {
+      std::fprintf(stderr, "lockstepd: %s\n", checked.error().c_str());
+      return kExitUsage;
+    }
+    std::fputs(options->effective_text.c_str(), stdout);
+    return 0;
+  }
   options->analyzer = {"/proc/self/exe", std::string(kAnalyzerArgument)};
   // Blocked before the first thread is made, so that only the main loop takes them.
   sigset_t signals;

@@ -94,10 +94,40 @@ Flags& Flags::secret() {
 Flags& Flags::also_from(std::string prefix, std::string default_file) {
   environment_prefix_ = std::move(prefix);
   default_file_ = std::move(default_file);
-  text(&config_path_, "--config", "FILE",
-       format("options as `name = value` lines (default %s)", default_file_.c_str()));
-  toggle(&check_wanted_, "--check-config", "say what the options come to, and where from, and end");
+  add_config_flags(format("options as `name = value` lines (default %s)", default_file_.c_str()));
   return *this;
+}
+
+Flags& Flags::from_file(std::string help, FileReader read) {
+  read_file_ = std::move(read);
+  add_config_flags(std::move(help));
+  return *this;
+}
+
+void Flags::add_config_flags(std::string help) {
+  text(&config_path_, "--config", "FILE", std::move(help));
+  toggle(&check_wanted_, "--check-config", "say what the options come to, and where from, and end");
+}
+
+Flags::Takes Flags::takes(const std::string& name) const {
+  const std::string option = "--" + name;
+  if (option == "--config" || option == "--check-config") return Takes::kNone;
+  for (const Flag& flag : flags_) {
+    if (flag.name == option)
+      return flag.value_name.empty() ? Takes::kToggle : flag.clear ? Takes::kSeveral : Takes::kOne;
+  }
+  return Takes::kNone;
+}
+
+Result<void> Flags::give(const std::string& name, const std::vector<std::string>& values, const std::string& file,
+                         const std::string& where) {
+  const std::string option = "--" + name;
+  if (takes(name) == Takes::kNone) return unknown(option, where + ": ");
+  for (const std::string& value : values) {
+    if (Result<void> set = assign(*find(option), value, file); !set.ok())
+      return Error{format("%s: %s: %s", program_.c_str(), where.c_str(), set.error().c_str())};
+  }
+  return {};
 }
 
 Flags::Flag* Flags::find(const std::string& name) {
@@ -182,26 +212,35 @@ std::string Flags::effective() const {
 }
 
 Result<void> Flags::parse(const std::vector<std::string>& arguments) {
-  if (!environment_prefix_.empty()) {
-    // Which file, is on the command line or in the environment: looked up first, because the file is the weakest.
-    std::string path;
-    bool help = false;
-    for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
-      if (arguments[i] == "--config" && i + 1 < arguments.size()) path = arguments[i + 1];
-      if (arguments[i].starts_with("--config=")) path = arguments[i].substr(9);
-      help |= arguments[i] == "--help" || arguments[i] == "-h";
-    }
-    if (!help) {
-      if (const char* variable = std::getenv((environment_prefix_ + "CONFIG").c_str()); path.empty() && variable)
-        path = variable;
-      if (path.empty() && access(default_file_.c_str(), F_OK) == 0) path = default_file_;
-      if (!path.empty()) {
-        LOCKSTEP_TRY(read_config(path));
-      }
-      LOCKSTEP_TRY(read_environment());
-    }
+  if (!environment_prefix_.empty() || read_file_) {
+    LOCKSTEP_TRY(read_sources(arguments));
   }
   return parse_words(arguments);
+}
+
+// The file and the environment. Which file, is on the command line or in the environment: looked up first, because the
+// file is the weakest.
+Result<void> Flags::read_sources(const std::vector<std::string>& arguments) {
+  std::string path;
+  bool is_asked_for = false;
+  for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    if (arguments[i] == "--help" || arguments[i] == "-h") return {};
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) {
+      path = arguments[++i];
+      is_asked_for = true;
+    } else if (arguments[i].starts_with("--config=")) {
+      path = arguments[i].substr(9);
+      is_asked_for = true;
+    }
+  }
+  if (read_file_) return is_asked_for ? read_file_(*this, path) : Result<void>();
+  if (const char* variable = std::getenv((environment_prefix_ + "CONFIG").c_str()); path.empty() && variable)
+    path = variable;
+  if (path.empty() && access(default_file_.c_str(), F_OK) == 0) path = default_file_;
+  if (!path.empty()) {
+    LOCKSTEP_TRY(read_config(path));
+  }
+  return read_environment();
 }
 
 Result<void> Flags::parse_words(const std::vector<std::string>& arguments) {

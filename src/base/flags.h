@@ -2,7 +2,8 @@
 // A mistake is one line that names the flag, what was wrong and what to do.
 //
 // A daemon's options may also stand in a file and in the environment (also_from): the command line wins over the
-// environment, the environment over the file. There `--spool-mb 64` is `spool-mb = 64`, or PREFIX_SPOOL_MB=64.
+// environment, the environment over the file. There `--spool-mb 64` is `spool-mb = 64`, or PREFIX_SPOOL_MB=64. Where the
+// file has another format, whoever can read that gives its values (from_file).
 //
 // Thread rule: Confined.
 #pragma once
@@ -37,6 +38,17 @@ class Flags {
   // ("LOCKSTEP_AGENT_"). default_file is read where --config is not given, if it is there; a file that is asked for
   // must be there.
   Flags& also_from(std::string prefix, std::string default_file);
+  // Adds --config FILE and --check-config. Where a file is asked for, `read` gives what it says (give()), before the words
+  // of the command line are looked at, which win. help: of --config.
+  using FileReader = std::function<Result<void>(Flags& flags, const std::string& path)>;
+  Flags& from_file(std::string help, FileReader read);
+
+  // What an option takes; kNone: there is no such option, or not in a file. name: without its dashes.
+  enum class Takes { kNone, kToggle, kOne, kSeveral };
+  Takes takes(const std::string& name) const;
+  // What `file` says of an option, from `where` on ("FILE:LINE"). Several values for kSeveral alone.
+  Result<void> give(const std::string& name, const std::vector<std::string>& values, const std::string& file,
+                    const std::string& where);
 
   // arguments: without the program (and command) name. After an error nothing may be relied on.
   Result<void> parse(const std::vector<std::string>& arguments);
@@ -62,6 +74,8 @@ class Flags {
     std::string origin;  // empty: at its default
   };
   Flag* find(const std::string& name);
+  void add_config_flags(std::string help);
+  Result<void> read_sources(const std::vector<std::string>& arguments);
   Error unknown(const std::string& name, const std::string& where);
   Result<void> assign(Flag& flag, const std::string& value, const std::string& origin);
   Result<void> read_config(const std::string& path);
@@ -75,6 +89,7 @@ class Flags {
   bool help_wanted_ = false;
   std::string environment_prefix_;  // empty: neither file nor environment is read
   std::string default_file_;
+  FileReader read_file_;  // nullptr: a file is lines of `name = value`
   std::string config_path_;
   bool check_wanted_ = false;
 };

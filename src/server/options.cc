@@ -3,6 +3,7 @@
 #include "access/tenant_name.h"
 #include "base/flags.h"
 #include "base/text.h"
+#include "server/config_file.h"
 
 namespace lockstep {
 namespace {
@@ -15,6 +16,50 @@ Result<void> check(const ServerOptions& options) {
   if (options.tls.enabled() && (options.tls.certificate_file.empty() || options.tls.key_file.empty()))
     return Error{"lockstepd: TLS needs both --tls-certificate and --tls-key"};
   return {};
+}
+
+// What is kept on disk, and for how long.
+void add_store_flags(Flags& flags, ServerOptions& options) {
+  flags
+      .number(&options.log_bytes_max, "--log-bytes-max", "N",
+              "size of the durable log in bytes, oldest dropped first (default 4294967296)", 1 << 20, 1ll << 50)
+      .number(&options.step_days, "--step-days", "N", "days for which steps are kept (default 7)", 1, 3650)
+      .number(&options.step_bytes_max, "--step-bytes-max", "N",
+              "size of the steps on disk in bytes, oldest dropped first (default 34359738368)", 1 << 20, 1ll << 50)
+      .number(&options.trace_days, "--trace-days", "N", "days for which spans are kept (default 7)", 1, 3650)
+      .number(&options.trace_bytes_max, "--trace-bytes-max", "N",
+              "size of the spans on disk in bytes, oldest dropped first (default 34359738368)", 1 << 20, 1ll << 50)
+      .number(
+          &options.metric_days, "--metric-days", "N",
+          "days for which raw samples are kept; 1 min rollups 90 days and 1 h rollups 2 years, or as long (default 15)",
+          1, 3650)
+      .number(&options.metric_bytes_max, "--metric-bytes-max", "N",
+              "size of raw samples on disk in bytes, oldest dropped first (default 68719476736)", 1 << 20, 1ll << 50)
+      .text(&options.blobs, "--blobs", "DIR|s3://BUCKET/PREFIX",
+            "where files of captures (profiles of ranks) are kept (default: blobs in the folder of --data)")
+      .number(&options.blob_days, "--blob-days", "N", "days for which they are kept (default 90)", 1, 3650)
+      .number(&options.blob_bytes_max, "--blob-bytes-max", "N",
+              "their size in bytes, for each tenant, oldest dropped first (default 68719476736)", 16 << 20, 1ll << 50)
+      .number(&options.blob_bytes_per_job, "--blob-bytes-per-job", "N",
+              "the same for one job; beyond, further ones are refused (default 17179869184)", 1 << 20, 1ll << 50);
+}
+
+// Samples: when they are acknowledged, and how many series there may be.
+void add_metric_flags(Flags& flags, ServerOptions& options) {
+  flags
+      .text(&options.metric_ack, "--metric-ack", "written|synced",
+            "when samples are acknowledged: written to the log, which a kill of the server survives and a crash of the "
+            "machine may not (up to a second of samples), or synced to disk, which both do (default written)")
+      .number(&options.metric_series_max, "--metric-series-max", "N",
+              "series at a time; beyond, new ones are refused (default 20000000)", 1000, 4'000'000'000)
+      .number(&options.metric_series_per_tenant, "--metric-series-per-tenant", "N",
+              "the same for one tenant (default 20000000)", 1, 4'000'000'000)
+      .number(&options.metric_series_per_job, "--metric-series-per-job", "N", "the same for one job (default 20000000)",
+              1, 4'000'000'000)
+      .number(&options.metric_series_per_metric, "--metric-series-per-metric", "N",
+              "the same for one metric (default 5000000)", 1, 4'000'000'000)
+      .number(&options.metric_series_per_agent, "--metric-series-per-agent", "N",
+              "the same for one agent or other sender (default 200000)", 1, 4'000'000'000);
 }
 
 // Kernel profiles.
@@ -106,40 +151,6 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
       .toggle(&options.insecure, "--insecure",
               "listen on addresses that others reach although anybody may read and write there")
       .text(&options.web, "--web", "DIR", "files of the web UI (default: found beside the program)")
-      .number(&options.log_bytes_max, "--log-bytes-max", "N",
-              "size of the durable log in bytes, oldest dropped first (default 4294967296)", 1 << 20, 1ll << 50)
-      .number(&options.step_days, "--step-days", "N", "days for which steps are kept (default 7)", 1, 3650)
-      .number(&options.step_bytes_max, "--step-bytes-max", "N",
-              "size of the steps on disk in bytes, oldest dropped first (default 34359738368)", 1 << 20, 1ll << 50)
-      .number(&options.trace_days, "--trace-days", "N", "days for which spans are kept (default 7)", 1, 3650)
-      .number(&options.trace_bytes_max, "--trace-bytes-max", "N",
-              "size of the spans on disk in bytes, oldest dropped first (default 34359738368)", 1 << 20, 1ll << 50)
-      .number(
-          &options.metric_days, "--metric-days", "N",
-          "days for which raw samples are kept; 1 min rollups 90 days and 1 h rollups 2 years, or as long (default 15)",
-          1, 3650)
-      .number(&options.metric_bytes_max, "--metric-bytes-max", "N",
-              "size of raw samples on disk in bytes, oldest dropped first (default 68719476736)", 1 << 20, 1ll << 50)
-      .text(&options.blobs, "--blobs", "DIR|s3://BUCKET/PREFIX",
-            "where files of captures (profiles of ranks) are kept (default: blobs in the folder of --data)")
-      .number(&options.blob_days, "--blob-days", "N", "days for which they are kept (default 90)", 1, 3650)
-      .number(&options.blob_bytes_max, "--blob-bytes-max", "N",
-              "their size in bytes, for each tenant, oldest dropped first (default 68719476736)", 16 << 20, 1ll << 50)
-      .number(&options.blob_bytes_per_job, "--blob-bytes-per-job", "N",
-              "the same for one job; beyond, further ones are refused (default 17179869184)", 1 << 20, 1ll << 50)
-      .text(&options.metric_ack, "--metric-ack", "written|synced",
-            "when samples are acknowledged: written to the log, which a kill of the server survives and a crash of the "
-            "machine may not (up to a second of samples), or synced to disk, which both do (default written)")
-      .number(&options.metric_series_max, "--metric-series-max", "N",
-              "series at a time; beyond, new ones are refused (default 20000000)", 1000, 4'000'000'000)
-      .number(&options.metric_series_per_tenant, "--metric-series-per-tenant", "N",
-              "the same for one tenant (default 20000000)", 1, 4'000'000'000)
-      .number(&options.metric_series_per_job, "--metric-series-per-job", "N", "the same for one job (default 20000000)",
-              1, 4'000'000'000)
-      .number(&options.metric_series_per_metric, "--metric-series-per-metric", "N",
-              "the same for one metric (default 5000000)", 1, 4'000'000'000)
-      .number(&options.metric_series_per_agent, "--metric-series-per-agent", "N",
-              "the same for one agent or other sender (default 200000)", 1, 4'000'000'000)
       .number(&options.queries_max, "--queries-max", "N",
               "PromQL queries that run at a time, of up to 2 GiB each within --memory-max; others wait their turn "
               "(default 8)",
@@ -177,15 +188,22 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
           "and of peers for 5 s, to name the line (default: only when somebody asks)")
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
                "peak of one GPU in TFLOP/s, for jobs that tell none (default: by the GPU's name, bf16)", 0, 1e6);
+  add_store_flags(flags, options);
+  add_metric_flags(flags, options);
   add_profile_flags(flags, options);
   add_fabric_flags(flags, options);
   add_alert_flags(flags, options);
   SleTexts sle_texts;
   add_sle_flags(flags, options, sle_texts);
+  flags.from_file(
+      "these options from a YAML file, each under its name without the dashes (docs/guide/configuration.md)",
+      read_config_file);
   LOCKSTEP_TRY(flags.parse(arguments));
   LOCKSTEP_TRY(read_sle_texts(sle_texts, options));
   options.help = flags.help_wanted();
   options.help_text = flags.help();
+  options.check_config = flags.check_wanted();
+  options.effective_text = flags.effective();
   LOCKSTEP_TRY(check(options));
   return options;
 }

@@ -1,4 +1,4 @@
-// What lockstepd is told on its command line.
+// What lockstepd is told on its command line and in the file of --config.
 //
 // On error: one line that names the option.
 // Thread rule: Immutable once read.
@@ -74,6 +74,8 @@ struct ServerOptions {
   std::vector<std::string> analyzer;  // that process, and what leads it there; empty: nobody analyses
   bool help = false;
   std::string help_text;
+  bool check_config = false;   // say what was given, and whether it is right, and end
+  std::string effective_text;  // what was given, and where, a line each
 };
 
 Result<ServerOptions> read_server_options(const std::vector<std::string>& arguments);

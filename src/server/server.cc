@@ -267,6 +267,11 @@ struct StopOnReturn {
 
 }  // namespace
 
+Result<void> check_server_options(const ServerOptions& options) {
+  LOCKSTEP_TRY(check_settings(options));
+  return {};
+}
+
 Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   Settings settings = LOCKSTEP_TRY(check_settings(options));
   const UniqueFd lock = LOCKSTEP_TRY(lock_folder(options.data, "lockstepd"));

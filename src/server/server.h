@@ -13,6 +13,9 @@
 
 namespace lockstep {
 
+// Whether run_server() would take these options: reads the files that they name, and opens nothing.
+Result<void> check_server_options(const ServerOptions& options);
+
 // Runs until one of SIGTERM and SIGINT comes; SIGHUP reads the files of --scrape and --rules again. signals: these, blocked in every
 // thread.
 // On error: one line; everything that was opened is closed.
