@@ -75,14 +75,13 @@ NodeOptions node_options(const AgentOptions& options) {
 // `vital`: without it nothing of this node is seen, so that its absence is never what somebody wants.
 std::string checks_json(const NodeWatch* node, const std::string& place, const std::string& trouble) {
   JsonWriter out;
-  out.begin_object().key("checks").begin_array();
+  out.begin_object().field("destination", place).key("checks").begin_array();
   out.begin_object()
       .field("what", "delivery")
       .field("vital", true)
       .field("works", trouble.empty())
       .field("found", trouble.empty() ? "to " + place : trouble)
-      .field("todo",
-             trouble.empty() ? "" : "start the agent with --server and the server's OTLP address (its --otlp-http)")
+      .field("todo", trouble.empty() ? "" : "start the agent with --server and an address of the server")
       .end_object();
   for (const SourceCheck& check : node == nullptr ? std::vector<SourceCheck>{} : node->checks()) {
     out.begin_object()
@@ -279,7 +278,9 @@ TextResponse Agent::answer_page(const TextRequest& request) const {
     return stuck.empty() ? TextResponse{.body = "ok\n"} : TextResponse{.status = 503, .body = stuck};
   }
   if (request.path == "/checks")
-    return {.content_type = "application/json", .body = checks_json(node_.get(), destination(), exporter_.trouble())};
+    return {.content_type = "application/json",
+            .body = checks_json(node_.get(), options_.exported.empty() ? exporter_.destination() : destination(),
+                                exporter_.trouble())};
   if (request.path == "/metrics") return metrics_page(request);
   return {.status = 404, .body = "this agent has /metrics, /checks and /healthz\n"};
 }

@@ -13,6 +13,7 @@
 #include "apps/cli/answer_json.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
+#include "apps/cli/run_agent.h"
 #include "apps/cli/server_call.h"
 #include "apps/cli/wrapped.h"
 #include "base/files.h"
@@ -49,10 +50,10 @@ const char* to_text(State state) {
 
 Check check_server(const std::string& server) {
   Answer answer = ask(server, "/readyz", "server");
-  if (answer.exit_code == kExitOk) return {"server", State::kOk, server + " is ready", ""};
+  if (answer.exit_code == kExitOk) return {"server", State::kOk, page_of(server) + " is ready", ""};
   if (answer.exit_code != kExitNotFound) return {"server", State::kWrong, answer.message, "lockstepd --data DIR"};
-  return {"server", State::kWrong, server + " answers, but not as Lockstep's page and API do: " + answer.message,
-          "--server with the address of the page (lockstepd --http, usually port 7070; 4318 is for agents)"};
+  return {"server", State::kWrong, server + " answers, but not as a Lockstep server does: " + answer.message,
+          "--server with an address of the server (lockstepd --http, usually port 7070)"};
 }
 
 // What the agent says of itself and of each of its sources: what works on this node, and how to switch on the rest.
@@ -60,7 +61,7 @@ void check_agent(const std::string& agent, const std::string& token_file, std::v
   Answer answer = ask_agent(agent, token_file, "/checks", "agent");
   if (answer.exit_code != kExitOk) {
     checks.push_back({"agent", State::kNote, format("no agent answers at %s", agent.c_str()),
-                      "lockstep-agent --data DIR --server http://SERVER:4318"});
+                      "lockstep-agent --data DIR --server http://SERVER:4318, or lockstep run, which starts one"});
     return;
   }
   simdjson::dom::parser parser;
@@ -200,18 +201,19 @@ int show_coverage(const std::string& server, const std::string& job, bool json) 
 }  // namespace
 
 int run_doctor(const Arguments& arguments) {
-  std::string server = default_server(), agent = "http://127.0.0.1:9410", agent_token_file;
+  std::string server = default_server(), agent, agent_token_file;
   bool json = false;
   Flags flags("lockstep doctor",
               "what is running, what is missing, and how to switch it on; with JOB: what can be judged of it, and why",
               "[JOB]");
   add_server_flags(flags, &server)
-      .text(&agent, "--agent", "URL", "this node's agent (default http://127.0.0.1:9410)")
+      .text(&agent, "--agent", "URL", "this node's agent (default: that of lockstep run, else http://127.0.0.1:9410)")
       .text(&agent_token_file, "--agent-token-file", "FILE", "its bearer token, where it asks for one")
       .toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code = answered(flags, arguments, "exit codes: 0 nothing wrong, 1 something is\n"))
     return *code;
   if (!flags.positional().empty()) return show_coverage(server, flags.positional()[0], json);
+  if (agent.empty()) agent = agent_page(recorder_directory());
   std::vector<Check> checks = {check_server(server)};
   check_agent(agent, agent_token_file, checks);
   for (const Check& check : {check_plugin(), check_recorders(), check_shared_memory()}) checks.push_back(check);

@@ -22,12 +22,12 @@
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
+#include "apps/cli/otlp_receiver.h"
 #include "apps/cli/run_agent.h"
 #include "base/files.h"
 #include "base/flags.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "net/http_client.h"
 #include "recorder/identity_variables.h"
 #include "recorder/reader.h"
 
@@ -35,8 +35,6 @@ namespace lockstep::cli {
 namespace {
 
 constexpr const char* kDefaultServer = "http://127.0.0.1:4318";
-constexpr uint16_t kOtlpPort = 4318, kPagePort = 7070;
-constexpr int64_t kProbeMs = 1'000;
 // How a shell says that a command could not be started.
 constexpr int kExitCannotExecute = 126, kExitNoCommand = 127;
 
@@ -199,49 +197,6 @@ pid_t outer_run(const std::string& host) {
              : 0;
 }
 
-int status_of(const std::string& url, uint16_t port, const std::string& path) {  // 0: nobody answers
-  Result<Url> parsed = parse_url(url, port);
-  if (!parsed.ok()) return 0;
-  HttpClient client(*parsed, kProbeMs);
-  HttpRequest request;
-  request.path = path;
-  const Result<HttpResponse> answer = client.send(request);
-  return answer.ok() ? answer->status : 0;
-}
-
-struct ServerFound {
-  std::string otlp;  // where to send
-  bool answers = false;
-  std::string page;  // empty: no page answers
-};
-
-// Any answer of the OTLP receiver counts: it may be somebody else's collector. The page is looked for where the command
-// line looks, and on the same host.
-ServerFound find_server(const std::string& reported) {
-  ServerFound found{.otlp = reported, .answers = false, .page = ""};
-  const Result<Url> url = parse_url(reported, kOtlpPort);
-  if (!url.ok()) {  // unix:// and other things that the agent knows and a page does not
-    found.answers = true;
-    return found;
-  }
-  const auto on_host = [&](uint16_t port) {
-    return format("%s://%s:%u", url->tls ? "https" : "http", url->host.c_str(), static_cast<unsigned>(port));
-  };
-  int status = status_of(reported, kOtlpPort, "/v1/logs");
-  if (status == 404 &&
-      status_of(reported, kOtlpPort, "/readyz") == 200) {  // the page's address was given: a usual slip
-    found.page = on_host(url->port);
-    found.otlp = on_host(kOtlpPort);
-    status = status_of(found.otlp, kOtlpPort, "/v1/logs");
-  }
-  found.answers = status != 0;
-  const std::string api = variable("LOCKSTEP_SERVER");
-  if (found.page.empty()) found.page = api.empty() ? on_host(kPagePort) : api;
-  if (!found.answers || status_of(found.page, kPagePort, "/readyz") != 200) found.page.clear();
-  while (found.page.ends_with("/")) found.page.pop_back();
-  return found;
-}
-
 // At a terminal the command stays in our process group, so that Ctrl-C, Ctrl-Z and reading from the keyboard are what
 // they would be without us. Elsewhere it gets a group of its own, which signals are passed on to.
 bool at_terminal() {
@@ -322,7 +277,9 @@ class Run {
  private:
   void name_job();
   void choose_server();
-  void join_agent();
+  // A line: the job is not started.
+  std::optional<std::string> join_agent();
+  std::optional<std::string> refusal(const std::optional<std::string>& sends_to) const;
   void set_environment();
   void set_profiler() const;
   void leave_agent(int code);
@@ -335,7 +292,7 @@ class Run {
   std::string server_;
   bool reported_otherwise_ = false;  // the environment names a server
   std::optional<RunAgent> agent_;
-  ServerFound found_;
+  OtlpReceiver found_;
 };
 
 void Run::name_job() {
@@ -350,31 +307,43 @@ void Run::choose_server() {
   server_ = options_.server;
   if (server_.empty()) server_ = variable("LOCKSTEP_AGENT_SERVER");
   if (server_.empty()) server_ = variable("OTEL_EXPORTER_OTLP_ENDPOINT");
+  if (server_.empty()) server_ = variable("LOCKSTEP_SERVER");
   if (server_.empty()) server_ = kDefaultServer;
-  found_ = {.otlp = server_, .answers = true, .page = ""};
+  found_ = {.url = server_, .answers = true, .page = "", .problem = ""};
 }
 
-void Run::join_agent() {
-  if (outer_ != 0) {
-    done_.push_back(format("the agent of the run around it (pid %d) serves", outer_));
-    return;
-  }
+// Nothing that --server says is passed over: an agent that is there already sends where it was told to, so that the job
+// is not started where that is elsewhere.
+std::optional<std::string> Run::refusal(const std::optional<std::string>& sends_to) const {
+  if (options_.server.empty() || (sends_to && is_same_place(*sends_to, found_.url))) return std::nullopt;
+  return format("--server %s: the agent that reads this node's jobs already sends to %s; leave --server out to use it",
+                options_.server.c_str(), sends_to ? sends_to->c_str() : "where its own settings say");
+}
+
+std::optional<std::string> Run::join_agent() {
   if (options_.no_agent) {
+    if (!options_.server.empty()) return "--server says where the agent sends to, and --no-agent starts none";
     done_.emplace_back("no agent started");
-    return;
+    return std::nullopt;
   }
-  found_ = find_server(server_);
+  if (outer_ != 0) {
+    if (!options_.server.empty()) found_ = find_otlp_receiver(server_);
+    done_.push_back(format("the agent of the run around it (pid %d) serves", outer_));
+    return refusal(destination_of_agent(recorder_directory()));
+  }
+  found_ = find_otlp_receiver(server_);
+  if (!found_.problem.empty()) done_.push_back(found_.problem);
   // An explicit server goes to the agent; what its environment says, it reads itself, with all that belongs to it.
   const bool pass = !options_.server.empty() || !reported_otherwise_;
-  Result<RunAgent> joined_agent = RunAgent::join(recorder_directory(), pass ? found_.otlp : "");
+  Result<RunAgent> joined_agent = RunAgent::join(recorder_directory(), pass ? found_.url : "");
   if (!joined_agent.ok()) {
     done_.push_back("no agent (" + joined_agent.error() + "), so nothing is sent");
-    return;
+    return std::nullopt;
   }
   agent_.emplace(std::move(*joined_agent));
   switch (agent_->how()) {
     case RunAgent::How::kStarted:
-      done_.push_back("agent started, sends to " + found_.otlp);
+      done_.push_back("agent started, sends to " + found_.url);
       break;
     case RunAgent::How::kJoined:
       done_.emplace_back("the agent of another run serves");
@@ -385,6 +354,8 @@ void Run::join_agent() {
   }
   if (agent_->how() != RunAgent::How::kAlreadyThere && !found_.answers)
     done_.push_back("no server answers there yet (lockstepd --data DIR)");
+  if (agent_->how() == RunAgent::How::kStarted) return std::nullopt;
+  return refusal(destination_of_agent(recorder_directory()));
 }
 
 // Whether somebody reads that socket.
@@ -437,7 +408,7 @@ void Run::set_environment() {
 
 void Run::leave_agent(int code) {
   // A server that was never there is nobody to keep things for, and a job that ended well needs no postmortem.
-  const RunAgent::Ended ended = agent_->leave({.server_answers = found_.answers || find_server(server_).answers,
+  const RunAgent::Ended ended = agent_->leave({.server_answers = found_.answers || find_otlp_receiver(server_).answers,
                                                .keep_undelivered = !options_.server.empty() || found_.answers,
                                                .keep_postmortem = code != 0});
   if (!ended.undelivered.empty())
@@ -448,7 +419,10 @@ void Run::leave_agent(int code) {
 int Run::run() {
   name_job();
   choose_server();
-  join_agent();
+  if (const std::optional<std::string> refused = join_agent()) {
+    say(*refused);
+    return kExitUsage;
+  }
   if (!found_.page.empty()) done_.push_back(found_.page + (job_.empty() ? "" : "/jobs/" + url_part(job_)));
   set_environment();
 
@@ -469,7 +443,9 @@ int run_run(const Arguments& arguments) {
   Flags flags("lockstep run", "runs a job, watched: NCCL plugin, Python hook, and an agent where none is running");
   flags
       .text(&options.server, "--server", "URL",
-            "where the agent sends to (default $OTEL_EXPORTER_OTLP_ENDPOINT, else http://127.0.0.1:4318)")
+            "where the agent sends to: any address of the server (default $OTEL_EXPORTER_OTLP_ENDPOINT, "
+            "$LOCKSTEP_SERVER, else "
+            "http://127.0.0.1:4318)")
       .text(&options.job, "--job", "NAME", "the job's name (default: the scheduler's, else made from the script)")
       .toggle(&options.no_agent, "--no-agent", "start no agent, whether one is running or not")
       .toggle(&options.no_hook, "--no-hook", "leave Python alone: the NCCL plugin only");

@@ -15,6 +15,7 @@
 #include "base/file_lock.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "net/http_client.h"
 #include "recorder/folder_reader.h"
 #include "recorder/reader.h"
 
@@ -22,7 +23,9 @@ namespace lockstep::cli {
 namespace {
 
 constexpr off_t kUsersByte = 0, kChangeByte = 1;
+constexpr std::string_view kMetrics = "metrics=";  // here and in the agent's ready line
 constexpr int64_t kReadyMs = 10'000;
+constexpr int64_t kPageMs = 1'000;
 constexpr int64_t kEndMs = 10'000;
 constexpr int64_t kFoundByRootMs = 1'500;
 constexpr int64_t kWaitForOthersMs = kReadyMs + kEndMs;
@@ -41,6 +44,7 @@ struct AgentProcess {
   pid_t pid = 0;
   uint64_t start_ticks = 0;
   std::string data;
+  std::string metrics;  // address of its page; empty: not known
   bool alive() const { return pid > 0 && process_state(pid).start_ticks == start_ticks; }
 };
 
@@ -48,21 +52,23 @@ std::optional<AgentProcess> noted_agent(int fd) {
   char text[4096];
   const ssize_t length = ::pread(fd, text, sizeof text, 0);
   if (length <= 0) return std::nullopt;
-  const std::string_view line = trim(std::string_view(text, static_cast<size_t>(length)));
+  const std::vector<std::string_view> lines = split(trim(std::string_view(text, static_cast<size_t>(length))), '\n');
+  const std::string_view line = lines[0];
   const size_t first = line.find(' '), second = line.find(' ', first + 1);
   if (first == std::string_view::npos || second == std::string_view::npos) return std::nullopt;
   const auto pid = parse_int(line.substr(0, first));
   const auto start_ticks = parse_uint(line.substr(first + 1, second - first - 1));
   if (!pid || !start_ticks || *pid <= 1 || *pid > INT32_MAX) return std::nullopt;
-  AgentProcess agent{static_cast<pid_t>(*pid), *start_ticks, std::string(line.substr(second + 1))};
+  AgentProcess agent{static_cast<pid_t>(*pid), *start_ticks, std::string(line.substr(second + 1)), ""};
+  if (lines.size() > 1 && lines[1].starts_with(kMetrics)) agent.metrics = lines[1].substr(kMetrics.size());
   return agent.alive() ? std::optional(agent) : std::nullopt;
 }
 
 void note_agent(int fd, const AgentProcess& agent) {
   const std::string text =
-      agent.pid == 0
-          ? ""
-          : format("%d %llu %s\n", agent.pid, static_cast<unsigned long long>(agent.start_ticks), agent.data.c_str());
+      agent.pid == 0 ? ""
+                     : format("%d %llu %s\n%s%s\n", agent.pid, static_cast<unsigned long long>(agent.start_ticks),
+                              agent.data.c_str(), std::string(kMetrics).c_str(), agent.metrics.c_str());
   if (::ftruncate(fd, 0) != 0) return;
   (void)!::pwrite(fd, text.data(), text.size(), 0);
 }
@@ -130,6 +136,9 @@ Result<AgentProcess> start_agent(const std::string& recorders, const std::string
     remove_folder(agent.data);
     return Error{why};
   }
+  for (std::string_view word : split(*ready, ' ')) {
+    if (word.starts_with(kMetrics)) agent.metrics = word.substr(kMetrics.size());
+  }
   agent.pid = process->release();
   agent.start_ticks = process_state(agent.pid).start_ticks;
   return agent;
@@ -150,6 +159,30 @@ bool has_recorders_of_the_dead(const std::string& folder) {
 }
 
 }  // namespace
+
+std::string agent_page(const std::string& recorders) {
+  const UniqueFd lock(::open((recorders + "/run.lock").c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info {};
+  const bool is_ours = lock.valid() && ::fstat(lock.get(), &info) == 0 && info.st_uid == ::geteuid();
+  const std::optional<AgentProcess> agent = is_ours ? noted_agent(lock.get()) : std::nullopt;
+  return "http://" + (agent && !agent->metrics.empty() ? agent->metrics : "127.0.0.1:9410");
+}
+
+std::optional<std::string> destination_of_agent(const std::string& recorders) {
+  const Result<Url> page = parse_url(agent_page(recorders));
+  if (!page.ok()) return std::nullopt;
+  HttpRequest request;
+  request.path = "/checks";
+  const Result<HttpResponse> answer = HttpClient(*page, kPageMs, 1 << 20).send(request);
+  // Without a JSON reader, which this program has not on every node: a URL needs no escapes.
+  constexpr std::string_view kKey = "\"destination\":\"";
+  const size_t at = answer.ok() && answer->status == 200 ? answer->body.find(kKey) : std::string::npos;
+  if (at == std::string::npos) return std::nullopt;
+  const size_t from = at + kKey.size();
+  const std::string place = as_one_line(answer->body.substr(from, answer->body.find('"', from) - from));
+  // "grpc http://..." where it sends so.
+  return place.starts_with("grpc ") ? place.substr(5) : place;
+}
 
 Result<RunAgent> RunAgent::join(const std::string& recorders, const std::string& server) {
   LOCKSTEP_TRY(make_directories(recorders));

@@ -6,12 +6,14 @@
 //   byte 0   held shared by each run while its command runs; the agent ends when it gets it for itself
 //            (lockstep-agent --while-locked), so no run that was killed leaves one behind
 //   byte 1   held by a run while it joins, starts or ends the agent
-// and its text, which says who the agent is: PID START_TICKS DATA_FOLDER.
+// and its text, which says who the agent is: PID START_TICKS DATA_FOLDER, and on a line of its own where its page is:
+// metrics=ADDRESS.
 //
 // Thread rule: Confined.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,12 @@
 #include "base/result.h"
 
 namespace lockstep::cli {
+
+// The page of the agent that reads these recorders: of a run, else the usual one ("http://127.0.0.1:9410"), whether one
+// answers there or not.
+std::string agent_page(const std::string& recorders);
+// Where that agent sends to, as it says itself; nothing where it does not say.
+std::optional<std::string> destination_of_agent(const std::string& recorders);
 
 class RunAgent {
  public:

@@ -2,16 +2,20 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <utility>
 
 #include "base/secret_file.h"
 #include "base/text.h"
 #include "net/http_client.h"
+#include "net/server_ports.h"
 
 namespace lockstep::cli {
 namespace {
-constexpr int64_t kTimeoutMs = 10'000;
+constexpr int64_t kTimeoutMs = 10'000, kPortsMs = 2'000;
 constexpr uint64_t kBodyBytesMax = 256ull << 20;
 }  // namespace
 
@@ -31,6 +35,12 @@ struct Access {
 Access& access() {
   static Access given;
   return given;
+}
+
+// Servers that were given by another of their ports, and where their API is. One for the process.
+std::map<std::string, Url>& found_apis() {
+  static std::map<std::string, Url> found;
+  return found;
 }
 
 // Of the server. Empty: none is to be sent.
@@ -66,22 +76,50 @@ ServerCalls::ServerCalls(const std::string& server, std::string command, int64_t
     : ServerCalls(server, std::move(command), timeout_ms, server_token()) {}
 
 ServerCalls::ServerCalls(const std::string& server, std::string command, int64_t timeout_ms, Result<std::string> token)
-    : command_(std::move(command)) {
+    : command_(std::move(command)), server_(server), timeout_ms_(timeout_ms) {
   Result<Url> url = parse_url(server, 7070);
+  if (const auto found = found_apis().find(server); found != found_apis().end()) url = found->second;
   if (!url.ok()) {
     problem_ = format("%s: --server: %s", command_.c_str(), url.error().c_str());
   } else if (!token.ok()) {
     problem_ = format("%s: %s", command_.c_str(), token.error().c_str());
   } else {
     token_ = std::move(*token);
-    client_.emplace(std::move(*url), timeout_ms, kBodyBytesMax, access().tls);
+    url_ = std::move(*url);
+    client_.emplace(url_, timeout_ms, kBodyBytesMax, access().tls);
   }
+}
+
+bool ServerCalls::find_api() {
+  if (std::exchange(ports_asked_, true)) return false;
+  const Result<ServerPorts> ports = ask_server_ports(url_, std::min(timeout_ms_, kPortsMs), access().tls);
+  if (!ports.ok()) return false;
+  Result<Url> api = url_of(url_, *ports, Listener::kHttp);
+  if (!api.ok()) wrong_port_ = api.error();
+  if (!api.ok() || api->port == url_.port) return false;
+  url_ = std::move(*api);
+  found_apis()[server_] = url_;
+  client_.emplace(url_, timeout_ms_, kBodyBytesMax, access().tls);
+  return true;
+}
+
+std::string page_of(const std::string& server) {
+  if (const auto found = found_apis().find(server); found != found_apis().end()) return origin_of(found->second);
+  std::string page = server;
+  while (page.ends_with('/')) page.pop_back();
+  return page;
 }
 
 Answer ServerCalls::send(HttpRequest request) {
   if (!client_) return {kExitUsage, problem_, {}};
   if (!token_.empty()) request.headers.emplace_back("Authorization", "Bearer " + token_);
   Result<HttpResponse> answer = client_->send(request);
+  // Whatever our API refuses, it says so in JSON, but for who may call.
+  const bool is_elsewhere =
+      answer.ok() ? answer->status >= 400 && !answer->header("content-type").starts_with("application/json")
+                  : speaks_otherwise(answer.error());
+  if (is_elsewhere && find_api()) answer = client_->send(request);
+  if (!wrong_port_.empty()) return {kExitUsage, format("%s: --server: %s", command_.c_str(), wrong_port_.c_str()), {}};
   if (!answer.ok()) {
     return {kExitUnreachable,
             format("%s: no server: %s. Start one with lockstepd --data DIR, or try lockstep demo.", command_.c_str(),

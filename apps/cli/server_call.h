@@ -16,13 +16,17 @@
 
 namespace lockstep::cli {
 
-// --server, else $LOCKSTEP_SERVER, else http://127.0.0.1:7070
+// --server, else $LOCKSTEP_SERVER, else http://127.0.0.1:7070. Any of the server's addresses will do: what answers at
+// another of its ports says where the page and API are (net/server_ports.h).
 std::string default_server();
+// Where the page of that server is, as far as its answers so far have shown: for links.
+std::string page_of(const std::string& server);
 // --server with what a server may ask for: --ca, --cert, --key, --token-file (else $LOCKSTEP_TOKEN_FILE). They hold for
 // every ask() and tell() of this process, which runs one command. A token is never on the command line, where every
 // user of the machine can read it.
-Flags& add_server_flags(Flags& flags, std::string* server,
-                        std::string help = "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)");
+Flags& add_server_flags(
+    Flags& flags, std::string* server,
+    std::string help = "the server, any of its addresses (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)");
 
 struct Answer {
   int exit_code = kExitOk;  // not kExitOk: `message` says why, in one line
@@ -50,8 +54,14 @@ class ServerCalls {
 
  private:
   Answer send(HttpRequest request);
+  bool find_api();  // true: it is at another port, and calls go there from now on
 
   const std::string command_;
+  const std::string server_;
+  const int64_t timeout_ms_;
+  Url url_;
+  bool ports_asked_ = false;
+  std::string wrong_port_;            // why the address will not do, where the server says so
   std::optional<HttpClient> client_;  // none: no call can be made, as problem_ says
   std::string problem_, token_;
 };

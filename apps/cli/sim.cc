@@ -7,6 +7,7 @@
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
+#include "apps/cli/otlp_receiver.h"
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/text.h"
@@ -45,11 +46,25 @@ int usage_error(const std::string& line) {
   return kExitUsage;
 }
 
-// Any answer will do: it is the receiver that must be there, not a page behind it.
-bool answers(const Url& url, const std::string& server) {
-  Result<HttpResponse> there = HttpClient(url, 3'000).send({.path = "/"});
-  if (!there.ok()) std::fprintf(stderr, "lockstep sim: no server at %s: %s\n", server.c_str(), there.error().c_str());
-  return there.ok();
+// The receiver behind any of the server's addresses; nothing, and told why, where there is none. Whatever answers will
+// do: it may be another's collector.
+std::optional<Url> receiver_of(const std::string& server, int& exit_code) {
+  const Result<Url> given = parse_url(server, 4318);
+  if (!given.ok()) {
+    exit_code = usage_error("--server: " + given.error());
+    return std::nullopt;
+  }
+  const OtlpReceiver found = find_otlp_receiver(server);
+  if (!found.problem.empty()) {
+    exit_code = usage_error("--server: " + found.problem);
+    return std::nullopt;
+  }
+  if (!found.answers) {
+    std::fprintf(stderr, "lockstep sim: no server at %s (lockstepd --data DIR starts one)\n", server.c_str());
+    exit_code = kExitUnreachable;
+    return std::nullopt;
+  }
+  return *parse_url(found.url, 4318);
 }
 
 int print_totals(const sim::SendTotals& totals) {
@@ -85,9 +100,9 @@ int play_scenario(const std::string& path, const std::string& server, double spe
   Result<sim::Scenario> scenario = sim::read_scenario(path);
   if (!scenario.ok()) return usage_error(scenario.error());
   if (steps > 0) scenario->steps = steps;
-  Result<Url> url = parse_url(server, 4318);
-  if (!url.ok()) return usage_error(url.error());
-  if (!answers(*url, server)) return kExitUnreachable;
+  int exit_code = kExitOk;
+  const std::optional<Url> url = receiver_of(server, exit_code);
+  if (!url) return exit_code;
 
   // Backdated where it is played faster than real time, so that nothing lies in the server's future.
   const double length_ns = static_cast<double>(scenario->steps) * scenario->jobs.front().step_ms * 1e6;
@@ -231,7 +246,8 @@ int play_job(const sim::JobShape& shape, sim::PlayerOptions options, const Url& 
 }  // namespace
 
 int run_sim(const Arguments& arguments) {
-  std::string server = "http://127.0.0.1:4318";
+  const char* const named = std::getenv("LOCKSTEP_SERVER");
+  std::string server = named != nullptr && *named != '\0' ? named : "http://127.0.0.1:4318";
   sim::JobShape shape;
   sim::PlayerOptions options;
   SimArguments given;
@@ -239,7 +255,9 @@ int run_sim(const Arguments& arguments) {
   constexpr int64_t kMost = sim::kWorldSizeMax;
   Flags flags("lockstep sim", "play a simulated fleet as real OTLP traffic: a scenario file, or one job",
               "[FILE.yaml]");
-  flags.text(&server, "--server", "URL", "OTLP/HTTP receiver (default http://127.0.0.1:4318)")
+  flags
+      .text(&server, "--server", "URL",
+            "the server, any of its addresses (default $LOCKSTEP_SERVER, else http://127.0.0.1:4318)")
       .text(&shape.job_id, "--job", "NAME", "name of the job (default sim)")
       .number(&given.ranks, "--ranks", "N", "ranks (default 64: tp 4, pp 4, dp 4)", 1, kMost)
       .number(&given.tp, "--tp", "N", "tensor-parallel ranks", 1, kMost)
@@ -275,9 +293,9 @@ int run_sim(const Arguments& arguments) {
     return play_scenario(flags.positional().front(), server, options.speed, given.steps);
   }
   if (Result<void> possible = check_job(given, shape, options); !possible.ok()) return usage_error(possible.error());
-  Result<Url> url = parse_url(server, 4318);
-  if (!url.ok()) return usage_error(url.error());
-  if (!answers(*url, server)) return kExitUnreachable;
+  int exit_code = kExitOk;
+  const std::optional<Url> url = receiver_of(server, exit_code);
+  if (!url) return exit_code;
   return play_job(shape, std::move(options), *url, server);
 }
 

@@ -142,7 +142,7 @@ void print_step(const Json& step, const std::string& server) {
   print_ranks(step);
   std::printf("\n");
   print_coverage(step);
-  std::printf("%s/jobs/%s?step=%lld\n", server.c_str(), url_part(job).c_str(),
+  std::printf("%s/jobs/%s?step=%lld\n", page_of(server).c_str(), url_part(job).c_str(),
               static_cast<long long>(whole_of(step, "step")));
 }
 

@@ -347,7 +347,8 @@ int run_why(const Arguments& arguments) {
   } else {
     const Answer cost = ask(server, "/api/jobs/" + url_part(*job) + "/cost", "lockstep why");
     const bool has_cost = cost.exit_code == kExitOk;  // an older server has none
-    print_why(answer.body, {server, has_cost ? std::string_view(cost.body) : "", history});
+    const std::string page = page_of(server);
+    print_why(answer.body, {page, has_cost ? std::string_view(cost.body) : "", history});
   }
   bool open = false;
   for (Json verdict : list_of(why, "verdicts"))

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "ingest/prometheus/remote_write_receiver.h"
+#include "net/server_ports.h"
 #include "wire/commands.h"
 #include "wire/uploads.h"
 
@@ -17,12 +18,17 @@ constexpr ReceiverPath kReceiverPaths[] = {
     {kCommandsPath, "GET", Role::kIngest},
     {kUploadsPath, "POST", Role::kIngest, true},
     {kRemoteWritePath, "POST", Role::kIngest},
+    {kServerPortsPath, "GET", Role::kAnyone},
+    {kServerPortsMethod, "POST", Role::kAnyone},
     {"/opentelemetry.proto.collector.metrics.v1.MetricsService/Export", "POST", Role::kIngest},
     {"/opentelemetry.proto.collector.logs.v1.LogsService/Export", "POST", Role::kIngest},
     {"/opentelemetry.proto.collector.trace.v1.TraceService/Export", "POST", Role::kIngest},
 };
-static_assert(std::all_of(std::begin(kReceiverPaths), std::end(kReceiverPaths),
-                          [](const ReceiverPath& row) { return row.role == Role::kIngest; }));
+// All but the ports of the listeners, which whoever has only one of them needs to find the others.
+static_assert(std::all_of(std::begin(kReceiverPaths), std::end(kReceiverPaths), [](const ReceiverPath& row) {
+  const bool is_ports = row.path == kServerPortsPath || row.path == kServerPortsMethod;
+  return row.role == (is_ports ? Role::kAnyone : Role::kIngest);
+}));
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Every path and gRPC method that takes data or hands out commands, with the role it needs: what api/routes.cc is for
+// Every path and gRPC method that takes data, hands out commands or tells the server's ports, with the role it needs: what api/routes.cc is for
 // the API, for the receivers.
 //
 // Thread rule: Thread-safe (no state).

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -28,6 +30,7 @@
 #include "ingest/flow/flow_receivers.h"
 #include "ingest/otlp/otlp_receivers.h"
 #include "ingest/prometheus/remote_write_receiver.h"
+#include "net/server_ports.h"
 #include "server/access_parts.h"
 #include "server/recovery.h"
 #include "server/scrape_file.h"
@@ -168,9 +171,35 @@ struct Common {
   TenantCommon of_tenants;
 };
 
+// What each listener tells of the others (net/server_ports.h). Set as they open, asked from any thread.
+class PortBoard {
+ public:
+  PortBoard(const Settings& settings, bool tls)
+      : tls_(tls),
+        only_here_{is_loopback(settings.http), is_loopback(settings.otlp_http), is_loopback(settings.otlp_grpc)} {}
+
+  // bound: "127.0.0.1:7070".
+  void set(Listener listener, const std::string& bound) {
+    ports_[static_cast<size_t>(listener)] =
+        static_cast<uint16_t>(parse_uint(std::string_view(bound).substr(bound.rfind(':') + 1)).value_or(0));
+  }
+
+  std::string tell(Listener asked, const std::string& peer) const {
+    const bool is_here = peer.starts_with("127.") || peer.starts_with("[::1]");
+    ServerPorts told{.asked = asked, .tls = tls_};
+    for (size_t i = 0; i < told.ports.size(); ++i) told.ports[i] = only_here_[i] && !is_here ? 0 : ports_[i].load();
+    return to_text(told);
+  }
+
+ private:
+  const bool tls_;
+  const std::array<bool, 3> only_here_;
+  std::array<std::atomic<uint16_t>, 3> ports_{};
+};
+
 // The API answers from the start; what is stored may take a while to open.
 Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& common, Gatekeeper& gatekeeper,
-                                              Tenants& tenants) {
+                                              Tenants& tenants, const PortBoard& ports) {
   Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
       {.address = settings.http,
        .body_bytes_max = 1 << 20,
@@ -181,7 +210,10 @@ Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& 
        .cross_site = {.hosts = settings.names, .check_host = true, .changes_state = changes_state},
        .gatekeeper = &gatekeeper,
        .tls = common.options.tls},
-      [&tenants](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+      [&tenants, &ports](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+        if (request.path == kServerPortsPath && request.method == "GET")
+          return responder->answer(
+              {200, {{"content-type", "text/plain; charset=utf-8"}}, ports.tell(Listener::kHttp, request.peer)});
         tenants.serve(request, responder);
       },
       common.counters);
@@ -190,15 +222,17 @@ Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& 
 }
 
 Result<std::unique_ptr<OtlpReceivers>> start_receivers(const Settings& settings, Common& common, Gatekeeper& gatekeeper,
-                                                       Tenants& tenants) {
-  return OtlpReceivers::start({.http = settings.otlp_http,
-                               .grpc = settings.otlp_grpc,
-                               .witness = &common.witness,
-                               .memory = &common.memory,
-                               .gatekeeper = &gatekeeper,
-                               .tls = common.options.tls,
-                               .allowed_hosts = settings.names},
-                              tenants, common.clock, common.counters);
+                                                       Tenants& tenants, const PortBoard& ports) {
+  return OtlpReceivers::start(
+      {.http = settings.otlp_http,
+       .grpc = settings.otlp_grpc,
+       .witness = &common.witness,
+       .memory = &common.memory,
+       .gatekeeper = &gatekeeper,
+       .tls = common.options.tls,
+       .ports = [&ports](Listener asked, const std::string& peer) { return ports.tell(asked, peer); },
+       .allowed_hosts = settings.names},
+      tenants, common.clock, common.counters);
 }
 
 // nullptr: nobody asked for it.
@@ -286,7 +320,9 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
                   common.of_tenants, common.counters);
   std::unique_ptr<AccessParts> access;  // of all tenants, and in the default one's state
   GatekeeperToCome gatekeeper(role_of);
-  const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, gatekeeper, tenants));
+  PortBoard ports(settings, options.tls.enabled());
+  const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, gatekeeper, tenants, ports));
+  ports.set(Listener::kHttp, api->address());
   const StopOnReturn before_access_goes{*api, tenants};
   auto open_access = [&](StateStore& state) -> Result<void> {
     access =
@@ -308,7 +344,9 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
                                                           is_told_to_stop));
   if (!started) return {};
   const std::unique_ptr<OtlpReceivers> receivers =
-      LOCKSTEP_TRY(start_receivers(settings, common, access->gatekeeper(), tenants));
+      LOCKSTEP_TRY(start_receivers(settings, common, access->gatekeeper(), tenants, ports));
+  ports.set(Listener::kOtlpHttp, receivers->http_address());
+  ports.set(Listener::kOtlpGrpc, receivers->grpc_address());
   const std::unique_ptr<FlowReceivers> flows = LOCKSTEP_TRY(start_flow_receivers(settings, common, tenants));
   LOCKSTEP_TRY(tenants.open_others());
   std::printf("ready http=%s otlp_http=%s otlp_grpc=%s%s\n", api->address().c_str(), receivers->http_address().c_str(),

@@ -201,6 +201,32 @@ def unused_address():
     return f"127.0.0.1:{unused_port()}"
 
 
+@contextlib.contextmanager
+def forwarded(address):
+    """Another port of this machine that leads there, as a proxy or a container's published port does."""
+    host, port = address.rsplit(":", 1)
+
+    def pump(source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def serve(listener):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                there = socket.create_connection((host, int(port)))
+                for ends in ((client, there), (there, client)):
+                    threading.Thread(target=pump, args=ends, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        yield "127.0.0.1:%d" % listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
 def eventually(check, seconds, why):
     """Waits until check() is true (or stops raising AssertionError); returns what it gave."""
     deadline = time.monotonic() + seconds

@@ -295,3 +295,35 @@ def test_an_agent_whose_runs_were_killed_ends_by_itself(world, server):
         assert run.stdout.readline() == "up\n" and world.agents()
         run.kill()
     harness.eventually(lambda: not world.agents(), 15, "the agent has noticed that nobody needs it")
+
+
+def test_a_server_that_the_agent_does_not_send_to_is_refused_not_ignored(world, server, start, tmp_path):
+    end = tmp_path / "end"
+    first = world.start("--server", server.url, "--", sys.executable, script(tmp_path), end)
+    try:
+        line = first.stderr.readline()
+        assert f"agent started, sends to http://{server.otlp_http};" in line and f"{server.url}/jobs/" in line, line
+        for same in (server.http, server.otlp_http, server.otlp_grpc):
+            run = world.run("--server", "http://" + same, "--", "true")
+            assert run.returncode == 0 and "the agent of another run serves" in run.stderr, run.stderr
+        elsewhere = harness.unused_address()
+        run = world.run("--server", "http://" + elsewhere, "--", "touch", tmp_path / "was-run")
+        assert run.returncode == 2 and run.stderr.count("\n") == 1, run.stderr
+        assert elsewhere in run.stderr and f"sends to http://{server.otlp_http}" in run.stderr, run.stderr
+        assert not (tmp_path / "was-run").exists()
+    finally:
+        end.touch()
+        first.communicate(timeout=30)
+    assert first.returncode == 0
+    run = world.run("--no-agent", "--server", server.url, "--", "true")
+    assert run.returncode == 2 and "--no-agent" in run.stderr, run.stderr
+    other = start(harness.Agent, tmp_path / "agent", world.env["LOCKSTEP_RECORDER_DIR"], server.otlp_http)
+    run = world.run("--server", server.url, "--", "true")
+    assert run.returncode == 2 and "where its own settings say" in run.stderr, "its page is not where agents usually are"
+    assert world.run("--", "true").returncode == 0
+    other.stop()
+
+
+def test_the_server_of_the_command_line_is_the_agents_too(world, server):
+    run = world.run("--", "true", LOCKSTEP_SERVER=server.url)
+    assert run.returncode == 0 and f"sends to http://{server.otlp_http}" in run.stderr, run.stderr

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "agent/export/other_port.h"
 #include "agent/export/otlp_sender.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/secret_file.h"
 #include "base/text.h"
+#include "net/server_ports.h"
 #include "wire/commands.h"
 
 namespace lockstep {
@@ -32,10 +34,25 @@ CommandPoll::CommandPoll(CommandPollOptions options, Counters& counters)
       counters_(counters),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       token_(options_.target.token),
-      client_(Url{options_.target.address.host, options_.target.address.port, "", options_.target.tls},
-              options_.timeout_ms, kCommandsBytesMax, options_.target.tls_options) {
-  client_.interrupt_by(wake_.get());
+      target_(options_.target) {
+  connect();
   thread_ = std::thread([this] { run(); });
+}
+
+void CommandPoll::connect() {
+  client_.emplace(Url{target_.address.host, target_.address.port, "", target_.tls}, options_.timeout_ms,
+                  kCommandsBytesMax, target_.tls_options);
+  client_->interrupt_by(wake_.get());
+}
+
+bool CommandPoll::find_right_port() {
+  connect();        // a new connection: some servers take one at a time
+  std::string why;  // said by whoever sends telemetry there
+  std::optional<OtlpTarget> right = at_right_port(target_, why);
+  if (!right) return false;
+  target_ = std::move(*right);
+  connect();
+  return true;
 }
 
 void CommandPoll::interrupt() {
@@ -84,7 +101,7 @@ void CommandPoll::stop() {
 }
 
 CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& hosts) {
-  const OtlpTarget& target = options_.target;
+  const OtlpTarget& target = target_;
   HttpRequest request;
   request.path = target.path;
   for (const std::string& host : hosts)
@@ -98,7 +115,7 @@ CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& host
   if (!token_.empty()) request.headers.emplace_back("Authorization", "Bearer " + token_);
   request.headers.insert(request.headers.end(), target.headers.begin(), target.headers.end());
 
-  Result<HttpResponse> answer = client_.send(request);
+  Result<HttpResponse> answer = client_->send(request);
   if (!answer.ok()) return {"failed", -1, answer.error()};
   switch (answer->status) {
     case 204:
@@ -137,7 +154,7 @@ CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& host
 
 void CommandPoll::run() {
   int64_t backoff_ms = 0;
-  bool said = false;
+  bool said = false, moved = false;
   const std::string where = options_.target.text();
   while (true) {
     std::vector<std::string> hosts;
@@ -150,11 +167,17 @@ void CommandPoll::run() {
       hosts = hosts_;
     }
     Outcome outcome = poll_once(hosts);
+    const bool wrong_place = std::string_view(outcome.result) == "unknown_path" || speaks_otherwise(outcome.why);
+    if (wrong_place && !moved && find_right_port()) {
+      moved = true;
+      continue;
+    }
     MutexLock lock(mutex_);
     if (stopping_) return;
     if (!outcome.why.empty() && hosts != hosts_) outcome = {"renewed", 0, {}};
     counters_.add("lockstep_agent_commands_polls_total", format("result=\"%s\"", outcome.result));
     if (outcome.why.empty()) {
+      moved = false;
       if (said && hosts == hosts_) {
         LOCKSTEP_LOG_INFO("agent", "%s: commands can be asked for again", where.c_str());
         said = false;

@@ -2,7 +2,8 @@
 // (docs/formats/commands.md). The answer comes at once when there is something, else after some 25 s and empty.
 //
 // The receiver is the one that telemetry goes to over OTLP/HTTP, with the same TLS, token and headers. A server that
-// does not know the path (404, 405, 501: a plain OTLP collector) is left alone for unknown_wait_ms; this is said once.
+// does not know the path (404, 405, 501) is asked for the right port once (other_port.h); a plain OTLP collector is left
+// alone for unknown_wait_ms; this is said once.
 // A server that is away is tried again with back-off.
 //
 // Limits: kHostsMax hosts; kWaitingMax requests wait to be taken, further ones are counted and dropped.
@@ -11,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -64,6 +66,8 @@ class CommandPoll {
   };
   void run();
   Outcome poll_once(const std::vector<std::string>& hosts);
+  void connect();
+  bool find_right_port();  // true: there is another one
   void interrupt() LOCKSTEP_REQUIRES(mutex_);
 
   const CommandPollOptions options_;
@@ -73,7 +77,8 @@ class CommandPoll {
   // The thread's own.
   std::string cursor_;
   std::string token_;
-  HttpClient client_;
+  OtlpTarget target_;
+  std::optional<HttpClient> client_;
 
   Mutex mutex_;
   ConditionVariable changed_;

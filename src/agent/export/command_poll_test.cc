@@ -118,7 +118,9 @@ TEST_F(CommandPollTest, StoppingDoesNotWaitForTheServer) {
 
 TEST_F(CommandPollTest, APlainCollectorIsLeftAloneForAWhileAndThenAskedAgain) {
   for (int status : {404, 405, 501}) {
-    CommandServer server({CommandServer::with_body("no such path", status), CommandServer::with_body(kTwo)});
+    // The second is the answer to whether it is another port of a Lockstep server.
+    CommandServer server({CommandServer::with_body("no such path", status), CommandServer::with_body("no", 404),
+                          CommandServer::with_body(kTwo)});
     CommandPollOptions chosen = options(server);
     chosen.unknown_wait_ms = 300;
     CommandPoll poll(chosen, counters);
@@ -131,7 +133,8 @@ TEST_F(CommandPollTest, APlainCollectorIsLeftAloneForAWhileAndThenAskedAgain) {
 }
 
 TEST_F(CommandPollTest, OutlivesWhateverAServerAnswers) {
-  CommandServer server({"nonsense\r\n\r\n", CommandServer::with_body("lockstep-commands 1\ncursor ?\n"),
+  CommandServer server({"nonsense\r\n\r\n", CommandServer::with_body("is it another port?", 404),
+                        CommandServer::with_body("lockstep-commands 1\ncursor ?\n"),
                         CommandServer::with_body("down", 503), CommandServer::with_body(kTwo)});
   CommandPoll poll(options(server), counters);
   poll.set_hosts({"a"});

@@ -155,7 +155,13 @@ bool Exporter::one_lane() const {
 }
 
 std::string Exporter::place(Signal signal) const {
-  return sender_ == nullptr ? options_.folder : options_.targets.of(signal).text();
+  return sender_ == nullptr ? options_.folder : sender_->place(signal);
+}
+
+std::string Exporter::destination() const {
+  MutexLock lock(mutex_);
+  if (!logs_place_.empty()) return logs_place_;
+  return options_.folder.empty() ? options_.targets.of(Signal::kLogs).text() : options_.folder;
 }
 
 std::array<bool, 3> Exporter::signals_ready(int64_t at_ns) {
@@ -208,6 +214,7 @@ void Exporter::after(Signal signal, const SendResult& result) {
   const std::string line = (result.code == "0" ? "" : place(signal) + ": ") + result.why;
   {
     MutexLock lock(mutex_);
+    logs_place_ = place(Signal::kLogs);
     trouble_[static_cast<size_t>(signal)] = result.outcome == Outcome::kDelivered ? ""
                                             : result.outcome == Outcome::kRefused ? line + "; records are lost"
                                                                                   : line + "; records are kept on disk";

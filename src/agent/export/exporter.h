@@ -54,6 +54,8 @@ class Exporter {
   bool settled(uint64_t ticket) const;
   // Why what was last sent of a signal did not arrive; empty where everything did, or nothing was sent yet.
   std::string trouble() const;
+  // Where logs go: as the options say, or where the server said they should.
+  std::string destination() const;
   // Tries to deliver what is waiting for at most `wait_ms`, moves the rest to the spool, ends the thread.
   void stop(int64_t wait_ms);
 
@@ -115,6 +117,7 @@ class Exporter {
   uint64_t next_ticket_ LOCKSTEP_GUARDED_BY(mutex_) = 1;
   uint64_t settled_through_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::array<std::string, 3> trouble_ LOCKSTEP_GUARDED_BY(mutex_);  // by signal
+  std::string logs_place_ LOCKSTEP_GUARDED_BY(mutex_);              // empty: none were sent yet
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   int64_t stop_deadline_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::thread thread_;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "agent/export/other_port.h"
 #include "base/base64.h"
 #include "base/characters.h"
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 #include "base/text.h"
 #include "net/grpc_client.h"
 #include "net/http_client.h"
+#include "net/server_ports.h"
 #include "wire/otlp.h"
 
 namespace lockstep {
@@ -304,13 +306,42 @@ Result<std::unique_ptr<OtlpSender>> OtlpSender::open(const OtlpTargets& targets)
     if (way.target.tls) {
       LOCKSTEP_TRY(TlsClient(way.target.tls_options).load());
     }
-    if (way.target.protocol == OtlpProtocol::kGrpc) {
-      sender->transports_[i] = std::make_unique<GrpcTransport>(way.target);
-    } else {
-      sender->transports_[i] = std::make_unique<HttpTransport>(way.target);
-    }
+    sender->connect(i, way.target);
   }
   return sender;
+}
+
+void OtlpSender::connect(size_t lane, const OtlpTarget& target) {
+  if (target.protocol == OtlpProtocol::kGrpc)
+    transports_[lane] = std::make_unique<GrpcTransport>(target);
+  else
+    transports_[lane] = std::make_unique<HttpTransport>(target);
+}
+
+bool OtlpSender::find_right_port(const Way& way, const SendResult& result) {
+  constexpr int64_t kAskEveryNs = 60'000'000'000;
+  const bool is_elsewhere =
+      result.code == "404" || result.code == "405" || (result.code == "0" && speaks_otherwise(result.why));
+  if (!is_elsewhere) return false;
+  const int64_t now_ns = SystemClock().monotonic_ns();
+  int64_t& asked_ns = ports_asked_ns_[way.lane];
+  if (asked_ns != 0 && now_ns - asked_ns < kAskEveryNs) return false;
+  asked_ns = now_ns;
+  connect(way.lane, way.target);  // a new connection: some servers take one at a time
+  std::string why;
+  const std::optional<OtlpTarget> right = at_right_port(way.target, why);
+  if (!right) {
+    if (!why.empty()) LOCKSTEP_LOG_WARN("agent", "%s", why.c_str());
+    return false;
+  }
+  LOCKSTEP_LOG_INFO("agent", "%s is another port of the server; sending to %s", to_text(way.target.address).c_str(),
+                    to_text(right->address).c_str());
+  const size_t lane = way.lane;
+  for (Way& each : ways_) {
+    if (each.lane == lane) each.target.address = right->address;
+  }
+  connect(lane, *right);
+  return true;
 }
 
 bool OtlpSender::read_token_again(Way& way) {
@@ -348,6 +379,7 @@ SendResult OtlpSender::send(Signal signal, std::string_view payload) {
       token_tried_again = true;
       continue;
     }
+    if (find_right_port(way, attempt.result)) continue;
     // Remembered only once it has helped: a server that refuses for another reason may take the better one later.
     if (attempt.result.outcome == Outcome::kDelivered && encoding != way.encoding) {
       LOCKSTEP_LOG_INFO("agent", "%s does not take %s; sending %s", way.target.text().c_str(), to_text(way.encoding),

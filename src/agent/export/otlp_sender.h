@@ -5,6 +5,7 @@
 // request again in a plainer one at once; what it took is remembered as long as the sender lives.
 // Token: where it comes from a file, the file is read again when it has changed.
 // Signals that go to the same place share a connection.
+// Port: where the address turns out to be another listener of the server, the right one is asked for (other_port.h).
 //
 // Limits: a server's request to be left alone is honoured up to kRetryAfterMsMax. One try takes the target's timeout at
 //         most; plainer compressions, and a token that changed meanwhile, make it a few tries.
@@ -46,6 +47,8 @@ class OtlpSender {
   SendResult send(Signal signal, std::string_view payload);
   // Signals of the same lane go to the same place: if one cannot be delivered, neither can the other.
   size_t lane(Signal signal) const { return ways_[static_cast<size_t>(signal)].lane; }
+  // Where it goes now.
+  std::string place(Signal signal) const { return ways_[static_cast<size_t>(signal)].target.text(); }
   // What is tried next for this signal.
   Encoding encoding(Signal signal) const { return ways_[static_cast<size_t>(signal)].encoding; }
 
@@ -59,10 +62,13 @@ class OtlpSender {
     std::array<int64_t, 4> token_stamp{};  // of the token's file, as read
   };
   OtlpSender() = default;
-  bool read_token_again(Way& way);  // true: there is a new one
+  void connect(size_t lane, const OtlpTarget& target);
+  bool read_token_again(Way& way);                                 // true: there is a new one
+  bool find_right_port(const Way& way, const SendResult& result);  // true: there is another one
 
   std::array<Way, 3> ways_;
   std::array<std::unique_ptr<OtlpTransport>, 3> transports_;  // by lane
+  std::array<int64_t, 3> ports_asked_ns_{};                   // by lane; 0: never
 };
 
 // What a Retry-After header says, in milliseconds from now: seconds or an HTTP date. -1: not understood.

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "agent/export/other_port.h"
 #include "agent/export/otlp_sender.h"
 #include "base/base64.h"
 #include "base/clock.h"
@@ -338,10 +339,19 @@ HttpUploader::HttpUploader(HttpUploaderOptions options, Counters& counters)
     : options_(std::move(options)), counters_(counters), stop_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 Result<Uploaded> HttpUploader::upload(int fd, const UploadOrder& order, const std::function<void(uint64_t)>& progress) {
-  Upload upload(options_, counters_, stop_.get(), fd, order, progress);
-  Result<Uploaded> done = upload.run();
-  counters_.add("lockstep_agent_uploads_total", format("result=\"%s\"", done.ok() ? "done" : upload.result()));
-  return done;
+  HttpUploaderOptions options = options_;
+  for (int pass = 1;; ++pass) {
+    Upload upload(options, counters_, stop_.get(), fd, order, progress);
+    Result<Uploaded> done = upload.run();
+    std::string why;
+    std::optional<OtlpTarget> right;
+    if (!done.ok() && pass == 1 && std::string_view(upload.result()) == "refused") right = at_right_port(options.target, why);
+    if (!right) {
+      counters_.add("lockstep_agent_uploads_total", format("result=\"%s\"", done.ok() ? "done" : upload.result()));
+      return done;
+    }
+    options.target = std::move(*right);
+  }
 }
 
 void HttpUploader::stop() {

@@ -43,6 +43,7 @@ class TwoReceivers final : public OtlpReceivers {
                std::unique_ptr<OtlpRouter> own = nullptr)
       : own_router_(std::move(own)),
         router_(router),
+        ports_(options.ports),
         decompressor_(no_sink_, clock, counters, options.body_bytes_max, nullptr, options.memory) {}
   ~TwoReceivers() override { stop(); }
 
@@ -97,6 +98,9 @@ class TwoReceivers final : public OtlpReceivers {
 
  private:
   void take_http(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+    if (ports_ && request.path == kServerPortsPath && request.method == "GET")
+      return responder->answer(
+          {200, {{"content-type", "text/plain; charset=utf-8"}}, ports_(Listener::kOtlpHttp, request.peer)});
     const IngestTarget target = router_.find(request.caller);
     if (target.handler == nullptr) {
       return responder->answer(
@@ -111,6 +115,7 @@ class TwoReceivers final : public OtlpReceivers {
   }
 
   GrpcServerResponse take_grpc(const GrpcServerRequest& request) {
+    if (ports_ && request.path == kServerPortsMethod) return {kGrpcOk, "", ports_(Listener::kOtlpGrpc, request.peer)};
     const IngestTarget target = router_.find(request.caller);
     if (target.handler == nullptr) return {kGrpcUnavailable, target.line, "", kNotNowRetryS * 1000};
     return target.handler->handle_grpc(request.path, request.body, request.caller);
@@ -118,6 +123,7 @@ class TwoReceivers final : public OtlpReceivers {
 
   const std::unique_ptr<OtlpRouter> own_router_;
   OtlpRouter& router_;
+  const std::function<std::string(Listener, const std::string&)> ports_;
   NoSink no_sink_;
   OtlpHandler decompressor_;
   std::unique_ptr<HttpServer> http_server_;

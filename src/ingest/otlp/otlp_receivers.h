@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "ingest/otlp/sink.h"
 #include "net/caller.h"
 #include "net/listen_address.h"
+#include "net/server_ports.h"
 #include "net/tls_server.h"
 
 namespace lockstep {
@@ -37,13 +39,15 @@ struct OtlpReceiversOptions {
   uint64_t queued_bytes_max = 256ull << 20;
   size_t connections_max =
       32'768;  // per receiver; an agent per node keeps one open, and one more that waits for commands
-  size_t commands_waiting_max = 16'384;         // of those over HTTP
-  size_t threads = 8;                           // per receiver; a request waits on one of them for the disk
-  ClockWitness* witness = nullptr;              // hears the senders' clocks; nullptr: the server's clock alone counts
-  MemoryBudget* memory = nullptr;               // where requests are taken from; nullptr: no limit for both together
-  Gatekeeper* gatekeeper = nullptr;             // who may send (net/caller.h); nullptr: everybody
-  TlsListenerOptions tls = {};                  // of both
-  NameOwners* owners = nullptr;                 // whose hosts and jobs a caller may feed; nullptr: anybody's
+  size_t commands_waiting_max = 16'384;  // of those over HTTP
+  size_t threads = 8;                    // per receiver; a request waits on one of them for the disk
+  ClockWitness* witness = nullptr;       // hears the senders' clocks; nullptr: the server's clock alone counts
+  MemoryBudget* memory = nullptr;        // where requests are taken from; nullptr: no limit for both together
+  Gatekeeper* gatekeeper = nullptr;      // who may send (net/caller.h); nullptr: everybody
+  TlsListenerOptions tls = {};           // of both
+  NameOwners* owners = nullptr;          // whose hosts and jobs a caller may feed; nullptr: anybody's
+  std::function<std::string(Listener asked, const std::string& peer)> ports =
+      {};                                       // net/server_ports.h; empty: not told
   std::vector<std::string> allowed_hosts = {};  // names by which browsers may ask (net/cross_site.h); agents use any
 };
 
