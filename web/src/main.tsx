@@ -25,6 +25,8 @@ import './style/sle.css';
 
 const FabricPage = lazily('the fabric', async () => (await import('./pages/fabric')).FabricPage);
 const PathPage = lazily('the path', async () => (await import('./pages/path')).PathPage);
+const NodesPage = lazily('the nodes', async () => (await import('./pages/nodes')).NodesPage);
+const NodePage = lazily('the node', async () => (await import('./pages/node')).NodePage);
 
 function App() {
   if (session.value.wanted) return <SignIn />;
@@ -41,6 +43,9 @@ function App() {
   if (at.page === 'profile') return <ProfilePage key={`${at.job}/${at.capture}`} place={at} />;
   if (at.page === 'fabric') return <FabricPage place={at} />;
   if (at.page === 'path') return <PathPage place={at} />;
+  if (at.page === 'nodes') return <NodesPage place={at} />;
+  if (at.page === 'node') return <NodePage key={at.host} place={at} />;
+  if (at.page === 'gpu') return <NodePage key={at.uuid} place={at} />;
   if (at.page === 'service') return <ServicePage key={at.service} place={at} />;
   return <Missing path={at.path} />;
 }
