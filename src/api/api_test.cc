@@ -976,6 +976,8 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
     put("/traces/{name}", "/traces/" + trace_id);
     put("/tag/{name}", "/tag/service.name");
     put("/verdicts/{name}", "/verdicts/v1");
+    put("/nodes/{name}", "/nodes/node-0");
+    put("/gpus/{name}", "/gpus/GPU-0");
     put("{name}", "vllm");
     const bool is_of_service = path.ends_with("/operations") || path == "/jaeger/api/traces";
     const std::string query = is_of_service                      ? "service=vllm"

@@ -58,6 +58,11 @@ HttpResponse post_incident_acknowledge(const ApiContext&, const ApiRequest&);   
 HttpResponse post_incident_resolve(const ApiContext&, const ApiRequest&);          // incidents.cc
 HttpResponse post_incident_reopen(const ApiContext&, const ApiRequest&);           // incidents.cc
 HttpResponse post_incident_feedback(const ApiContext&, const ApiRequest&);         // incidents.cc
+HttpResponse get_nodes(const ApiContext&, const ApiRequest&);                      // nodes/nodes.cc
+HttpResponse get_node(const ApiContext&, const ApiRequest&);                       // nodes/nodes.cc
+HttpResponse get_gpu(const ApiContext&, const ApiRequest&);                        // nodes/nodes.cc
+HttpResponse get_node_series(const ApiContext&, const ApiRequest&);                // nodes/node_series.cc
+HttpResponse get_gpu_series(const ApiContext&, const ApiRequest&);                 // nodes/node_series.cc
 HttpResponse get_agents(const ApiContext&, const ApiRequest&);                     // agents.cc
 HttpResponse get_cardinality(const ApiContext&, const ApiRequest&);                // cardinality.cc
 HttpResponse get_metrics(const ApiContext&, const ApiRequest&);                    // metrics.cc

@@ -533,4 +533,11 @@ Page<StoredLog> MemoryStepStore::logs(std::string_view service, std::string_view
   return page;
 }
 
+void MemoryStepStore::visit_rare_logs(const std::function<bool(const StoredLog&)>& visit) const {
+  SharedLock lock(records_mutex_);
+  for (auto log = logs_.entries.rbegin(); log != logs_.entries.rend(); ++log) {
+    if (!visit(log->item)) return;
+  }
+}
+
 }  // namespace lockstep

@@ -58,6 +58,7 @@ class MemoryStepStore final : public StepStore {
   void visit_steps(std::string_view job_id, StepNumber from_step, StepNumber to_step,
                    const std::function<void(const Identity&, const StepSummary&)>& visit) const override;
   Page<StoredLog> logs(std::string_view service, std::string_view event, size_t limit) const override;
+  void visit_rare_logs(const std::function<bool(const StoredLog&)>& visit) const override;
 
   enum class Outcome { kNew, kReplaced, kOldAttempt, kRankLimit };  // the last two: refused
   struct Appended {

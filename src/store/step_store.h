@@ -89,6 +89,9 @@ class StepStore {
                            const std::function<void(const Identity&, const StepSummary&)>& visit) const = 0;
   virtual Page<StoredLog> logs(std::string_view service, std::string_view event,
                                size_t limit) const = 0;  // empty: any; newest first
+  // Records but those that come with every step or while a rank is quiet, newest first, until visit says false: what
+  // happened on nodes is among these, and found without walking over steps. visit as for visit_steps().
+  virtual void visit_rare_logs(const std::function<bool(const StoredLog&)>& visit) const = 0;
 };
 
 }  // namespace lockstep

@@ -83,6 +83,9 @@ class OnDisk final : public StepStore {
   Page<StoredLog> logs(std::string_view service, std::string_view event, size_t limit) const override {
     return store_->logs(service, event, limit);
   }
+  void visit_rare_logs(const std::function<bool(const StoredLog&)>& visit) const override {
+    store_->visit_rare_logs(visit);
+  }
 
  private:
   void seal() const {
@@ -319,6 +322,12 @@ TEST_P(StepStoreContract, AnswersLogsNewestFirstAndSaysHowManyMatched) {
   EXPECT_EQ(bodies(store->logs("lockstep-agent", "", 10)), (std::vector<std::string>{"four", "three", "two"}));
   EXPECT_EQ(bodies(store->logs("lockstep-agent", "train.step", 10)), (std::vector<std::string>{"four", "two"}));
   EXPECT_EQ(store->logs("nobody", "", 10).total, 0u);
+  std::vector<std::string> rare;
+  store->visit_rare_logs([&](const StoredLog& item) {
+    rare.push_back(std::get<std::string>(item.record.body.data));
+    return rare.size() < 2;
+  });
+  EXPECT_EQ(rare, (std::vector<std::string>{"five", "three"}));
 }
 
 TEST_P(StepStoreContract, DropsTheOldestLogsBeyondTheirLimit) {

@@ -8,6 +8,7 @@ import { accessible, launch, noErrors, openPage, shot } from './browser.mjs';
 import { kHealthy, kHostile, kHung, kLarge, kSlow, kSuspected } from './fixture_data.mjs';
 import { canned, query } from './canned.mjs';
 import { kIncident } from './fixture_incident.mjs';
+import { nodePages } from './node_pages.mjs';
 
 const kServer = process.env.LOCKSTEP_URL;
 const jobPath = (name) => `/jobs/${encodeURIComponent(name)}${name.includes('.') ? '/' : ''}`;
@@ -28,6 +29,8 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await accessible(page);
     await shot(page, 'fleet');
   }));
+
+  nodePages(held);
 
   it('shows SLEs by what is degraded, and what a chosen classifier has to do with it', () => visit('/sle', async (page) => {
     await page.getByRole('link', { name: 'Training progress' }).waitFor();

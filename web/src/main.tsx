@@ -26,6 +26,8 @@ import './style/sle.css';
 const FabricPage = lazily('the fabric', async () => (await import('./pages/fabric')).FabricPage);
 const DocsPage = lazily('the document', async () => (await import('./pages/docs')).DocsPage);
 const PathPage = lazily('the path', async () => (await import('./pages/path')).PathPage);
+const NodesPage = lazily('the nodes', async () => (await import('./pages/nodes')).NodesPage);
+const NodePage = lazily('the node', async () => (await import('./pages/node')).NodePage);
 
 function App() {
   if (session.value.wanted) return <SignIn />;
@@ -43,6 +45,9 @@ function App() {
   if (at.page === 'docs') return <DocsPage place={at} />;
   if (at.page === 'fabric') return <FabricPage place={at} />;
   if (at.page === 'path') return <PathPage place={at} />;
+  if (at.page === 'nodes') return <NodesPage place={at} />;
+  if (at.page === 'node') return <NodePage key={at.host} place={at} />;
+  if (at.page === 'gpu') return <NodePage key={at.uuid} place={at} />;
   if (at.page === 'service') return <ServicePage key={at.service} place={at} />;
   return <Missing path={at.path} />;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/wrapping.h"
+
 namespace lockstep {
 namespace {
 
@@ -93,6 +95,7 @@ void visit_window(const StepStore& steps, const JobInfo& job, StepNumber from_st
     StepCell cell;
     cell.rank_index = rank_index;
     cell.gpu_time_known = summary.gpu_time_known();
+    cell.end_unix_ns = plus(summary.start_unix_ns, summary.duration_ns);
     cell.duration_ms = milliseconds(summary.duration_ns);
     cell.self_ms = milliseconds(summary.self_ns);
     cell.comm_ms = milliseconds(summary.comm_ns);

@@ -37,6 +37,7 @@ struct StepCell {
   size_t rank_index = 0;  // into JobInfo::ranks
   // GPU times are all there. Where records were lost, what is left would read as own time: it is unknown.
   bool gpu_time_known = true;
+  int64_t end_unix_ns = 0;
   double duration_ms = 0;
   double self_ms = 0;
   double comm_ms = 0;

@@ -109,6 +109,9 @@ class ColumnarStepStore final : public StepStore {
   Page<StoredLog> logs(std::string_view service, std::string_view event, size_t limit) const override {
     return memory_.logs(service, event, limit);
   }
+  void visit_rare_logs(const std::function<bool(const StoredLog&)>& visit) const override {
+    memory_.visit_rare_logs(visit);
+  }
 
   // Everything that is in no file now goes to disk.
   Result<void> seal();

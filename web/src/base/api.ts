@@ -9,6 +9,7 @@ import { decodeAffected, decodeFabric, decodeGraph, decodePath, type Affected, t
 import { decodeSummary, type SummaryAnswer } from './kernel_profile';
 import { decodeKernelTimeline, type KernelTimeline } from './kernel_timeline';
 import { decodeMatrix, type StepMatrix } from './matrix';
+import { decodeNode, decodeNodes, decodeNodeSeries, type NodeDetail, type NodeList, type NodeSeries } from './node';
 import { decodeProfile, decodeProfiles, type Profile, type ProfileList } from './profile';
 import { noteUnknown } from './session';
 import { decodeService, decodeServices, type Service } from './service';
@@ -17,6 +18,7 @@ import type { SlePlace } from './url';
 import { decodeAsked, decodeStep, decodeTraced, type Asked, type StepAnalysis, type TracedSteps } from './step';
 import { decodeSamples, type Samples } from './stacks';
 import { clean } from './format';
+import { rooted } from './root';
 import { decodeTimeline, type Timeline } from './timeline';
 import { decodeTrends, trendPath, type Trend } from './trend';
 
@@ -101,6 +103,10 @@ export const paths = {
   incident: (id: string) => `/api/incidents/${encodeURIComponent(id)}`,
   sles: (place: SlePlace) => `/api/sle?${sleQuery(place, ['job', 'host'])}`,
   sle: (place: SlePlace) => `/api/sle/${encodeURIComponent(place.sle)}?${sleQuery(place, ['job', 'host', 'classifier', 'sub'])}`,
+  nodes: (host: string) => `/api/nodes${host && `?host=${encodeURIComponent(host)}`}`,
+  node: (host: string) => `/api/nodes/${encodeURIComponent(host)}`,
+  gpu: (uuid: string) => `/api/gpus/${encodeURIComponent(uuid)}`,
+  nodeSeries: (path: string, last: number) => `${path}/series?last_s=${last}`,
   cardinality: () => '/api/cardinality',
   fabric: () => `/api/fabric?limit=${kFabricRows}`,
   graph: (focus: string, depth: number, limit: number, at: number | null) => `/api/graph?focus=${encodeURIComponent(focus)}&depth=${depth}&limit=${limit}${atPart(at)}`,
@@ -176,6 +182,11 @@ export const api = {
   // As a form: a question that names many ports is longer than an address may be.
   promql: async (query: string, at: number | null, signal: AbortSignal): Promise<unknown> =>
     get('/prometheus/api/v1/query', signal, 'POST', promqlForm(query, at), 'application/x-www-form-urlencoded'),
+  nodes: async (host: string, signal: AbortSignal): Promise<NodeList> => decodeNodes(await get(paths.nodes(host), signal)),
+  // path: of paths.node() or paths.gpu().
+  node: async (path: string, signal: AbortSignal): Promise<NodeDetail> => decodeNode(await get(path, signal)),
+  nodeSeries: async (path: string, last: number, gpus: ReadonlyMap<string, string>, signal: AbortSignal): Promise<NodeSeries> =>
+    decodeNodeSeries(await get(paths.nodeSeries(path, last), signal), gpus),
   services: async (signal: AbortSignal): Promise<string[]> => decodeServices(await get(paths.services(), signal)),
   service: async (name: string, last: number, signal: AbortSignal): Promise<Service> => decodeService(await get(paths.service(name, last), signal)),
 };
@@ -191,7 +202,7 @@ async function ask<T>(path: string, signal: AbortSignal, read: (response: Respon
   signal.addEventListener('abort', stop);
   try {
     const headers = { accept: 'application/json', ...(body && { 'content-type': type }) };
-    const response = await fetch(path, { method, signal: limit.signal, headers, ...(body && { body }) });
+    const response = await fetch(rooted(path), { method, signal: limit.signal, headers, ...(body && { body }) });
     if (response.ok) return await read(response);
     // A gateway's 502 is as good as silence; a 4xx is an answer.
     if (response.status >= 500 && response.status !== 501) throw new Error(`status ${response.status}`);

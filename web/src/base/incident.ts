@@ -12,6 +12,8 @@ export interface IncidentRow {
   sentence: string;
   action: string;
   component: string;  // for people: "gpu GPU-1 of node-17"
+  host: string;       // where it stands, and the GPU: exact, they are sent back in paths; empty: nowhere in particular
+  gpu: string;
   beginNs: number | null;
   endNs: number | null;  // null while it lasts
   by: string;            // who took it, or resolved it
@@ -98,6 +100,8 @@ function decodeRow(value: unknown): IncidentRow {
     sentence: text(one['sentence']),
     action: text(one['action']),
     component: text(one['component_text']),
+    host: exact(one['host']),
+    gpu: exact(one['gpu_uuid']),
     beginNs: moment(one['begin_unix_ns']),
     endNs: moment(one['end_unix_ns']),
     by: text(one['acknowledged_by']) || text(one['resolved_by']),

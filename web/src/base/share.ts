@@ -1,5 +1,6 @@
 // Takes an answer out of the page: as a command, as CSV, onto the clipboard.
 import { momentText } from './moment';
+import { serverUrl } from './root';
 
 // One word for a POSIX shell, whatever the name holds.
 export function shellWord(text: string): string {
@@ -7,23 +8,23 @@ export function shellWord(text: string): string {
 }
 
 export function curl(path: string): string {
-  return `curl -s ${shellWord(location.origin + path)}`;
+  return `curl -s ${shellWord(serverUrl() + path)}`;
 }
 
 // A name that begins with a dash would be read as a flag.
 function command(name: string, of: string): string {
-  return `lockstep ${name} ${of.startsWith('-') ? '-- ' : ''}${shellWord(of)} --server ${shellWord(location.origin)}`;
+  return `lockstep ${name} ${of.startsWith('-') ? '-- ' : ''}${shellWord(of)} --server ${shellWord(serverUrl())}`;
 }
 export const whyCommand = (job: string): string => command('why', job);
 export const linesCommand = (job: string): string => `${command('lines', job)} --last`;
 export const mfuCommand = (job: string): string => command('mfu', job);
 export const incidentCommand = (id: string): string => command('incidents show', id);
 
-export const analyzeCommand = (job: string, capture: string): string => `lockstep analyze --server ${shellWord(location.origin)} ${shellWord(`${job}/${capture}`)}`;
+export const analyzeCommand = (job: string, capture: string): string => `lockstep analyze --server ${shellWord(serverUrl())} ${shellWord(`${job}/${capture}`)}`;
 
 // A job depends on others, nobody depends on it.
 export function affectedCommand(focus: string): string {
-  return `lockstep fabric${focus && !/^(job|rank):/.test(focus) ? ` --affected ${shellWord(focus)}` : ''} --server ${shellWord(location.origin)}`;
+  return `lockstep fabric${focus && !/^(job|rank):/.test(focus) ? ` --affected ${shellWord(focus)}` : ''} --server ${shellWord(serverUrl())}`;
 }
 
 export function pathCommand({ a, b, job, at, qp, sourcePort }: { a: string; b: string; job: string; at: number | null; qp: string; sourcePort: string }): string {
@@ -32,7 +33,7 @@ export function pathCommand({ a, b, job, at, qp, sourcePort }: { a: string; b: s
   if (at !== null) parts.push('--at', momentText(at));
   if (qp) parts.push('--qp', shellWord(qp));
   if (sourcePort) parts.push('--source-port', shellWord(sourcePort));
-  return [...parts, '--server', shellWord(location.origin)].join(' ');
+  return [...parts, '--server', shellWord(serverUrl())].join(' ');
 }
 
 export function sleCommand({ sle, hours, job, host, classifier }: { sle: string; hours: number; job: string; host: string; classifier: string }): string {
@@ -40,7 +41,7 @@ export function sleCommand({ sle, hours, job, host, classifier }: { sle: string;
   for (const [flag, value] of [['--job', job], ['--host', host], ['--classifier', classifier]] as const) {
     if (value) parts.push(shellWord(`${flag}=${value}`));
   }
-  return [...parts, '--server', shellWord(location.origin)].join(' ');
+  return [...parts, '--server', shellWord(serverUrl())].join(' ');
 }
 
 // The ranks that a command looks between: it has a page of its own.

@@ -19,11 +19,15 @@
 //                                                  degraded minutes are looked at ("-": no sub-classifier is named)
 //   /docs/DOCUMENT                                 a page of docs/: runbooks/ecc; alone: the index
 //   /cardinality                                   series of the metrics store, and who made them
+//   /nodes?host=                                   nodes, worst first; those whose name has this in it
+//   /nodes/HOST?last=&view=                        a node: who runs there, what happened there, the last seconds on one time axis
+//   /gpus/UUID?last=&view=                         the same of one GPU
 import { signal } from '@preact/signals';
 import { clean } from './format';
 import type { Sort } from './matrix';
 import { kPortSorts, type PortsBy, type PortSort } from './ports';
 import { isRankChoice } from './profile';
+import { prefix, unrooted } from './root';
 
 export interface JobPlace {
   page: 'job';
@@ -86,6 +90,22 @@ export interface DocsPlace {
   page: 'docs';
   document: string;  // "runbooks/ecc"; empty: the index
 }
+export interface NodesPlace {
+  page: 'nodes';
+  host: string;  // part of a name; empty: all
+}
+export interface NodePlace {
+  page: 'node';
+  host: string;
+  last: number;
+  view: 'chart' | 'table';
+}
+export interface GpuPlace {
+  page: 'gpu';
+  uuid: string;
+  last: number;
+  view: 'chart' | 'table';
+}
 export interface IncidentPlace {
   page: 'incident';
   id: string;
@@ -109,7 +129,7 @@ export interface PathPlace {
   qp: string;
   sourcePort: string;
 }
-export type Place = { page: 'fleet' } | FabricPlace | PathPlace | { page: 'incidents' } | IncidentPlace | DocsPlace | AlertsPlace | SlePlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
+export type Place = { page: 'fleet' } | FabricPlace | PathPlace | { page: 'incidents' } | IncidentPlace | DocsPlace | NodesPlace | NodePlace | GpuPlace | AlertsPlace | SlePlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -122,6 +142,10 @@ const kServiceLast = 900;
 export const kSleHoursChoices = [1, 6, 24, 168, 720] as const;
 const kSleHours = 24;
 const kSleHoursMax = 24 * 3_650;
+// Seconds that the pages of a node and a GPU look back.
+export const kNodeLastChoices = [900, 3_600, 21_600, 86_400] as const;
+const kNodeLast = 900;
+const kNodeLastMax = 7 * 86_400;
 const kProfileRanks = 'worst,median';
 const kNameMax = 256;
 export const kFabricDepthMax = 6;
@@ -144,6 +168,14 @@ export function parsePlace(path: string, search: string): Place {
     return { page: 'path', a: part('a'), b: part('b'), job: part('job'), at: moment(query.get('at')), qp: part('qp'), sourcePort: part('source_port') };
   }
   if (/^\/sle\/?$/.test(path)) return parseSle(query);
+  if (/^\/nodes\/?$/.test(path)) return nodesPlace((query.get('host') ?? '').slice(0, kNameMax));
+  const thing = /^\/(nodes|gpus)\/([^/]+)\/?$/.exec(path);
+  const thingName = thing && decode(thing[2]!);
+  if (thing && thingName) {
+    const last = Math.max(10, Math.min(kNodeLastMax, whole(query.get('last')) ?? kNodeLast));
+    const view = query.get('view') === 'table' ? 'table' : 'chart';
+    return thing[1] === 'nodes' ? { page: 'node', host: thingName, last, view } : { page: 'gpu', uuid: thingName, last, view };
+  }
   const named = /^\/services\/([^/]+)\/?$/.exec(path);
   const service = named && decode(named[1]!);
   if (service) return { page: 'service', service, last: Math.max(1, Math.min(kServiceLastMax, whole(query.get('last')) ?? kServiceLast)) };
@@ -234,8 +266,13 @@ export function isRanks(text: string): boolean {
   return text.length <= 1_000 && /^\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*$/.test(text);
 }
 
-// What is as it usually is stays out of the address.
+// As the browser has it: with the prefix under which the server is reached.
 export function writePlace(place: Place): string {
+  return prefix + writePath(place);
+}
+
+// What is as it usually is stays out of the address.
+function writePath(place: Place): string {
   if (place.page === 'fleet') return '/';
   if (place.page === 'cardinality') return '/cardinality';
   if (place.page === 'incidents') return '/incidents';
@@ -261,6 +298,15 @@ export function writePlace(place: Place): string {
     const parts: [string, string][] = [['a', place.a], ['b', place.b], ['job', place.job], ['at', place.at === null ? '' : String(place.at)], ['qp', place.qp], ['source_port', place.sourcePort]];
     for (const [key, value] of parts) if (value) query.set(key, value);
     return withQuery('/fabric/path', query);
+  }
+  if (place.page === 'nodes') {
+    if (place.host) query.set('host', place.host);
+    return withQuery('/nodes', query);
+  }
+  if (place.page === 'node' || place.page === 'gpu') {
+    if (place.last !== kNodeLast) query.set('last', String(place.last));
+    if (place.view !== 'chart') query.set('view', place.view);
+    return withQuery(place.page === 'node' ? `/nodes/${segment(place.host)}` : `/gpus/${segment(place.uuid)}`, query);
   }
   if (place.page === 'sle') {
     if (place.hours !== kSleHours) query.set('hours', String(place.hours));
@@ -343,6 +389,18 @@ export function pathPlace(a: string, b: string, job = ''): PathPlace {
   return { page: 'path', a, b, job, at: null, qp: '', sourcePort: '' };
 }
 
+export function nodesPlace(host = ''): NodesPlace {
+  return { page: 'nodes', host };
+}
+
+export function nodePlace(host: string): NodePlace {
+  return { page: 'node', host, last: kNodeLast, view: 'chart' };
+}
+
+export function gpuPlace(uuid: string): GpuPlace {
+  return { page: 'gpu', uuid, last: kNodeLast, view: 'chart' };
+}
+
 export function incidentPlace(id: string): IncidentPlace {
   return { page: 'incident', id };
 }
@@ -373,7 +431,7 @@ export function go(to: Place, replace = false): void {
 
 export function watchAddress(): void {
   const read = (): void => {
-    place.value = parsePlace(location.pathname, location.search);
+    place.value = parsePlace(unrooted(location.pathname), location.search);
   };
   window.addEventListener('popstate', read);
   read();

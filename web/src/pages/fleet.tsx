@@ -5,9 +5,10 @@ import type { Job, JobList, WarningList } from '../base/decode';
 import { clean, clock, count, duration, utc } from '../base/format';
 import { healthMark, stateMark } from '../base/health';
 import { usePoll } from '../base/poll';
+import { serverUrl } from '../base/root';
 import { copy, curl } from '../base/share';
 import type { Trend } from '../base/trend';
-import { fabricPlace, jobPlace, servicePlace, slePlace } from '../base/url';
+import { fabricPlace, jobPlace, nodesPlace, servicePlace, slePlace } from '../base/url';
 import { Frame, PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
@@ -42,7 +43,7 @@ export function Fleet() {
   }, () => {}, () => kSlowlyMs);
   document.title = title(list.value);
   return (
-    <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }]} state={<>{list.value && <Totals list={list.value} />}<PlaceLink to={fabricPlace()}>fabric</PlaceLink> <PlaceLink to={slePlace()}>SLEs</PlaceLink> <PlaceLink to={{ page: 'incidents' }}>incidents</PlaceLink> <PlaceLink to={{ page: 'alerts', id: '' }}>alerts</PlaceLink> <PlaceLink to={{ page: 'cardinality' }}>series</PlaceLink></>}>
+    <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }]} state={<>{list.value && <Totals list={list.value} />}<PlaceLink to={nodesPlace()}>nodes</PlaceLink> <PlaceLink to={fabricPlace()}>fabric</PlaceLink> <PlaceLink to={slePlace()}>SLEs</PlaceLink> <PlaceLink to={{ page: 'incidents' }}>incidents</PlaceLink> <PlaceLink to={{ page: 'alerts', id: '' }}>alerts</PlaceLink> <PlaceLink to={{ page: 'cardinality' }}>series</PlaceLink></>}>
       {refused.value && <p class="card" role="alert">{refused.value}</p>}
       {!list.value ? <Loading what="the jobs" /> : list.value.jobs.length > 0 ? <Jobs list={list.value} trends={trends.value} /> : services.value.length === 0 ? <Empty /> : null}
       <Warnings warnings={ahead.value.warnings} total={ahead.value.total} />
@@ -82,7 +83,7 @@ function Jobs({ list, trends }: { list: JobList; trends: Map<string, Trend> }) {
         </span>
         <Menu label="Take this list with you" items={[
           { label: 'Copy as curl', run: () => copy(curl(paths.jobs())) },
-          { label: 'Copy as CLI', run: () => copy(`lockstep jobs --server ${location.origin}`) },
+          { label: 'Copy as CLI', run: () => copy(`lockstep jobs --server ${serverUrl()}`) },
         ]} />
       </div>
     </section>

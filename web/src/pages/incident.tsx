@@ -12,6 +12,7 @@ import { Frame, PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
 import { Menu } from '../widgets/menu';
+import { GpuLink, HostLink } from '../widgets/place_links';
 import { Table } from '../widgets/table';
 import { VerdictCard } from '../widgets/verdict_card';
 
@@ -74,6 +75,8 @@ function Answer({ incident, onChange }: { incident: Incident; onChange: (changed
           <MarkView mark={mark} upper />
           <span>{incident.severity}</span>
           <span>{incident.component}</span>
+          {incident.host && <span>on <HostLink host={incident.host} /></span>}
+          {incident.gpu && <GpuLink uuid={incident.gpu} label="its GPU" />}
           <span title={utc(incident.beginNs)}>since {when(incident.beginNs)}</span>
           {incident.endNs !== null && <span title={utc(incident.endNs)}>last seen {when(incident.endNs)}</span>}
           {incident.by && <span>by {incident.by}</span>}

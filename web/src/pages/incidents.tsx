@@ -5,7 +5,7 @@ import { clean, count, utc, when } from '../base/format';
 import { incidentMark, type IncidentList, type IncidentRow } from '../base/incident';
 import { usePoll } from '../base/poll';
 import { copy, curl } from '../base/share';
-import { incidentPlace } from '../base/url';
+import { incidentPlace, nodePlace } from '../base/url';
 import { Frame, PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
@@ -45,7 +45,7 @@ export function IncidentsPage() {
                    marked={(row) => row.state === 'open' && row.active} columns={[
                      { head: 'state', cell: (row) => <MarkView mark={incidentMark(row)} /> },
                      { head: 'what', wide: true, cell: (row) => <PlaceLink to={incidentPlace(row.id)}>{row.sentence || row.component}</PlaceLink> },
-                     { head: 'where', wide: true, cell: (row) => row.component },
+                     { head: 'where', wide: true, cell: (row) => (row.host ? <PlaceLink to={nodePlace(row.host)}>{row.component}</PlaceLink> : row.component) },
                      { head: 'jobs', cell: (row) => jobs(row) },
                      { head: 'since', cell: (row) => <span title={times(row)}>{when(row.beginNs)}</span> },
                      { head: 'cost', cell: (row) => <span title={row.cost}>{row.cost.split(',', 1)[0] || '–'}</span> },

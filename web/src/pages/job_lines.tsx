@@ -5,6 +5,7 @@ import { useEffect, useMemo, useState } from 'preact/hooks';
 import { api, paths, Refused } from '../base/api';
 import { clock, count, duration, percent, utc } from '../base/format';
 import { unlessRefused, usePoll } from '../base/poll';
+import { rooted } from '../base/root';
 import { copy, curl, linesCommand } from '../base/share';
 import { depthOf, flameOf, forkOf, kindsOf, signedPoints, type SampledLine, type Samples } from '../base/stacks';
 import { FlameGraph } from '../widgets/flame';
@@ -95,8 +96,8 @@ export function LinesCard({ job, sampled }: { job: string; sampled: Sampled }) {
         <Menu label="Menu of the lines" items={[
           { label: 'Copy as curl', run: () => copy(curl(paths.samples(job))) },
           { label: 'Copy as CLI', run: () => copy(linesCommand(job)) },
-          { label: 'Download for speedscope', run: () => { location.href = `${paths.samples(job)}?format=speedscope`; } },
-          { label: 'Download for pprof', run: () => { location.href = `${paths.samples(job)}?format=pprof`; } },
+          { label: 'Download for speedscope', run: () => { location.href = `${rooted(paths.samples(job))}?format=speedscope`; } },
+          { label: 'Download for pprof', run: () => { location.href = `${rooted(paths.samples(job))}?format=pprof`; } },
           { label: asTable ? 'Show as flame graph' : 'Show as table', run: () => setTable(!asTable) },
         ]} />
       </div>

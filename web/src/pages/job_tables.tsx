@@ -9,6 +9,7 @@ import { PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { Menu } from '../widgets/menu';
 import { PartsLegend } from '../widgets/step_chart';
+import { HostLink } from '../widgets/place_links';
 import { Table, type Column } from '../widgets/table';
 import { Controls } from './job_charts';
 import { stepsCsv } from './job_csv';
@@ -27,7 +28,7 @@ export function JobTables({ place, why, matrix, ranks, culprits }: Props) {
   const rankLink = (row: RankRow) => <PlaceLink to={{ ...place, rank: row.rank }}>{count(row.rank)}</PlaceLink>;
   const columns: Column<RankRow>[] = [
     { head: 'rank', numeric: true, cell: rankLink },
-    { head: 'host', cell: (row) => row.host || '–' },
+    { head: 'host', cell: (row) => <HostLink host={row.host} /> },
     { head: 'GPU', numeric: true, cell: (row) => <span title={row.gpu_uuid}>{count(row.local_rank)}</span> },
     { head: 'status', cell: (row) => row.status || 'unknown' },
     { head: 'excess', numeric: true, cell: (row) => excess(row.excess_ms) },

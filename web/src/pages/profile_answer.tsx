@@ -6,6 +6,7 @@ import { verdictMark } from '../base/health';
 import { shortKernel, type ProfileSummary } from '../base/kernel_profile';
 import type { StepMark } from '../base/kernel_timeline';
 import { standing, stepsText, type Profile } from '../base/profile';
+import { rooted } from '../base/root';
 import { analyzeCommand } from '../base/share';
 import { jobPlace, stepPlace, type ProfilePlace } from '../base/url';
 import { fineDuration } from '../base/view';
@@ -45,7 +46,7 @@ export function ProfileAnswer({ place, data, profile, summary, steps, rank, onKe
         {summary?.kernel && place.kernel !== summary.kernel && (
           <button type="button" class="primary" title={`${summary.kernel} (k)`} onClick={() => onKernel(summary.kernel)}>Show kernel {clip(shortKernel(summary.kernel), kKernelShown)}</button>
         )}
-        {summary && data.hasPerfetto.value && <a class="button" href={paths.profilePerfetto(place.job, place.capture)} download title="Opens at ui.perfetto.dev">Perfetto file</a>}
+        {summary && data.hasPerfetto.value && <a class="button" href={rooted(paths.profilePerfetto(place.job, place.capture))} download title="Opens at ui.perfetto.dev">Perfetto file</a>}
         <CopyButton content={analyzeCommand(place.job, place.capture)} label="Copy as CLI" name="Copy as CLI: lockstep analyze" />
         {summary && <Traces {...{ place, profile }} />}
         <Steps {...{ place, profile, steps, rank }} />
@@ -97,7 +98,7 @@ function Traces({ place, profile }: { place: ProfilePlace; profile: Profile }) {
   return (
     <details>
       <summary>{files.length === 1 ? 'The trace' : `Traces of ${count(files.length)} ranks`}</summary>
-      <p class="traces">{files.map((rank) => <a key={rank.rank} href={paths.profileFile(place.job, profile.capture, rank.file)} download>{rank.file}</a>)}</p>
+      <p class="traces">{files.map((rank) => <a key={rank.rank} href={rooted(paths.profileFile(place.job, profile.capture, rank.file))} download>{rank.file}</a>)}</p>
     </details>
   );
 }

@@ -12,6 +12,7 @@ import { go, type ProfilePlace } from '../base/url';
 import { fineDuration } from '../base/view';
 import { PlaceLink } from '../widgets/frame';
 import { Menu } from '../widgets/menu';
+import { HostLink } from '../widgets/place_links';
 import { Table, type Column } from '../widgets/table';
 import type { ProfileData } from './profile_data';
 
@@ -246,7 +247,7 @@ function Ranks({ place, summary, rank }: { place: ProfilePlace; summary: Profile
       <Table caption="Ranks" what="ranks" sorted="who waits least first" rows={rows} total={rows.length} rowKey={(row) => row.rank} chosen={(row) => row.rank === rank}
              marked={(row) => summary.culprits.includes(row.rank)} columns={[
                { head: 'rank', numeric: true, cell: (row) => <PlaceLink to={{ ...place, rank: row.rank }}>{count(row.rank)}</PlaceLink> },
-               { head: 'host', cell: (row) => row.host || '–' },
+               { head: 'host', cell: (row) => <HostLink host={row.host} /> },
                { head: 'step', numeric: true, cell: (row) => fineDuration(row.step) },
                { head: 'its time', cell: (row) => <Shares of={row} /> },
                ...kShares.map(([word, , of]): Column<RankSummary> => ({ head: word, numeric: true, cell: (row) => percent(row.total > 0 ? of(row) / row.total : null) })),

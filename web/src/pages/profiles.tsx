@@ -6,6 +6,7 @@ import { clean, clock, count, utc } from '../base/format';
 import { useKeys } from '../base/hooks';
 import { usePoll } from '../base/poll';
 import { isRankChoice, stepsText, type Profile, type ProfileList } from '../base/profile';
+import { serverUrl } from '../base/root';
 import { analyzeCommand, copy, curl, shellWord } from '../base/share';
 import { go, jobPlace, profilePlace, type ProfilesPlace } from '../base/url';
 import { CopyButton } from '../widgets/copy_button';
@@ -69,7 +70,7 @@ function Order({ place, busy, ordered }: { place: ProfilesPlace; busy: boolean; 
         <h2>Which kernels do these ranks run?</h2>
         <Menu label="Menu of the order" items={[
           { label: 'Copy as curl', run: () => copy(curl(paths.profiles(place.job))) },
-          { label: 'Copy as CLI', run: () => copy(`lockstep profile --server ${shellWord(location.origin)} ${shellWord(place.job)} --ranks ${shellWord(chosen)} --steps ${steps} --wait`) },
+          { label: 'Copy as CLI', run: () => copy(`lockstep profile --server ${shellWord(serverUrl())} ${shellWord(place.job)} --ranks ${shellWord(chosen)} --steps ${steps} --wait`) },
         ]} />
       </div>
       <form class="controls" onSubmit={(event) => { event.preventDefault(); void order(); }}>

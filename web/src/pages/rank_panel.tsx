@@ -12,6 +12,7 @@ import { CopyButton } from '../widgets/copy_button';
 import { PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
+import { GpuLink, HostLink } from '../widgets/place_links';
 import { Facts, Panel } from './panel';
 
 interface Props {
@@ -44,7 +45,7 @@ export function RankPanel({ place, rank, why, matrix, onClose }: Props) {
       {!known && !refused.value && <Loading what="the rank" />}
       {known && (
         <>
-          <p>{known.host || 'host unknown'}<br /><span class="muted break">{known.gpu_uuid}</span></p>
+          <p><HostLink host={known.host} none="host unknown" /><br /><span class="break">{known.gpu_uuid && <GpuLink uuid={known.gpu_uuid} />}</span></p>
           {blamed && <p><MarkView mark={verdictMark(blamed)} /> <span>named by the verdict: {blamed.culprit.cause || blamed.culprit.component || blamed.kind}</span></p>}
           {at ? <StepFacts rank={rank} entry={at} matrix={matrix} /> : <p class="muted">Nothing heard of this rank in step {count(step)}: unknown.</p>}
           <Now detail={known} />

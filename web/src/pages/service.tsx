@@ -3,6 +3,7 @@ import { useSignal } from '@preact/signals';
 import { api, paths } from '../base/api';
 import { clean, clock, count, duration, number, percent, utc } from '../base/format';
 import { usePoll } from '../base/poll';
+import { prefix, serverUrl } from '../base/root';
 import type { Quantiles, Service, ServiceTime } from '../base/service';
 import { copy, curl, shellWord } from '../base/share';
 import { go, kServiceLastChoices, type ServicePlace } from '../base/url';
@@ -81,7 +82,7 @@ function Times({ place, service }: { place: ServicePlace; service: Service }) {
         </div>
         <Menu label="Menu of the service" items={[
           { label: 'Copy as curl', run: () => copy(curl(paths.service(place.service, place.last))) },
-          { label: 'Copy as CLI', run: () => copy(`lockstep service --server ${shellWord(location.origin)} ${shellWord(place.service)}`) },
+          { label: 'Copy as CLI', run: () => copy(`lockstep service --server ${shellWord(serverUrl())} ${shellWord(place.service)}`) },
         ]} />
       </div>
       <Table caption="Times of a request" what="parts" sorted="as they happen" rows={rows} total={rows.length} rowKey={(row) => row.name} columns={[
@@ -108,7 +109,7 @@ function Slowest({ service }: { service: Service }) {
                { head: 'of it queue', numeric: true, cell: (row) => duration(row.queue_ms) },
                { head: 'of it prefill', numeric: true, cell: (row) => duration(row.prefill_ms) },
                { head: 'whole request', numeric: true, cell: (row) => duration(row.e2e_ms) },
-               { head: 'trace', cell: (row) => <a href={`/api/spans?trace_id=${encodeURIComponent(row.trace_id)}`} target="_blank" rel="noreferrer"><code>{row.trace_id}</code></a> },
+               { head: 'trace', cell: (row) => <a href={`${prefix}/api/spans?trace_id=${encodeURIComponent(row.trace_id)}`} target="_blank" rel="noreferrer"><code>{row.trace_id}</code></a> },
              ]} />
     </section>
   );

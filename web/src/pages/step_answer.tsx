@@ -4,6 +4,7 @@ import { api, paths } from '../base/api';
 import { count, duration } from '../base/format';
 import { cell, type StepMatrix } from '../base/matrix';
 import { captureOfStep } from '../base/profile';
+import { rooted, serverUrl } from '../base/root';
 import type { StepAnalysis, TracedSteps } from '../base/step';
 import type { Timeline } from '../base/timeline';
 import { shellWord } from '../base/share';
@@ -32,8 +33,8 @@ export function StepAnswer({ place, data }: Props) {
       <div class="actions">
         {has && (
           <>
-            <a class="button" href={paths.perfetto(place.job, place.step, 'tar', place.ranks)} download>Perfetto archive</a>
-            <a class="button" href={paths.perfetto(place.job, place.step, 'pftrace', place.ranks)} download>Perfetto file</a>
+            <a class="button" href={rooted(paths.perfetto(place.job, place.step, 'tar', place.ranks))} download>Perfetto archive</a>
+            <a class="button" href={rooted(paths.perfetto(place.job, place.step, 'pftrace', place.ranks))} download>Perfetto file</a>
           </>
         )}
         {profile
@@ -141,9 +142,9 @@ function jobWord(job: string): string {
 }
 
 export function stepCommand(place: StepPlace): string {
-  return `lockstep step --server ${shellWord(location.origin)} ${jobWord(place.job)} ${place.step}`;
+  return `lockstep step --server ${shellWord(serverUrl())} ${jobWord(place.job)} ${place.step}`;
 }
 
 function traceCommand(place: StepPlace): string {
-  return `lockstep trace --server ${shellWord(location.origin)} --step ${place.step}${place.ranks && ` --ranks ${place.ranks}`} ${jobWord(place.job)}`;
+  return `lockstep trace --server ${shellWord(serverUrl())} --step ${place.step}${place.ranks && ` --ranks ${place.ranks}`} ${jobWord(place.job)}`;
 }

@@ -3,6 +3,7 @@ import { count, duration, excess } from '../base/format';
 import { cell, kParts, type StepMatrix } from '../base/matrix';
 import { stepPlace, type JobPlace } from '../base/url';
 import { PlaceLink } from '../widgets/frame';
+import { HostLink } from '../widgets/place_links';
 import { Facts, Panel } from './panel';
 
 interface Props {
@@ -53,7 +54,7 @@ function Content({ matrix, column, onRank }: { matrix: StepMatrix; column: numbe
           {heard.slice(0, kShown).map((row) => (
             <tr key={row.rank}>
               <th scope="row"><button type="button" class="plain" onClick={() => onRank(row.rank)}>rank {count(row.rank)}</button></th>
-              <td>{row.host}</td>
+              <td><HostLink host={row.host} none="" /></td>
               <td class="number">{excess(row.over)}</td>
             </tr>
           ))}

@@ -11,6 +11,7 @@ import { fineDuration, type View } from '../base/view';
 import { CopyButton } from '../widgets/copy_button';
 import { PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
+import { HostLink } from '../widgets/place_links';
 import { Facts, Panel } from './panel';
 
 interface Props {
@@ -41,7 +42,7 @@ export function StepRankPanel({ place, rank, tile, analysis, hostOf, commName, m
   const shown = tile.lines.find((one) => rank >= one.first && rank <= one.last);
   return (
     <Panel title={`Rank ${count(rank)} in step ${count(place.step)}`} onClose={onClose}>
-      <p>{hostOf(rank) || 'host unknown'}{' · '}
+      <p><HostLink host={hostOf(rank)} none="host unknown" />{' · '}
         <PlaceLink to={{ ...jobPlace(place.job), step: place.step, rank }}>this rank over the steps</PlaceLink></p>
       {refused.value && <p role="alert">{refused.value}</p>}
       {!known && !refused.value && <Loading what="the rank" />}

@@ -5,6 +5,7 @@ import type { StepAnalysis, StepComm, StepPhase, StepRank, Wait } from '../base/
 import type { Timeline } from '../base/timeline';
 import type { StepPlace } from '../base/url';
 import { fineDuration } from '../base/view';
+import { HostLink } from '../widgets/place_links';
 import { Table, type Column } from '../widgets/table';
 
 interface Props {
@@ -70,7 +71,7 @@ function Ranks({ analysis, rank }: { analysis: StepAnalysis; rank: RankCell }) {
   if (analysis.ranks.length === 0) return null;
   const columns: Column<StepRank>[] = [
     { head: 'rank', numeric: true, cell: (row) => rank(row.rank) },
-    { head: 'host', cell: (row) => row.host || '–' },
+    { head: 'host', cell: (row) => <HostLink host={row.host} /> },
     { head: 'made others wait', numeric: true, cell: (row) => fineDuration(row.caused) },
     { head: 'waited itself', numeric: true, cell: (row) => fineDuration(row.wait) },
     { head: 'own work', numeric: true, cell: (row) => fineDuration(row.own) },

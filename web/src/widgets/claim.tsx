@@ -2,6 +2,7 @@
 import { useState } from 'preact/hooks';
 import type { Claim } from '../base/decode';
 import { count, withUnit } from '../base/format';
+import { rooted } from '../base/root';
 import { apiPath, curl, profileOf } from '../base/share';
 import { profilePlace } from '../base/url';
 import { CopyButton } from './copy_button';
@@ -70,7 +71,7 @@ function Numbers({ claim }: { claim: Claim }) {
       {path && (
         <p>
           {profile && <PlaceLink class="button" to={profilePlace(profile.job, profile.capture)}>Open the profile</PlaceLink>}
-          <a href={path} target="_blank" rel="noreferrer">{path}</a>
+          <a href={rooted(path)} target="_blank" rel="noreferrer">{path}</a>
           <CopyButton content={curl(path)} label="Copy as curl" />
         </p>
       )}

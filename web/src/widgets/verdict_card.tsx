@@ -12,6 +12,7 @@ import { CopyButton } from './copy_button';
 import { FeedbackButtons } from './feedback';
 import { PlaceLink } from './frame';
 import { MarkView } from './mark';
+import { HostLink } from './place_links';
 
 const kRankButtonsMax = 6;
 
@@ -44,6 +45,7 @@ export function VerdictCard({ verdict, startOpen, profiles = [], sampling, onRan
           {pattern(verdict) && <span>{pattern(verdict)}</span>}
           {verdict.since_step !== null && <span title={utc(verdict.since_unix_ns)}>since step {count(verdict.since_step)}{since(verdict)}</span>}
           {verdict.culprit.place && <span>at <PlaceLink to={{ ...fabricPlace(verdict.culprit.place), at: timeOf(verdict) }}>{clean(verdict.culprit.place.replace(':', ' '))}</PlaceLink></span>}
+          {verdict.culprit.host && <span>on <HostLink host={verdict.culprit.host} /></span>}
           {verdict.incident && <span><PlaceLink to={incidentPlace(verdict.incident.id)}>incident</PlaceLink> {verdict.incident.state}</span>}
           {!startOpen && (
             <button type="button" class="plain" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? 'less' : 'evidence'}</button>
