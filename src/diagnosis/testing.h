@@ -40,6 +40,7 @@ struct RankPlan {
   double wire_longest_ms = 0;       // one of these transfers stood for so long; 0: none did
   double handing_on_ms = 0.1;       // of what has arrived from the rank before, by its proxy
   double quiet_ms = 0;              // its process made no call for so long
+  double stopped_ms = 0;            // found stopped
   double undrained_longest_ms = 0;  // data from the rank before lay for so long until its GPU took it
 };
 
@@ -128,6 +129,7 @@ class MadeUpJob {
       row.duration_ns = row.self_ns + row.comm_ns;
       row.queue_ns = ns(entry.queue_ms);
       row.quiet_ns = ns(entry.quiet_ms);
+      row.stopped_ns = ns(entry.stopped_ms);
       row.scalars = entry.scalars;
       row.phase_ns[static_cast<size_t>(Phase::kInput)] = ns(entry.input_ms);
       row.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] = ns(entry.checkpoint_ms);

@@ -154,9 +154,10 @@ Result<void> read_numbers(const Attributes& attributes, StepSummary& step) {
   step.queue_ns = find_int(attributes, "queue_ns");
   step.quiet_ns = find_int(attributes, "quiet_ns");
   step.quiet_from_unix_ns = std::clamp(find_int(attributes, "quiet_from_unix_ns"), -kTimeMost, kTimeMost);
+  step.stopped_ns = find_int(attributes, "stopped_ns");
   step.records_lost = find_int(attributes, "records_lost");
   step.unseen = find_int(attributes, "unseen");
-  for (int64_t ns : {step.self_ns, step.comm_ns, step.queue_ns, step.quiet_ns}) {
+  for (int64_t ns : {step.self_ns, step.comm_ns, step.queue_ns, step.quiet_ns, step.stopped_ns}) {
     if (ns < 0 || ns > kDayNs)
       return Error{format("train.step %lld has a part of %lld ns (0 to one day is possible)",
                           static_cast<long long>(step.step.value()), static_cast<long long>(ns))};
@@ -336,6 +337,7 @@ LogRecord to_record(const StepSummary& step) {
                        {"phases", std::move(phases)},
                        {"comms", std::move(comms)},
                        {"flows", std::move(flows)}};
+  if (step.stopped_ns != 0) record.attributes.push_back({"stopped_ns", step.stopped_ns});
   if (step.unseen != 0) record.attributes.push_back({"unseen", step.unseen});
   if (step.split_known) {
     ValueList split;

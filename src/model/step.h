@@ -105,6 +105,8 @@ struct StepSummary {
                          // still busy with the rank's own work. Long on a slow GPU, short on a late host
   int64_t quiet_ns = 0;  // longest stretch without any callback of the process while an operation was in flight
   int64_t quiet_from_unix_ns = 0;
+  int64_t stopped_ns = 0;  // the process was found stopped (by a signal, a debugger, the freezer) for so long, by looks
+      // of the agent a quarter of a second apart: an estimate. Not stored, diagnosis alone reads it
   bool inferred = false;     // step boundaries guessed, not told
   int64_t records_lost = 0;  // recorder records overwritten before they were read: the numbers above are lower bounds
   int64_t unseen = 0;        // operations whose GPU time is not known: own and communication time cannot be told apart

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "agent/evidence/evidence_taker.h"
 #include "agent/evidence/evidence_uploads.h"
@@ -259,6 +260,9 @@ void RecorderWatch::look_at(WatchedRank& rank, bool flush, CollectedBatch& batch
                                                                    : std::nullopt;
   look.alive = writer.has_value();
   look.stopped = writer && writer->stopped();
+  if (look.stopped && rank.looked_ns != 0)
+    rank.stopped_ns += std::min(look.now_ns - rank.looked_ns, PollPlan::kUsualNs);
+  rank.looked_ns = look.now_ns;
 
   rank.header = rank.reader->header();
   count_refused(rank);
@@ -307,7 +311,9 @@ void RecorderWatch::look_at(WatchedRank& rank, bool flush, CollectedBatch& batch
   }
   for (size_t i = 0; i < std::min(steps.size(), user_limits::kStepsPerPollMax); ++i) {
     const ClosedStep& step = steps[i];
-    look.records.push_back(to_record(rounded_for_sending(step.summary)));
+    StepSummary summary = rounded_for_sending(step.summary);
+    if (i == 0) summary.stopped_ns = std::exchange(rank.stopped_ns, 0);
+    look.records.push_back(to_record(summary));
     if (traces_ != nullptr) traces_->add(rank.identity, step.detail, look.now_ns);
   }
   tell_progress(rank, look);

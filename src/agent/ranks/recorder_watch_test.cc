@@ -1,6 +1,7 @@
 #include "agent/ranks/recorder_watch.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -281,6 +282,32 @@ TEST_F(RecorderWatchTest, GivesAStepWhenItCloses) {
   ASSERT_EQ(step->comms.size(), 1u);
   EXPECT_EQ(step->comms[0].comm_id, CommId{77});
   EXPECT_EQ(counters.sum("lockstep_agent_recorder_records_total"), 4);
+}
+
+TEST_F(RecorderWatchTest, AStepSaysForHowLongItsProcessWasFoundStopped) {
+  RecorderWatch watch(options, clock, counters);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    auto writer = RecorderWriter::open(writer_options(folder.path()));
+    if (!writer.ok()) ::_exit(1);
+    (*writer)->write(mark(RecordType::kStepBegin, 12, clock.monotonic_ns()));
+    ::raise(SIGSTOP);
+    (*writer)->write(mark(RecordType::kStepEnd, 12, clock.monotonic_ns() + 900 * kMs));
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  for (int64_t ms : {0, 200, 700}) {  // the first look compares with none
+    clock.advance(ms * kMs);
+    watch.poll();
+  }
+  ASSERT_EQ(::kill(child, SIGCONT), 0);
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  std::vector<LogRecord> steps = events(watch.poll(), kEventTrainStep);
+  for (LogRecord& more : events(watch.poll(), kEventTrainStep)) steps.push_back(std::move(more));
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(step_from_record(steps[0])->stopped_ns, 450 * kMs) << "no look stands for more than a quarter of a second";
 }
 
 TEST_F(RecorderWatchTest, SaysWhereAQuietRankStandsAgainAndAgainUntilItMoves) {

@@ -53,6 +53,8 @@ struct RecorderWatch::WatchedRank {
   std::vector<bool> proxy_lanes;  // whose records are about the network
   RecorderCost cost_seen;
   std::array<uint64_t, kRefusedReasons> refused_seen{};
+  int64_t looked_ns = 0;   // 0: not yet
+  int64_t stopped_ns = 0;  // since the last step that was reported
   uint64_t orphans_seen = 0;
   uint64_t malformed_seen = 0;
   uint64_t held_back_seen = 0;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "diagnosis/detectors/pause/seen_stopped.h"
 #include "diagnosis/detectors/straggler/straggler.h"
 #include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
@@ -205,6 +206,7 @@ void drop_stretches(std::vector<StepNumber>& steps) {
 }  // namespace
 
 std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<AttributedRange>& explained) {
+  if (std::vector<Finding> seen = find_seen_stopped(window); !seen.empty()) return seen;
   std::vector<StepNumber> steps = window.complete_steps();
   std::erase_if(steps, [&](StepNumber number) { return number < window.first_step() + kSettleSteps; });
   if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);

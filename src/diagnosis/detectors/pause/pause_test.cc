@@ -232,5 +232,35 @@ TEST(PauseDetector, ACheckpointIsOneAlsoWhereItsRankIsUnknown) {
               }).empty());
 }
 
+// Everybody is quiet for as long, and nobody is late: only who looks at the processes sees which one is stopped.
+TEST(PauseDetector, NamesTheProcessThatIsFoundStoppedAgainAndAgain) {
+  const auto plan = [](StepNumber step, std::vector<RankPlan>& ranks) {
+    for (RankPlan& rank : ranks) {
+      rank.own_ms = step < 14_step ? 60 : 320;
+      rank.quiet_ms = step < 14_step ? 10 : 150;
+    }
+    if (step >= 14_step && step % 2 == 0) ranks[5].stopped_ms = 250;
+  };
+  MadeUpJob job(8);
+  const std::vector<Finding> findings = pauses_of(job, plan, 24);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{5_rank});
+  EXPECT_EQ(findings[0].cause, Cause::kProcessPaused);
+  EXPECT_EQ(findings[0].since_step, 14_step);
+  EXPECT_TRUE(findings[0].sure);
+  EXPECT_NEAR(static_cast<double>(findings[0].lost_ns_per_step), 260e6, 1e6) << "as before it began";
+  MadeUpJob young(8);
+  EXPECT_FALSE(pauses_of(young, plan, 18).at(0).sure) << "twice is a suspicion";
+  MadeUpJob once(8);
+  EXPECT_TRUE(pauses_of(once, plan, 16).empty()) << "once may be a debugger";
+}
+
+TEST(PauseDetector, WhoWasStoppedLongAgoIsNot) {
+  MadeUpJob job(8);
+  EXPECT_TRUE(pauses_of(job, [](StepNumber step, std::vector<RankPlan>& ranks) {
+                ranks[5].stopped_ms = step >= 10_step && step < 20_step ? 250 : 0;
+              }).empty());
+}
+
 }  // namespace
 }  // namespace lockstep

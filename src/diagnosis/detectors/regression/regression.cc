@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/median.h"
 #include "base/text.h"
@@ -24,6 +25,11 @@ constexpr size_t kAfterComm = 8;       // communication has many ways to be slow
 constexpr size_t kAfterCommPlain = 3;  // though hardly by so much
 constexpr size_t kSure = 8;
 constexpr size_t kSurePlain = 6;
+// A job that becomes so many times as slow before it has a baseline: what it showed after its very first steps, at least
+// so many, is compared with. That is a suspicion, since first steps differ for many reasons.
+constexpr double kEarlyTimes = 2;
+constexpr size_t kEarlySettle = 2;
+constexpr size_t kEarlyMin = 5;
 // So many times as long as the job was as slow before does not count: such stretches come two at a time.
 constexpr size_t kLongerTimes = 2;
 constexpr double kPlainTimes = 3;
@@ -58,14 +64,40 @@ size_t longest_stretch(const std::deque<StepFacts>& facts, size_t until, double 
   return longest;
 }
 
+// The steps that are compared with: [begin, end).
+struct Before {
+  size_t begin = kSettle, end = 0;
+  bool early = false;
+};
+
+// The first split after which all steps but single ones take kEarlyTimes as long as most before it.
+std::optional<Before> early_change(const std::deque<StepFacts>& facts) {
+  const size_t last_end = std::min(kSettle + kBefore, facts.size() - std::min(facts.size(), kAfter));
+  for (size_t end = kEarlySettle + kEarlyMin; end <= last_end; ++end) {
+    const double least =
+        kEarlyTimes * median(column(facts, kEarlySettle, end, [](const StepFacts& step) { return step.duration_ns; }));
+    const auto quick = std::count_if(facts.begin() + static_cast<std::ptrdiff_t>(end), facts.end(),
+                                     [&](const StepFacts& step) { return step.duration_ns < least; });
+    if (least > 0 && facts[end].duration_ns >= least && 10 * static_cast<size_t>(quick) <= facts.size() - end)
+      return Before{kEarlySettle, end, true};
+  }
+  return std::nullopt;
+}
+
+std::optional<Before> baseline_of(const std::deque<StepFacts>& facts) {
+  if (const std::optional<Before> early = early_change(facts)) return early;
+  if (facts.size() < kSettle + kBeforeMin + kAfterPlain) return std::nullopt;
+  return Before{.end = std::min(kSettle + kBefore, facts.size() - kAfterPlain)};
+}
+
 }  // namespace
 
 std::vector<Finding> find_regressions(const JobWindow& window, const std::vector<AttributedRange>&) {
   const std::deque<StepFacts>& facts = window.facts();
-  if (facts.size() < kSettle + kBeforeMin + kAfterPlain) return {};
+  const std::optional<Before> compared = baseline_of(facts);
+  if (!compared) return {};
   auto duration = [](const StepFacts& step) { return step.duration_ns; };
-  const size_t before_end = std::min(kSettle + kBefore, facts.size() - kAfterPlain);
-  const std::vector<double> before = column(facts, kSettle, before_end, duration);
+  const std::vector<double> before = column(facts, compared->begin, compared->end, duration);
   const double usual = median(before);
   const double spread = spread_of(before, usual);
   const double limit = std::max(kShareMin * usual, kSigmas * spread);
@@ -73,7 +105,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   // The stretch of slow steps that reaches to now; a single quick one does not end it.
   size_t since = facts.size();
   size_t slow = 0, quick = 0;
-  for (size_t i = facts.size(); i-- > before_end;) {
+  for (size_t i = facts.size(); i-- > compared->end;) {
     if (facts[i].duration_ns >= usual + limit) {
       since = i;
       ++slow;
@@ -91,7 +123,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   if (rise < limit || (slow < kAfter && rise < 2 * limit && !steady) || (slow < kAfterClear && !plain && !steady))
     return {};
   auto rise_of = [&](auto of) {
-    return median(column(facts, since, facts.size(), of)) - median(column(facts, kSettle, before_end, of));
+    return median(column(facts, since, facts.size(), of)) - median(column(facts, compared->begin, compared->end, of));
   };
   const double late = rise_of([](const StepFacts& step) { return step.most_own_ns; });
   // What one slow rank or stage adds is that one's; the rest is the job's.
@@ -105,7 +137,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   Finding finding;
   finding.kind = emits<Emitter::kRegression, VerdictKind::kSlow>;
   finding.subject = "job";
-  const bool restarted = facts[since].attempt != facts[kSettle].attempt;
+  const bool restarted = facts[since].attempt != facts[compared->begin].attempt;
   const StepNumber from = facts[since].number, to = facts.back().number;
   const char* what = nullptr;
   if (input >= 0.5 * rise) {
@@ -149,7 +181,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
     finding.sure_with_signals = enough_steps(slow, kSure, plain, now, kSurePlain);
     finding.sure = false;
   }
-  if (finding.layer == Layer::kUnknown) finding.sure = false;
+  if (finding.layer == Layer::kUnknown || compared->early) finding.sure = false;
   finding.since_step = from;
   finding.through_step = to;
   finding.step_ns = static_cast<int64_t>(now);

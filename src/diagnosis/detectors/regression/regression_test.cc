@@ -94,6 +94,22 @@ TEST(Regression, AJobThatIsPlainlySlowerIsSuspectedThoughNothingSaysWhy) {
   EXPECT_EQ(findings[0].since_step, 40_step);
 }
 
+TEST(Regression, AJobThatBecomesTwiceAsSlowBeforeItHasABaselineIsSuspected) {
+  const auto from = [](int64_t first, double times) {
+    return [=](StepNumber step, std::vector<RankPlan>& ranks) {
+      for (RankPlan& rank : ranks) rank.own_ms *= step >= StepNumber{first} ? times : 1;
+    };
+  };
+  for (int64_t steps : {24, 60}) {
+    const std::vector<Finding> findings = findings_after(steps, from(12, 3));
+    ASSERT_EQ(findings.size(), 1u) << steps;
+    EXPECT_EQ(findings[0].since_step, 12_step);
+    EXPECT_FALSE(findings[0].sure);
+  }
+  EXPECT_TRUE(findings_after(60, from(12, 1.3)).empty()) << "first steps may be that much shorter";
+  EXPECT_TRUE(findings_after(60, from(4, 3)).empty()) << "and two of them are no past";
+}
+
 TEST(Regression, AFewLongStepsAndAJobThatSpeedsUpSayNothing) {
   EXPECT_TRUE(findings_after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 for (RankPlan& rank : ranks) rank.own_ms *= step % 15 == 14 ? 2 : 1;
