@@ -29,6 +29,8 @@
 #include "ingest/otlp/otlp_receivers.h"
 #include "ingest/prometheus/remote_write_receiver.h"
 #include "server/access_parts.h"
+#include "server/bus_feed.h"
+#include "server/gateway.h"
 #include "server/recovery.h"
 #include "server/scrape_file.h"
 #include "server/tenants.h"
@@ -259,11 +261,56 @@ void loop(const sigset_t& signals, Common& common, AccessParts& access, Tenants&
 struct StopOnReturn {
   HttpServer& server;
   Tenants& tenants;
+  BusFeed* feed;  // nullptr: no bus is read
   ~StopOnReturn() {
     server.stop();
+    if (feed != nullptr) feed->stop();
     tenants.stop();
   }
 };
+
+// What takes data in: receivers of its own, or the bus that gateways write to.
+struct Intake {
+  std::unique_ptr<OtlpReceivers> receivers;  // nullptr: none here
+  std::unique_ptr<FlowReceivers> flows;      // likewise
+  BusFeed* feed = nullptr;                   // likewise
+
+  std::string addresses() const {
+    if (!receivers) return "";
+    return " otlp_http=" + receivers->http_address() + " otlp_grpc=" + receivers->grpc_address() +
+           flow_addresses(flows.get());
+  }
+  void stop() {
+    if (receivers) receivers->stop();
+    if (flows) flows->stop();
+    if (feed != nullptr) feed->stop();
+  }
+};
+
+std::string instance_name(const ServerOptions& options) {
+  if (!options.instance.empty()) return options.instance;
+  char machine[256] = {};
+  gethostname(machine, sizeof machine - 1);
+  return machine;
+}
+
+Result<Intake> start_intake(const Settings& settings, Common& common, AccessParts& access, Tenants& tenants,
+                            BusFeed* feed) {
+  const ServerOptions& options = common.options;
+  Intake intake;
+  if (feed == nullptr) {
+    intake.receivers = LOCKSTEP_TRY(start_receivers(settings, common, access.gatekeeper(), tenants));
+    intake.flows = LOCKSTEP_TRY(start_flow_receivers(settings, common, tenants));
+    return intake;
+  }
+  LOCKSTEP_TRY(feed->start(options.bus,
+                           {.instance = instance_name(options),
+                            .session = std::chrono::seconds(options.bus_session_s),
+                            .rewind = std::chrono::seconds(options.bus_rewind_s)},
+                           tenants));
+  intake.feed = feed;
+  return intake;
+}
 
 }  // namespace
 
@@ -277,6 +324,16 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   const UniqueFd lock = LOCKSTEP_TRY(lock_folder(options.data, "lockstepd"));
   raise_file_limit(kFilesOpenMax);
   Common common(options, settings);
+  if (options.role == ServerRole::kGateway)
+    return run_gateway({options, settings.http, settings.otlp_http, settings.otlp_grpc, settings.names, common.clock,
+                        common.witness, common.memory, common.counters},
+                       signals);
+  std::unique_ptr<BusFeed> feed;  // of an analyzer
+  if (options.role == ServerRole::kAnalyzer) {
+    feed = std::make_unique<BusFeed>(options.data, common.of_tenants, common.counters);
+    common.of_tenants.jobs = feed.get();
+    common.of_tenants.bus_problem = [&feed] { return feed->problem(); };
+  }
   Tenants tenants({.tenants_max = static_cast<size_t>(options.tenants_max),
                    .memory_share = options.tenant_memory_share,
                    .scrape_file = options.scrape,
@@ -287,7 +344,7 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   std::unique_ptr<AccessParts> access;  // of all tenants, and in the default one's state
   GatekeeperToCome gatekeeper(role_of);
   const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, gatekeeper, tenants));
-  const StopOnReturn before_access_goes{*api, tenants};
+  const StopOnReturn before_access_goes{*api, tenants, feed.get()};
   auto open_access = [&](StateStore& state) -> Result<void> {
     access =
         LOCKSTEP_TRY(AccessParts::open(state, options.admin_token_file, settings.oidc, common.clock, common.counters));
@@ -307,20 +364,16 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
                                                            .state_opened = open_access},
                                                           is_told_to_stop));
   if (!started) return {};
-  const std::unique_ptr<OtlpReceivers> receivers =
-      LOCKSTEP_TRY(start_receivers(settings, common, access->gatekeeper(), tenants));
-  const std::unique_ptr<FlowReceivers> flows = LOCKSTEP_TRY(start_flow_receivers(settings, common, tenants));
+  Intake intake = LOCKSTEP_TRY(start_intake(settings, common, *access, tenants, feed.get()));
   LOCKSTEP_TRY(tenants.open_others());
-  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s%s\n", api->address().c_str(), receivers->http_address().c_str(),
-              receivers->grpc_address().c_str(), flow_addresses(flows.get()).c_str());
+  std::printf("ready http=%s%s\n", api->address().c_str(), intake.addresses().c_str());
   std::fflush(stdout);
   LOCKSTEP_LOG_INFO("server", "data in %s, web UI %s", options.data.c_str(),
                     settings.web_folder.empty() ? "not found (see --web)" : settings.web_folder.c_str());
   loop(signals, common, *access, tenants);
   // Follows the data: receivers, diagnosis, API; the log goes with its tenant.
   LOCKSTEP_LOG_INFO("server", "stopping: receivers, diagnosis, API, log");
-  receivers->stop();
-  if (flows) flows->stop();
+  intake.stop();
   tenants.stop();
   api->stop();
   access->tick();

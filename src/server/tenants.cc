@@ -167,6 +167,27 @@ IngestTarget Tenants::find(const Caller& caller) {
   return {.line = std::move(found.line)};
 }
 
+Tenants::Found Tenants::find_for_bus(const std::string& name) {
+  Caller caller;
+  caller.tenant = name;
+  caller.roles = bit_of(Role::kIngest);
+  Found found = find_tenant(caller, true);
+  if (found.tenant == nullptr && !name.empty() && !is_tenant_name(name)) found.is_none = true;
+  return found;
+}
+
+void Tenants::look_as_of(int64_t unix_ns) {
+  std::vector<Tenant*> open;
+  if (default_started_) open.push_back(default_.get());
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [name, other] : others_) {
+      if (Tenant* tenant = other->started) open.push_back(tenant);
+    }
+  }
+  for (Tenant* tenant : open) tenant->look_as_of(unix_ns);
+}
+
 void Tenants::close() {
   if (default_started_) default_->otlp().commands->close();
   MutexLock lock(mutex_);
