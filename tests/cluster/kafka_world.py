@@ -93,18 +93,6 @@ class Broker:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
 
-    def end_of(self, topic):
-        """How many records all partitions of a topic have had."""
-        done = subprocess.run(
-            ["kcat", "-b", self.address, "-Q", *(word for p in range(self.partitions(topic)) for word in ("-t", f"{topic}:{p}:-1"))],
-            capture_output=True, text=True, check=True,
-        )
-        return sum(int(line.rsplit(" ", 1)[1]) for line in done.stdout.splitlines() if " offset " in line)
-
-    def partitions(self, topic):
-        done = subprocess.run(["kcat", "-b", self.address, "-L", "-t", topic], capture_output=True, text=True, check=True)
-        return int(re.search(rf'topic "{topic}" with (\d+) partitions', done.stdout)[1])
-
     def records(self, topic):
         """All of a topic, as kcat reads them."""
         done = subprocess.run(

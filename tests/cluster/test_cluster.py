@@ -190,6 +190,44 @@ def test_every_acknowledged_record_is_applied_once_though_the_broker_is_killed(c
     result("first 503 after the kill; first records after the broker was back", f"{down:.1f} s; {back:.1f} s")
 
 
+def test_an_analyzer_that_is_killed_and_comes_back_has_every_record_once(cluster, result):
+    sender = Sender(cluster.gateways[0], "restarted")
+    sender.start()
+    (owner,) = harness.eventually(
+        lambda: [one for one in cluster.running() if one.get("/api/logs", service="restarted")["logs"]], 30, "somebody reads it"
+    )
+    kills = 3
+    for _ in range(kills):
+        owner.kill()
+        cluster.restart(owner)
+        (owner,) = [one for one in cluster.analyzers if one.instance == owner.instance]
+        before = sender.acknowledged
+        harness.eventually(lambda: sender.acknowledged > before + 50, 30, "more is sent")
+    sender.ends.set()
+    sender.join(30)
+    harness.eventually(lambda: len(stored(cluster, "restarted")) >= sender.acknowledged, 30, "all of them are applied")
+    bodies = stored(cluster, "restarted")
+    assert sorted(bodies) == sorted(f"n{i}" for i in range(sender.acknowledged)), "each of them once"
+    again = owner.counters().total("lockstep_bus_records_dropped_total", reason="read_again")
+    result(
+        f"an analyzer is killed {kills} times while records come, and started again: acknowledged, applied",
+        f"{sender.acknowledged}, {len(bodies)}: each once; {again:.0f} read again after the last and dropped",
+    )
+
+
+def test_a_tenant_is_its_own_at_the_other_end(cluster, result):
+    header = {"X-Scope-OrgID": "team-a"}
+    assert cluster.gateways[0].post("logs", numbered(0, "of-team-a"), headers=header).status == 200
+
+    def seen(headers):
+        answers = [harness.request(one.http, "GET", "/api/logs?service=of-team-a", headers=headers) for one in cluster.running()]
+        return sum(len(answer.json()["logs"]) for answer in answers if answer.status == 200)
+
+    harness.eventually(lambda: seen(header) == 1, 30, "the tenant has its record")
+    assert seen({}) == 0, "and nobody else"
+    result("records of a tenant, as that tenant and as the default one sees them", "1, 0")
+
+
 def test_a_job_goes_to_another_analyzer_with_its_verdict(cluster, result, tmp_path):
     sim = play(tmp_path, cluster.gateways[1], "moved", 260, 2)
     try:
