@@ -80,7 +80,7 @@ class KafkaReader final : public BusReader {
   static void failed(rd_kafka_t* client, int error, const char* reason, void* opaque);
   void assign(rd_kafka_topic_partition_list_t* list);
   void revoke();
-  int64_t start_of(const rd_kafka_topic_partition_t& one, int64_t by_time, int64_t committed);
+  int64_t start_of(const rd_kafka_topic_partition_t& one, int64_t by_time, std::optional<int64_t> committed);
   bool fetch();
   void keep(const BusPlace& place, const rd_kafka_message_t* message);
   void probe();
@@ -201,8 +201,9 @@ void KafkaReader::revoke() {
   rd_kafka_assign(client_, nullptr);
 }
 
-// Where to begin. by_time, committed: negative where not known.
-int64_t KafkaReader::start_of(const rd_kafka_topic_partition_t& one, int64_t by_time, int64_t committed) {
+// Where to begin. by_time: negative, nothing is as young. committed: negative, nobody has ever read it; nullopt, not known.
+int64_t KafkaReader::start_of(const rd_kafka_topic_partition_t& one, int64_t by_time,
+                              std::optional<int64_t> committed) {
   const BusPlace place = *place_of(one.topic, one.partition);
   const std::optional<int64_t> known = reader_.start_at ? reader_.start_at(place) : std::nullopt;
   int64_t low = 0, high = 0;
@@ -213,8 +214,8 @@ int64_t KafkaReader::start_of(const rd_kafka_topic_partition_t& one, int64_t by_
   if (!known) {
     start = reader_.rewind.count() == 0 ? low : by_time < 0 ? high : by_time;
     // What nobody has in its stores is not passed over, however old it is.
-    if (committed >= 0) start = std::min(start, committed);
-    if (committed < 0) start = std::min(start, high);
+    if (committed) start = *committed < 0 ? low : std::min(start, *committed);
+    start = std::min(start, high);
   }
   if (start > high) {
     LOCKSTEP_LOG_WARN("bus", "%s %d ends before what was read of it: it was made anew, and is read from its beginning",
@@ -223,7 +224,7 @@ int64_t KafkaReader::start_of(const rd_kafka_topic_partition_t& one, int64_t by_
     return low;
   }
   if (start < low) {
-    if ((known || committed >= 0) && reader_.missing) reader_.missing(place, low - start);
+    if ((known || committed) && reader_.missing) reader_.missing(place, low - start);
     return low;
   }
   return start;
@@ -241,8 +242,8 @@ void KafkaReader::assign(rd_kafka_topic_partition_list_t* list) {
   for (int i = 0; i < list->cnt; ++i) {
     rd_kafka_topic_partition_t& one = list->elems[i];
     // A record that is not there by its time is yet to come.
-    one.offset =
-        start_of(one, times_known ? by_time->elems[i].offset : 0, committed_known ? committed->elems[i].offset : -1);
+    one.offset = start_of(one, times_known ? by_time->elems[i].offset : 0,
+                          committed_known ? std::optional<int64_t>(committed->elems[i].offset) : std::nullopt);
     places.insert(*place_of(one.topic, one.partition));
     partitions.insert(one.partition);
   }
