@@ -123,8 +123,14 @@ void BusFeed::run(const std::stop_token& stop) {
 
 void BusFeed::note_assignment() {
   BusAssignment now = reader_->assignment();
-  MutexLock lock(mutex_);
-  assignment_ = std::move(now);
+  bool lost = false;
+  {
+    MutexLock lock(mutex_);
+    const std::vector<int32_t>& before = assignment_.partitions;
+    lost = !std::includes(now.partitions.begin(), now.partitions.end(), before.begin(), before.end());
+    assignment_ = std::move(now);
+  }
+  if (lost) tenants_->let_go_of_jobs();
 }
 
 // As recovery does: a quarter of a second of history at a time, and no more time on looking than on reading.

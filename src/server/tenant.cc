@@ -144,6 +144,7 @@ class OpenTenant final : public Tenant {
     return sink_->take(records, origins_, counters, before);
   }
   bool keep(Batch events) override { return keep_events(std::move(events), *sink_, clock_); }
+  void let_go_of_jobs() override;
   void look_as_of(int64_t unix_ns) override;
   IngestTarget otlp() override { return {.handler = &*otlp_, .commands = &commands_, .uploads = &uploads_}; }
   FlowSubscriber* flows() override { return flow_telemetry_.get(); }
@@ -187,6 +188,8 @@ class OpenTenant final : public Tenant {
   Diagnosis diagnosis_;
   DiagnosisEngine& engine_ = diagnosis_.engine;
   Applier& applier_ = diagnosis_.applier;
+  OwnedStepStore owned_steps_{steps_, common_.jobs};
+  OwnedVerdicts owned_verdicts_{engine_, common_.jobs};
   VerdictKeeper keeper_{state_, counters_};
   // Before anything is read back, so that history is explained with what was learned from it.
   FeedbackStore feedback_{state_, counters_,
@@ -216,8 +219,6 @@ class OpenTenant final : public Tenant {
   SampleRequester sample_asks_{steps_, commands_, counters_, options_.sample_culprits};
   Readiness readiness_{counters_};  // what makes the server not ready, one row each; asked once ready_ is set
   StepTraceCache traces_{steps_, spans_, clock_};
-  OwnedStepStore owned_steps_{steps_, common_.jobs};
-  OwnedVerdicts owned_verdicts_{engine_, common_.jobs};
   ApiContext context_;
   MetricMapping mapping_{intake_, clock_, &memory_};
   RemoteWriteReceiver remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_, owners_};
@@ -263,7 +264,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
                named_metrics_, counters_, options_.peak_tflops * 1e12),
       flow_telemetry_(make_flow_telemetry()),
       alerts_(
-          alert_settings(), state_, {engine_, agents_, spans_, named_metrics_},
+          alert_settings(), state_, {owned_verdicts_, agents_, spans_, named_metrics_},
           [this](auto series, const auto& canonical) { return intake_.push("rule", "rules", series, canonical); },
           clock_, witness_, counters_),
       context_(make_context()),
@@ -479,6 +480,12 @@ void OpenTenant::look() {
     look_once();
   });
   if (!whole) counters_.add("lockstep_server_failures_total", "what=\"look\"");
+}
+
+void OpenTenant::let_go_of_jobs() {
+  agents_.forget_all();
+  alerts_.registry().hand_over(
+      [this](const Alert& alert) { return !alert.job_id.empty() && !common_.jobs->owns(alert.job_id); });
 }
 
 void OpenTenant::look_as_of(int64_t unix_ns) {

@@ -112,6 +112,9 @@ class Tenant {
                                     const std::function<void(int64_t received_unix_ns)>& before) = 0;
   // Events of the server's own, as a receiver would take them. False: not now.
   virtual bool keep(Batch events) = 0;
+  // Some jobs are another process's from now on (TenantCommon::jobs): their agents are not missed here, their alerts are that
+  // one's. From start() on.
+  virtual void let_go_of_jobs() = 0;
   // Diagnosis looks at what was applied as it did when it happened. From start() on; by any one thread besides tick()'s.
   virtual void look_as_of(int64_t unix_ns) = 0;
   // Who takes network telemetry; nullptr: it is the default tenant's alone, and received where it was asked for.

@@ -176,16 +176,22 @@ Tenants::Found Tenants::find_for_bus(const std::string& name) {
   return found;
 }
 
-void Tenants::look_as_of(int64_t unix_ns) {
-  std::vector<Tenant*> open;
-  if (default_started_) open.push_back(default_.get());
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [name, other] : others_) {
-      if (Tenant* tenant = other->started) open.push_back(tenant);
-    }
+std::vector<Tenant*> Tenants::all_started() {
+  std::vector<Tenant*> all;
+  if (default_started_) all.push_back(default_.get());
+  MutexLock lock(mutex_);
+  for (const auto& [name, other] : others_) {
+    if (Tenant* tenant = other->started) all.push_back(tenant);
   }
-  for (Tenant* tenant : open) tenant->look_as_of(unix_ns);
+  return all;
+}
+
+void Tenants::let_go_of_jobs() {
+  for (Tenant* tenant : all_started()) tenant->let_go_of_jobs();
+}
+
+void Tenants::look_as_of(int64_t unix_ns) {
+  for (Tenant* tenant : all_started()) tenant->look_as_of(unix_ns);
 }
 
 void Tenants::close() {

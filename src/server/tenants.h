@@ -68,6 +68,8 @@ class Tenants final : public OtlpRouter {
   };
   // Whose records of a bus between machines these are: begun where it is not there, because a gateway has let them in.
   Found find_for_bus(const std::string& name);
+  // All that are open (Tenant::let_go_of_jobs).
+  void let_go_of_jobs();
   // All that are open look at what was applied, as of this time (Tenant::look_as_of).
   void look_as_of(int64_t unix_ns);
   const Counters& of_tenants() const { return of_tenants_; }  // what the operator is told of them
@@ -77,6 +79,7 @@ class Tenants final : public OtlpRouter {
  private:
   struct Other;
   Found find_tenant(const Caller& caller, bool needs_start);
+  std::vector<Tenant*> all_started();
   Other& add(const std::string& name) LOCKSTEP_REQUIRES(mutex_);
   void live(Other& other, const std::stop_token& stop);
   Result<bool> open(Other& other, const std::stop_token& stop);
