@@ -170,7 +170,7 @@ Result<void> run_gateway(const GatewayParts& parts, const sigset_t& signals) {
                               {"--otlp-http " + options.otlp_http, parts.otlp_http},
                               {"--otlp-grpc " + options.otlp_grpc, parts.otlp_grpc}},
                              access->tokens_in_use()));
-  const std::unique_ptr<BusWriter> bus = LOCKSTEP_TRY(open_kafka_writer(options.bus, parts.counters));
+  const std::unique_ptr<BusWriter> bus = LOCKSTEP_TRY(open_kafka_writer(parts.bus, parts.counters));
   Readiness readiness(parts.counters);
   readiness.add({"bus", [&] { return bus->trouble(); }});
   readiness.add({"memory", [&]() -> std::optional<std::string> {

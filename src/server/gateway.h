@@ -52,6 +52,7 @@ class BusSink final : public IngestSink {
 // Everything is borrowed.
 struct GatewayParts {
   const ServerOptions& options;
+  const BusOptions& bus;
   ListenAddress http, otlp_http, otlp_grpc;
   std::vector<std::string> names;  // by which browsers may ask (net/cross_site.h)
   const Clock& clock;

@@ -60,8 +60,8 @@ void add_bus_flags(Flags& flags, ServerOptions& options, std::string& role, int6
             "diagnoses, answers (default all; docs/guide/cluster.md)")
       .text(&options.bus.brokers, "--kafka", "HOST:PORT,...", "brokers of the bus between gateways and analyzers")
       .list(&options.bus.properties, "--kafka-property", "NAME=VALUE",
-            "a property of librdkafka, such as security.protocol=ssl or ssl.ca.location=/etc/kafka/ca.pem")
-      .secret()
+            "a property of librdkafka, such as security.protocol=ssl; NAME=@FILE reads it from a file, as secrets must "
+            "be")
       .number(&partitions, "--kafka-partitions", "N",
               "partitions of topics that are made because they are not there (default 12)", 1, 10'000)
       .text(&options.instance, "--instance", "NAME",

@@ -21,6 +21,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/memory_budget.h"
+#include "base/secret_file.h"
 #include "base/text.h"
 #include "fabric/flows/switch_directory.h"
 #include "fabric/topology_file.h"
@@ -71,6 +72,7 @@ struct Settings {
   FlowReceiversOptions flows;
   SwitchNames switches;
   AlertSettings alerts;
+  BusOptions bus;
 };
 
 Result<ListenAddress> address_of(const char* option, const std::string& text) {
@@ -133,6 +135,24 @@ Result<AlertSettings> alert_settings(const ServerOptions& options, const ListenA
   return alerts;
 }
 
+// NAME=@FILE: the value is in that file, which others may not read. A command line may be read by anybody on the machine.
+Result<BusOptions> bus_options(const ServerOptions& options) {
+  BusOptions bus = options.bus;
+  for (std::string& property : bus.properties) {
+    const std::string name = property.substr(0, property.find('='));
+    const std::string value = property.substr(std::min(property.size(), name.size() + 1));
+    if (value.starts_with('@')) {
+      Result<std::string> read = read_private_file(value.substr(1));
+      if (!read.ok()) return Error{format("--kafka-property %s: %s", name.c_str(), read.error().c_str())};
+      property = name + "=" + *read;
+    } else if (name.find("password") != std::string::npos || name.find("secret") != std::string::npos ||
+               name == "ssl.key.pem") {
+      return Error{format("--kafka-property %s: a secret is read from a file: %s=@FILE", name.c_str(), name.c_str())};
+    }
+  }
+  return bus;
+}
+
 Result<Settings> check_settings(const ServerOptions& options) {
   Settings settings;
   settings.http = LOCKSTEP_TRY(address_of("--http", options.http));
@@ -147,6 +167,7 @@ Result<Settings> check_settings(const ServerOptions& options) {
   settings.flows = LOCKSTEP_TRY(flow_options(options));
   settings.switches = LOCKSTEP_TRY(switch_names(options));
   settings.alerts = LOCKSTEP_TRY(alert_settings(options, settings.http));
+  settings.bus = LOCKSTEP_TRY(bus_options(options));
   return settings;
 }
 
@@ -303,7 +324,7 @@ Result<Intake> start_intake(const Settings& settings, Common& common, AccessPart
     intake.flows = LOCKSTEP_TRY(start_flow_receivers(settings, common, tenants));
     return intake;
   }
-  LOCKSTEP_TRY(feed->start(options.bus,
+  LOCKSTEP_TRY(feed->start(settings.bus,
                            {.instance = instance_name(options),
                             .session = std::chrono::seconds(options.bus_session_s),
                             .rewind = std::chrono::seconds(options.bus_rewind_s)},
@@ -325,8 +346,8 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   raise_file_limit(kFilesOpenMax);
   Common common(options, settings);
   if (options.role == ServerRole::kGateway)
-    return run_gateway({options, settings.http, settings.otlp_http, settings.otlp_grpc, settings.names, common.clock,
-                        common.witness, common.memory, common.counters},
+    return run_gateway({options, settings.bus, settings.http, settings.otlp_http, settings.otlp_grpc, settings.names,
+                        common.clock, common.witness, common.memory, common.counters},
                        signals);
   std::unique_ptr<BusFeed> feed;  // of an analyzer
   if (options.role == ServerRole::kAnalyzer) {
