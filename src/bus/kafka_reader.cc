@@ -276,7 +276,6 @@ void KafkaReader::keep(const BusPlace& place, const rd_kafka_message_t* message)
   const int64_t time_ms = rd_kafka_message_timestamp(message, &type);
   int64_t low = 0, high = 0;
   rd_kafka_get_watermark_offsets(client_, kafka::topic_of(place.kind), place.partition, &low, &high);
-  counters_.add("lockstep_bus_records_received_total");
   merge_.add({.place = place,
               .offset = message->offset,
               .received_unix_ns = type == RD_KAFKA_TIMESTAMP_NOT_AVAILABLE ? clock_.unix_ns() : time_ms * 1'000'000,
@@ -345,7 +344,10 @@ std::vector<TakenRecord> KafkaReader::take(std::chrono::milliseconds longest) {
       if (merge_.needs_more(taken.back().place)) fetch();
     }
     is_at_end_ = is_assigned_ && merge_.is_at_end();
-    if (!taken.empty() || now >= until) return taken;
+    if (taken.empty() && now < until) continue;
+    // Here, because what was fetched and not taken before the partitions went is fetched again.
+    counters_.add("lockstep_bus_records_received_total", "", static_cast<int64_t>(taken.size()));
+    return taken;
   }
 }
 

@@ -75,7 +75,6 @@ Result<void> BusFeed::start(const BusOptions& bus, BusReaderOptions reader, Tena
     counters_.add("lockstep_bus_records_missing_total", "", records);
     missing_ += records;
   };
-  common_.bus_is_behind = true;  // until it is known better
   reader_ = LOCKSTEP_TRY(open_kafka_reader(bus, std::move(reader), common_.clock, counters_));
   positions_ = BusPositions::read(path_, reader_->cluster());
   open_reader_ = reader_.get();
