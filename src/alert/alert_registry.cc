@@ -195,6 +195,22 @@ bool AlertRegistry::make_room() {
   return true;
 }
 
+void AlertRegistry::hand_over(const std::function<bool(const Alert&)>& is_others) {
+  MutexLock lock(mutex_);
+  for (auto one = waiting_.begin(); one != waiting_.end();) {
+    const auto here = one++;
+    if (is_others(here->second.delivery.alert)) erase_waiting(here);
+  }
+  for (auto one = alerts_.begin(); one != alerts_.end();) {
+    if (is_others(one->second.alert)) {
+      gone_.push_back({AlertRowKind::kAlert, one->first, ""});
+      one = alerts_.erase(one);
+    } else {
+      ++one;
+    }
+  }
+}
+
 void AlertRegistry::raise(RaisedAlert raised) {
   const int64_t now = clock_.unix_ns();
   const int64_t seen = raised.seen_unix_ns > 0 ? std::min(raised.seen_unix_ns, now) : now;

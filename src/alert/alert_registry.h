@@ -107,6 +107,8 @@ class AlertRegistry {
   void clear(AlertSource source, std::string_view fingerprint);
   // Everything that the source says: what is not among these it says no longer. of_name: only of alerts of that name.
   void sync(AlertSource source, const std::set<std::string>& fingerprints, std::string_view of_name = {});
+  // These are another server's from now on: gone without a word, and what was to be sent of them too.
+  void hand_over(const std::function<bool(const Alert&)>& is_others);
   // A few times a second: what is over ends, what is new is queued for the receivers, and all of it is saved.
   void tick();
 

@@ -82,6 +82,19 @@ TEST_F(Alerts, AFaultThatIsSeenManyTimesIsOnePageAndOneWordThatItIsOver) {
   EXPECT_FALSE(registry_->alerts().at(0).firing);
 }
 
+TEST_F(Alerts, WhatIsHandedOverIsGoneWithoutAWord) {
+  registry_->raise(hang("ours"));
+  registry_->raise(hang("theirs"));
+  pass(1);
+  registry_->hand_over([](const Alert& alert) { return alert.job_id == "theirs"; });
+  EXPECT_EQ(deliver(), Texts{"LockstepHang firing"});
+  registry_->raise(hang("ours"));
+  pass(120);
+  start();
+  ASSERT_EQ(registry_->alerts().size(), 1u);
+  EXPECT_EQ(registry_->alerts()[0].job_id, "ours");
+}
+
 TEST_F(Alerts, WhatFlapsIsHeldLongerEachTime) {
   size_t pages = 0;
   for (int i = 0; i < 25; ++i) {  // on for 20 s, off for 40 s

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "analysis/cost/kernel_classes.h"
 #include "analysis/cost/mfu.h"
@@ -59,6 +60,8 @@ struct ApiContext {
   const Clock& clock;
   const std::atomic<bool>& ready;  // every receiver is open and recovery is done
   std::string web_folder;          // empty: no web UI
+  std::function<bool(std::string_view job_id)> owns =
+      {};  // whether a job is this process's; empty: all are. Thread-safe
   // Asks the agents for a step after the fact; empty: nobody can be asked. Thread-safe.
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail = {};
   std::function<DetailAsked(const JobInfo&, const StackRequest&)> ask_stacks = {};  // likewise, for stacks

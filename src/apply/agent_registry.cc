@@ -22,6 +22,11 @@ void AgentRegistry::seen(std::string_view host, int64_t received_unix_ns, int64_
   ++found->second.heard;
 }
 
+void AgentRegistry::forget_all() {
+  MutexLock lock(mutex_);
+  agents_.clear();
+}
+
 std::vector<AgentInfo> AgentRegistry::agents() const {
   MutexLock lock(mutex_);
   std::vector<AgentInfo> list;

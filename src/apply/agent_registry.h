@@ -28,6 +28,8 @@ class AgentRegistry {
 
   void seen(std::string_view host, int64_t received_unix_ns, int64_t records_lost);
   std::vector<AgentInfo> agents() const;  // by host
+  // Whoever speaks here from now on is known again with its next word; who speaks elsewhere is not missed.
+  void forget_all();
 
  private:
   mutable Mutex mutex_;

@@ -121,6 +121,7 @@ class SegmentLog final : public DurableLog {
 
   Result<void> recover();
   Result<uint64_t> append(RecordKind kind, int64_t received_unix_ns, std::string_view payload) override;
+  Result<uint64_t> append_all(std::span<const LogEntry> entries) override;
   Result<void> replay(const std::function<void(uint64_t, RecordKind, int64_t, std::string_view)>& apply) override;
   uint64_t next_sequence() const override {
     MutexLock lock(mutex_);
@@ -134,6 +135,7 @@ class SegmentLog final : public DurableLog {
   struct Pending {
     RecordHeader header{};
     std::string_view payload;
+    bool with_next = false;  // in one group with the one behind it
     bool done = false;
     std::string error;  // empty once done: durable
   };
@@ -141,6 +143,7 @@ class SegmentLog final : public DurableLog {
   std::string path(uint64_t first_sequence) const {
     return format("%s/%020llu.log", options_.folder.c_str(), static_cast<unsigned long long>(first_sequence));
   }
+  void lead_or_wait(std::span<Pending> own);
   Result<void> commit(const std::vector<Pending*>& group, uint64_t first_sequence);
   Result<void> write_group(const std::vector<Pending*>& group);
   bool take_back();
@@ -247,7 +250,7 @@ Result<void> SegmentLog::replay(const std::function<void(uint64_t, RecordKind, i
       scan = scan_segment(*content, segment.first_sequence, next_segment, [&](const Record& record) {
         uint8_t kind = record.header.kind;
         if (kind >= static_cast<uint8_t>(RecordKind::kOtlpMetrics) &&
-            kind <= static_cast<uint8_t>(RecordKind::kOtlpSpans)) {
+            kind <= static_cast<uint8_t>(RecordKind::kBusSpans)) {
           apply(record.header.sequence, static_cast<RecordKind>(kind), record.header.received_unix_ns, record.payload);
         }
         replayed.fetch_add(1, std::memory_order_relaxed);
@@ -269,31 +272,51 @@ Result<void> SegmentLog::replay(const std::function<void(uint64_t, RecordKind, i
 }
 
 Result<uint64_t> SegmentLog::append(RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
-  if (payload.size() > kRecordBytesMax) {
-    received_.fetch_add(1, std::memory_order_relaxed);
-    counters_.add("lockstep_log_records_refused_total", "reason=\"too_large\"");
-    return Error{format("the log takes records up to %llu bytes; this one has %zu",
-                        static_cast<unsigned long long>(kRecordBytesMax), payload.size())};
-  }
-  Pending own;
-  own.header.magic = kMagic;
-  own.header.payload_bytes = static_cast<uint32_t>(payload.size());
-  own.header.payload_crc = crc32c(payload);  // here, so that callers share the work; the leader adds only the sequence
-  own.header.received_unix_ns = received_unix_ns;
-  own.header.kind = static_cast<uint8_t>(kind);
-  own.payload = payload;
+  return append_all({{LogEntry{kind, received_unix_ns, payload}}});
+}
 
+Result<uint64_t> SegmentLog::append_all(std::span<const LogEntry> entries) {
+  uint64_t bytes = 0;
+  for (const LogEntry& entry : entries) bytes += entry.payload.size();
+  const auto count = static_cast<int64_t>(entries.size());
+  if (bytes > kRecordBytesMax || entries.empty()) {
+    received_.fetch_add(count, std::memory_order_relaxed);
+    counters_.add("lockstep_log_records_refused_total", "reason=\"too_large\"", count);
+    return Error{format("the log takes records up to %llu bytes; this one has %llu",
+                        static_cast<unsigned long long>(kRecordBytesMax), static_cast<unsigned long long>(bytes))};
+  }
+  std::vector<Pending> own(entries.size());
+  for (size_t i = 0; i < own.size(); ++i) {
+    own[i].header.magic = kMagic;
+    own[i].header.payload_bytes = static_cast<uint32_t>(entries[i].payload.size());
+    // Here, so that callers share the work; the leader adds only the sequence.
+    own[i].header.payload_crc = crc32c(entries[i].payload);
+    own[i].header.received_unix_ns = entries[i].received_unix_ns;
+    own[i].header.kind = static_cast<uint8_t>(entries[i].kind);
+    own[i].payload = entries[i].payload;
+    own[i].with_next = i + 1 < own.size();
+  }
+  lead_or_wait(own);
+  if (!own.back().error.empty()) {
+    counters_.add("lockstep_log_records_refused_total", "reason=\"write_failed\"", count);
+    return Error{own.back().error};
+  }
+  return own.front().header.sequence;
+}
+
+// Returns once they have been in a group.
+void SegmentLog::lead_or_wait(std::span<Pending> own) {
   ReleasableMutexLock lock(mutex_);
-  waiting_.push_back(&own);
-  received_.fetch_add(1, std::memory_order_relaxed);
-  changed_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return own.done || !leader_busy_; });
-  while (!own.done) {  // nobody writes: this caller leads, until its own record has been in a group
+  for (Pending& pending : own) waiting_.push_back(&pending);
+  received_.fetch_add(static_cast<int64_t>(own.size()), std::memory_order_relaxed);
+  changed_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return own.back().done || !leader_busy_; });
+  while (!own.back().done) {  // nobody writes: this caller leads, until its own records have been in a group
     leader_busy_ = true;
     std::vector<Pending*> group;
     uint64_t group_bytes = 0;
     for (Pending* pending : waiting_) {
       group_bytes += sizeof(RecordHeader) + pending->payload.size();
-      if (!group.empty() && group_bytes > kGroupBytesMax) break;
+      if (!group.empty() && group_bytes > kGroupBytesMax && !group.back()->with_next) break;
       group.push_back(pending);
     }
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(group.size()));
@@ -311,13 +334,6 @@ Result<uint64_t> SegmentLog::append(RecordKind kind, int64_t received_unix_ns, s
     leader_busy_ = false;
     changed_.notify_all();
   }
-  lock.unlock();
-
-  if (!own.error.empty()) {
-    counters_.add("lockstep_log_records_refused_total", "reason=\"write_failed\"");
-    return Error{own.error};
-  }
-  return own.header.sequence;
 }
 
 Result<void> SegmentLog::commit(const std::vector<Pending*>& group, uint64_t first_sequence) {
@@ -493,6 +509,10 @@ void SegmentLog::drop_old_segments() {
 }
 
 }  // namespace
+
+Result<uint64_t> DurableLog::append_all(std::span<const LogEntry>) {
+  return Error{"this log takes one record at a time"};
+}
 
 Result<HeldLog> DurableLog::hold(const std::string&) {
   return Error{"this log cannot be held"};

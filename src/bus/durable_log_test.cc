@@ -534,15 +534,15 @@ std::string record_bytes(uint64_t sequence, uint8_t kind, std::string_view paylo
 TEST_F(DurableLogTest, RecordsOfAKindOfALaterVersionAreCountedAndLeftOut) {
   ASSERT_TRUE(make_directories(folder_.path() + "/log").ok());
   std::string bytes;
-  for (uint8_t kind = 0; kind <= 4; ++kind) bytes += record_bytes(kind + 1u, kind, "payload");
+  for (uint8_t kind = 0; kind <= 7; ++kind) bytes += record_bytes(kind + 1u, kind, "payload");
   ASSERT_TRUE(write_file_atomically(folder_.path() + "/log/00000000000000000001.log", bytes).ok());
   auto log = open();
   std::vector<uint64_t> sequences;
   for (const Replayed& record : replay(*log)) sequences.push_back(record.sequence);
-  EXPECT_EQ(sequences, (std::vector<uint64_t>{2, 3, 4}));  // kinds 1 to 3
-  EXPECT_EQ(counters_.value("lockstep_log_records_replayed_total"), 5);
+  EXPECT_EQ(sequences, (std::vector<uint64_t>{2, 3, 4, 5, 6, 7}));  // kinds 1 to 6
+  EXPECT_EQ(counters_.value("lockstep_log_records_replayed_total"), 8);
   EXPECT_EQ(counters_.value("lockstep_log_corrupt_segments_total"), 0);
-  EXPECT_EQ(log->next_sequence(), 6u);
+  EXPECT_EQ(log->next_sequence(), 9u);
 }
 
 TEST_F(DurableLogTest, ASegmentEndsWhereTheNumbersDoNotGoOn) {
@@ -846,6 +846,24 @@ TEST_F(DurableLogTest, ALogThatNobodySyncsAsksTheDiskForNoSync) {
   options.sync = true;
   open(options);
   EXPECT_EQ(files, 1);  // what an earlier life wrote is to be there next time too
+}
+
+TEST_F(DurableLogTest, SeveralRecordsAreThereTogetherWithOneSync) {
+  std::unique_ptr<DurableLog> log = open();
+  ASSERT_EQ(*log->append(RecordKind::kOtlpLogs, 1, "alone"), 1u);
+  const LogEntry entries[] = {
+      {RecordKind::kBusMetrics, 2, "a"}, {RecordKind::kBusLogs, 3, "b"}, {RecordKind::kBusSpans, 4, ""}};
+  ASSERT_EQ(*log->append_all(entries), 2u);
+  EXPECT_EQ(log->next_sequence(), 5u);
+  EXPECT_EQ(counters_.value("lockstep_log_syncs_total"), 2);
+  EXPECT_EQ(counters_.value("lockstep_log_records_appended_total"), 4);
+  EXPECT_FALSE(log->append_all({}).ok());
+  log = open();
+  const std::vector<Replayed> records = replay(*log);
+  ASSERT_EQ(records.size(), 4u);
+  EXPECT_EQ(records[1].payload, "a");
+  EXPECT_EQ(records[3].kind, RecordKind::kBusSpans);
+  EXPECT_EQ(records[3].received_unix_ns, 4);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +31,11 @@ namespace lockstep {
 enum class RecordKind : uint8_t {
   kOtlpMetrics = 1,
   kOtlpLogs = 2,
-  kOtlpSpans = 3
-};  // payload: plain OTLP protobuf request bytes
+  kOtlpSpans = 3,  // payload of these three: plain OTLP protobuf request bytes
+  kBusMetrics = 4,
+  kBusLogs = 5,
+  kBusSpans = 6  // of these: where it stood on a bus between machines (log_origin.h), then the same bytes
+};
 
 struct LogOptions {
   std::string folder;
@@ -54,6 +58,12 @@ struct HeldLog {
   uint64_t through_sequence = 0;  // the last record in them; 0: none
 };
 
+struct LogEntry {
+  RecordKind kind = RecordKind::kOtlpLogs;
+  int64_t received_unix_ns = 0;
+  std::string_view payload;
+};
+
 class DurableLog {
  public:
   static constexpr uint64_t kRecordBytesMax = 64ull << 20;
@@ -62,6 +72,9 @@ class DurableLog {
 
   // received_unix_ns is kept with the record. Blocks until durable.
   virtual Result<uint64_t> append(RecordKind kind, int64_t received_unix_ns, std::string_view payload) = 0;
+  // Several records with one sync, all of them or none: the sequence of the first; the others follow without a hole.
+  // Together at most kRecordBytesMax.
+  virtual Result<uint64_t> append_all(std::span<const LogEntry> entries);
   // Calls back for every record from the oldest; used once at start, before the first append.
   virtual Result<void> replay(const std::function<void(uint64_t sequence, RecordKind kind, int64_t received_unix_ns,
                                                        std::string_view payload)>& apply) = 0;

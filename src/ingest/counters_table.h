@@ -8,6 +8,7 @@
 #include "access/access_counters.h"
 #include "base/counters.h"
 #include "base/memory_budget.h"
+#include "bus/bus_counters.h"
 #include "bus/log_counters.h"
 #include "ingest/flow/flow_counters.h"
 #include "net/tls_server.h"
@@ -159,7 +160,7 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
 };
 
 inline constexpr auto kServerCounters =
-    join_counters(kIngestCounters, kAccessCounters, kTlsCounters, kMemoryCounters, kLogCounters, kStoreCounters,
-                  kBlobCounters, kFlowCounters, kSleCounters);
+    join_counters(kIngestCounters, kAccessCounters, kTlsCounters, kMemoryCounters, kLogCounters, kBusCounters,
+                  kStoreCounters, kBlobCounters, kFlowCounters, kSleCounters);
 
 }  // namespace lockstep

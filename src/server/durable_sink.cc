@@ -1,8 +1,12 @@
 #include "server/durable_sink.h"
 
 #include <algorithm>
+#include <memory>
+#include <set>
 
 #include "base/text.h"
+#include "ingest/otlp/span_decode.h"
+#include "wire/step_walk.h"
 
 namespace lockstep {
 
@@ -21,13 +25,28 @@ RecordKind record_kind_of(Signal signal) {
 Signal signal_of(RecordKind kind) {
   switch (kind) {
     case RecordKind::kOtlpMetrics:
+    case RecordKind::kBusMetrics:
       return Signal::kMetrics;
     case RecordKind::kOtlpLogs:
+    case RecordKind::kBusLogs:
       return Signal::kLogs;
     case RecordKind::kOtlpSpans:
+    case RecordKind::kBusSpans:
       return Signal::kSpans;
   }
   return Signal::kLogs;
+}
+
+RecordKind bus_kind_of(Signal signal) {
+  switch (signal) {
+    case Signal::kMetrics:
+      return RecordKind::kBusMetrics;
+    case Signal::kLogs:
+      return RecordKind::kBusLogs;
+    case Signal::kSpans:
+      return RecordKind::kBusSpans;
+  }
+  return RecordKind::kBusLogs;
 }
 
 Batch heard_of(const Applier& applier, const otlp::MetricsRequest& request) {
@@ -131,11 +150,106 @@ AcceptResult DurableSink::accept_with(Signal signal, std::string_view otlp_proto
   queued.reset();
   if (!sequence.ok()) return {AcceptError::kUnavailable, 0, sequence.error()};
 
-  const Turn turn(*this, *sequence);
-  std::optional<SetAside::Applying> applying;
-  if (set_aside_ != nullptr) applying.emplace(*set_aside_, *sequence, received_unix_ns);
-  apply(*sequence);
+  apply_in_turn(*sequence, received_unix_ns, apply);
   return {};
+}
+
+void DurableSink::apply_in_turn(uint64_t sequence, int64_t received_unix_ns,
+                                const std::function<void(uint64_t sequence)>& apply) {
+  const Turn turn(*this, sequence);
+  std::optional<SetAside::Applying> applying;
+  if (set_aside_ != nullptr) applying.emplace(*set_aside_, sequence, received_unix_ns);
+  apply(sequence);
+}
+
+Result<std::function<void(uint64_t)>> DurableSink::prepare(const TakenRecord& record, MemoryLease& lease) {
+  using Apply = std::function<void(uint64_t)>;
+  const int64_t received_unix_ns = record.received_unix_ns;
+  auto unreadable = [&]() -> Result<Apply> {
+    if (lease.was_refused()) return Error{kMemorySpent};
+    return Apply();
+  };
+  switch (signal_of(record.place.kind)) {
+    case Signal::kSpans: {
+      Result<DecodedSpans> decoded = decode_spans(record.payload, &lease);
+      if (!decoded.ok()) return unreadable();
+      auto columns = std::make_shared<spans::SpanColumns>(std::move(decoded->columns));
+      return Apply([this, columns, received_unix_ns](uint64_t sequence) {
+        applier_.apply_spans(std::move(*columns), received_unix_ns, sequence);
+      });
+    }
+    case Signal::kMetrics: {
+      Result<otlp::MetricsRequest> request = otlp::decode_metrics(record.payload, &lease);
+      if (!request.ok()) return unreadable();
+      Result<MetricMapping::Outcome> stored = metrics_.push(kOtlpSamplesReceiver, *request, received_unix_ns);
+      if (!stored.ok()) return Error{stored.error()};
+      auto heard = std::make_shared<Batch>(heard_of(applier_, *request));
+      const auto points = static_cast<int64_t>(request->points.size());
+      return Apply([this, heard, points, received_unix_ns](uint64_t sequence) {
+        applier_.apply_metrics(std::move(*heard), points, received_unix_ns, sequence);
+      });
+    }
+    case Signal::kLogs:
+      break;
+  }
+  Result<LogsRequest> request = otlp::decode_logs(record.payload, &lease);
+  if (!request.ok()) return unreadable();
+  auto logs = std::make_shared<LogsRequest>(std::move(*request));
+  return Apply([this, logs, received_unix_ns](uint64_t sequence) {
+    applier_.apply_logs(std::move(*logs), received_unix_ns, sequence);
+  });
+}
+
+DurableSink::FromBus DurableSink::take(std::span<const TakenRecord> records, BusOrigins& origins, Counters& counters,
+                                       const std::function<void(int64_t received_unix_ns)>& before) {
+  MemoryLease lease(memory_, MemoryUse::kQueue);
+  std::vector<Prepared> prepared;
+  FromBus outcome;
+  int64_t read_again = 0, sent_again = 0, unreadable = 0;
+  std::set<std::array<uint8_t, 16>> digests;
+  for (const TakenRecord& record : records) {
+    if (closed_) {
+      outcome.line = "the server is shutting down";
+      break;
+    }
+    const RecordKind kind = bus_kind_of(signal_of(record.place.kind));
+    const LogOrigin origin{record.cluster, record.place.partition, record.offset, digest_of(record.payload)};
+    if (origins.is_read_again(kind, origin)) {
+      ++read_again;
+    } else if (origins.is_sent_again(origin) || digests.contains(origin.digest)) {
+      ++sent_again;
+    } else {
+      Result<std::function<void(uint64_t)>> apply = prepare(record, lease);
+      if (!apply.ok()) {
+        outcome.line = apply.error();
+        break;
+      }
+      if (*apply) {
+        digests.insert(origin.digest);
+        prepared.push_back(
+            {origin, kind, with_origin(origin, record.payload), record.received_unix_ns, std::move(*apply)});
+      } else {
+        ++unreadable;
+      }
+    }
+    ++outcome.done;
+  }
+  if (!prepared.empty()) {
+    std::vector<LogEntry> entries;
+    for (const Prepared& one : prepared) entries.push_back({one.kind, one.received_unix_ns, one.logged});
+    Result<uint64_t> first = log_.append_all(entries);
+    if (!first.ok()) return {0, first.error()};
+    for (size_t i = 0; i < prepared.size(); ++i) {
+      origins.note(prepared[i].kind, prepared[i].origin);
+      if (before) before(prepared[i].received_unix_ns);
+      apply_in_turn(*first + i, prepared[i].received_unix_ns, prepared[i].apply);
+    }
+  }
+  counters.add("lockstep_bus_records_applied_total", "", static_cast<int64_t>(prepared.size()));
+  if (read_again > 0) counters.add("lockstep_bus_records_dropped_total", "reason=\"read_again\"", read_again);
+  if (sent_again > 0) counters.add("lockstep_bus_records_dropped_total", "reason=\"sent_again\"", sent_again);
+  if (unreadable > 0) counters.add("lockstep_bus_records_refused_total", "reason=\"undecodable\"", unreadable);
+  return outcome;
 }
 
 std::optional<std::string> DurableSink::stuck(int64_t now_ns) const {

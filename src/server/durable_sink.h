@@ -14,7 +14,9 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "apply/applier.h"
 #include "base/clock.h"
@@ -22,8 +24,10 @@
 #include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "bus/log.h"
+#include "bus/telemetry_bus.h"
 #include "ingest/otlp/metric_mapping.h"
 #include "ingest/otlp/sink.h"
+#include "server/bus_origins.h"
 #include "server/set_aside.h"
 
 namespace lockstep {
@@ -55,6 +59,16 @@ class DurableSink final : public IngestSink {
                               int64_t received_unix_ns) override;
   AcceptResult accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,
                             int64_t received_unix_ns) override;
+  // Records of the bus between machines, in its order: how many of them, from the first on, are done with: in the log and
+  // applied, or known already, or not to be read. The others are to be handed over again, for the reason in `line`.
+  // For one thread. origins: what the log has of the bus. counters: rows kBusCounters.
+  struct FromBus {
+    size_t done = 0;
+    std::string line;
+  };
+  // before: called before each is applied, with the time at which it was received; may be empty.
+  FromBus take(std::span<const TakenRecord> records, BusOrigins& origins, Counters& counters,
+               const std::function<void(int64_t received_unix_ns)>& before = {});
   void close() { closed_ = true; }
   // One line that says what does not move; nullopt: records are applied, or none wait. now_ns: Clock::monotonic_ns().
   // Takes no lock, so that it answers while one is held for ever.
@@ -65,6 +79,18 @@ class DurableSink final : public IngestSink {
   AcceptResult accept_with(Signal signal, std::string_view bytes, int64_t received_unix_ns,
                            const std::function<void(uint64_t sequence)>& apply);
 
+  // A record of the bus that is to be applied once it is in the log.
+  struct Prepared {
+    LogOrigin origin;
+    RecordKind kind;  // as the log has it
+    std::string logged;
+    int64_t received_unix_ns = 0;
+    std::function<void(uint64_t sequence)> apply;
+  };
+  // What a record says, decoded; samples are in their store already. An error: it is to be handed over again. Nothing in
+  // it: it cannot be read.
+  Result<std::function<void(uint64_t)>> prepare(const TakenRecord& record, MemoryLease& lease);
+  void apply_in_turn(uint64_t sequence, int64_t received_unix_ns, const std::function<void(uint64_t sequence)>& apply);
   class Turn;
 
   DurableLog& log_;

@@ -18,6 +18,63 @@ Result<void> check(const ServerOptions& options) {
   return {};
 }
 
+Result<void> check_role(const std::string& text, ServerOptions& options) {
+  if (text == "gateway") {
+    options.role = ServerRole::kGateway;
+  } else if (text == "analyzer") {
+    options.role = ServerRole::kAnalyzer;
+  } else if (text != "all") {
+    return Error{format("lockstepd: --role is all, gateway or analyzer, not \"%.60s\"", text.c_str())};
+  }
+  const bool has_bus = options.role != ServerRole::kAll;
+  if (has_bus && options.bus.brokers.empty() && !options.help)
+    return Error{
+        format("lockstepd: --role %s needs --kafka BROKERS: the bus between gateways and analyzers", text.c_str())};
+  const std::pair<const char*, bool> not_here[] = {{"--sflow-listen", !options.sflow_listen.empty()},
+                                                   {"--ipfix-listen", !options.ipfix_listen.empty()},
+                                                   {"--scrape", !options.scrape.empty()},
+                                                   {"--remote-write", !options.remote_write.empty()},
+                                                   {"--rules", !options.rules.empty()},
+                                                   {"--notify", !options.notify.empty()},
+                                                   {"--alertmanager", !options.alertmanager.empty()},
+                                                   {"--actions", !options.actions.empty()},
+                                                   {"--topology", !options.topology.empty()},
+                                                   {"--oidc", !options.oidc.empty()}};
+  // Flows of switches are received by one process for all; the rest needs stores.
+  const size_t refused = options.role == ServerRole::kGateway ? std::size(not_here) : has_bus ? 2 : 0;
+  for (size_t i = 0; i < refused; ++i) {
+    if (not_here[i].second)
+      return Error{format("lockstepd: %s would do nothing with --role %s", not_here[i].first, text.c_str())};
+  }
+  if (!has_bus && !options.bus.brokers.empty())
+    return Error{"lockstepd: --kafka is for --role gateway and --role analyzer: one process alone has its own log"};
+  return {};
+}
+
+// Several processes with a bus between them (docs/guide/cluster.md).
+void add_bus_flags(Flags& flags, ServerOptions& options, std::string& role, int64_t& partitions) {
+  flags
+      .text(&role, "--role", "all|gateway|analyzer",
+            "all: one process for everything; gateway: receives and writes to Kafka; analyzer: reads its part of it, "
+            "stores, "
+            "diagnoses, answers (default all; docs/guide/cluster.md)")
+      .text(&options.bus.brokers, "--kafka", "HOST:PORT,...", "brokers of the bus between gateways and analyzers")
+      .list(&options.bus.properties, "--kafka-property", "NAME=VALUE",
+            "a property of librdkafka, such as security.protocol=ssl; NAME=@FILE reads it from a file, as secrets must "
+            "be")
+      .number(&partitions, "--kafka-partitions", "N",
+              "partitions of topics that are made because they are not there (default 12)", 1, 10'000)
+      .text(&options.instance, "--instance", "NAME",
+            "of an analyzer: who comes back under this name within the session has its partitions as before (default: "
+            "the "
+            "machine's name)")
+      .number(&options.bus_session_s, "--bus-session-s", "N",
+              "an analyzer that is not heard of for so many seconds loses its partitions to others (default 10)", 6,
+              1'800)
+      .number(&options.bus_rewind_s, "--bus-rewind-s", "N",
+              "how far back in seconds an analyzer reads a partition that it never had (default 3600)", 0, 30 * 86'400);
+}
+
 // What is kept on disk, and for how long.
 void add_store_flags(Flags& flags, ServerOptions& options) {
   flags
@@ -188,6 +245,9 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
           "and of peers for 5 s, to name the line (default: only when somebody asks)")
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
                "peak of one GPU in TFLOP/s, for jobs that tell none (default: by the GPU's name, bf16)", 0, 1e6);
+  std::string role = "all";
+  int64_t partitions = options.bus.partitions;
+  add_bus_flags(flags, options, role, partitions);
   add_store_flags(flags, options);
   add_metric_flags(flags, options);
   add_profile_flags(flags, options);
@@ -204,7 +264,9 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
   options.help_text = flags.help();
   options.check_config = flags.check_wanted();
   options.effective_text = flags.effective();
+  options.bus.partitions = static_cast<int32_t>(partitions);
   LOCKSTEP_TRY(check(options));
+  LOCKSTEP_TRY(check_role(role, options));
   return options;
 }
 

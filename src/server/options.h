@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "bus/telemetry_bus.h"
 #include "net/http_client.h"
 #include "net/listen_address.h"
 #include "net/tls_server.h"
@@ -19,8 +20,19 @@
 
 namespace lockstep {
 
+enum class ServerRole {
+  kAll,       // everything in one process
+  kGateway,   // receives and writes to the bus; keeps nothing
+  kAnalyzer,  // reads its part of the bus; stores, diagnosis, API
+};
+
 struct ServerOptions {
   std::string data;
+  ServerRole role = ServerRole::kAll;
+  BusOptions bus;               // of gateways and analyzers
+  std::string instance;         // of an analyzer; empty: the machine's name
+  int64_t bus_rewind_s = 3600;  // how far back an analyzer begins with a partition that it never had
+  int64_t bus_session_s = 10;   // who is not heard of for so long has lost its partitions
   std::string http = "127.0.0.1:7070";
   std::string otlp_http = "127.0.0.1:4318";
   std::string otlp_grpc = "127.0.0.1:4317";

@@ -18,9 +18,9 @@ constexpr size_t kRollupsAtOnce = 256;
 
 }  // namespace
 
-bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, DiagnosisEngine& engine,
-            TailSampler& tail, JobRollups& rollups, sle::SleWatch& sle, SetAside& set_aside, const Clock& clock,
-            Counters& counters, const std::function<bool()>& is_told_to_stop) {
+bool replay(DurableLog& log, BusOrigins& origins, Applier& applier, const ColumnarSpanStore& spans,
+            DiagnosisEngine& engine, TailSampler& tail, JobRollups& rollups, sle::SleWatch& sle, SetAside& set_aside,
+            const Clock& clock, Counters& counters, const std::function<bool()>& is_told_to_stop) {
   int64_t last_look_unix_ns = 0;
   int64_t look_cost_ns = 0;
   int64_t looked_at_ns = clock.monotonic_ns();
@@ -47,6 +47,11 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, D
   Result<void> done =
       log.replay([&](uint64_t sequence, RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
         if (stopping) return;
+        if (kind >= RecordKind::kBusMetrics) {
+          const std::optional<LogOrigin> origin = take_origin(payload);
+          if (!origin) return counters.add("lockstep_replay_undecodable_records_total");
+          origins.note(kind, *origin);
+        }
         if (signal_of(kind) == Signal::kSpans && spans.holds(sequence, received_unix_ns)) return;  // in files already
         if (set_aside.is_set_aside(sequence, received_unix_ns)) return;
         const SetAside::Applying applying(set_aside, sequence, received_unix_ns);

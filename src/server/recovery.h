@@ -17,6 +17,7 @@
 #include "bus/log.h"
 #include "control/tail_sampler.h"
 #include "diagnosis/engine.h"
+#include "server/bus_origins.h"
 #include "server/set_aside.h"
 #include "sle/sle_watch.h"
 #include "store/spans/columnar_span_store.h"
@@ -25,9 +26,9 @@ namespace lockstep {
 
 inline constexpr int64_t kLookEveryNs = 250'000'000;  // live and when read back
 
-// False: is_told_to_stop() said so meanwhile.
-bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, DiagnosisEngine& engine,
-            TailSampler& tail, JobRollups& rollups, sle::SleWatch& sle, SetAside& set_aside, const Clock& clock,
-            Counters& counters, const std::function<bool()>& is_told_to_stop);
+// False: is_told_to_stop() said so meanwhile. origins: told which records came from a bus between machines.
+bool replay(DurableLog& log, BusOrigins& origins, Applier& applier, const ColumnarSpanStore& spans,
+            DiagnosisEngine& engine, TailSampler& tail, JobRollups& rollups, sle::SleWatch& sle, SetAside& set_aside,
+            const Clock& clock, Counters& counters, const std::function<bool()>& is_told_to_stop);
 
 }  // namespace lockstep

@@ -23,6 +23,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/memory_budget.h"
+#include "base/secret_file.h"
 #include "base/text.h"
 #include "fabric/flows/switch_directory.h"
 #include "fabric/topology_file.h"
@@ -32,6 +33,8 @@
 #include "ingest/prometheus/remote_write_receiver.h"
 #include "net/server_ports.h"
 #include "server/access_parts.h"
+#include "server/bus_feed.h"
+#include "server/gateway.h"
 #include "server/recovery.h"
 #include "server/scrape_file.h"
 #include "server/tenants.h"
@@ -72,6 +75,7 @@ struct Settings {
   FlowReceiversOptions flows;
   SwitchNames switches;
   AlertSettings alerts;
+  BusOptions bus;
 };
 
 Result<ListenAddress> address_of(const char* option, const std::string& text) {
@@ -134,6 +138,24 @@ Result<AlertSettings> alert_settings(const ServerOptions& options, const ListenA
   return alerts;
 }
 
+// NAME=@FILE: the value is in that file, which others may not read. A command line may be read by anybody on the machine.
+Result<BusOptions> bus_options(const ServerOptions& options) {
+  BusOptions bus = options.bus;
+  for (std::string& property : bus.properties) {
+    const std::string name = property.substr(0, property.find('='));
+    const std::string value = property.substr(std::min(property.size(), name.size() + 1));
+    if (value.starts_with('@')) {
+      Result<std::string> read = read_private_file(value.substr(1));
+      if (!read.ok()) return Error{format("--kafka-property %s: %s", name.c_str(), read.error().c_str())};
+      property = name + "=" + *read;
+    } else if (name.find("password") != std::string::npos || name.find("secret") != std::string::npos ||
+               name == "ssl.key.pem") {
+      return Error{format("--kafka-property %s: a secret is read from a file: %s=@FILE", name.c_str(), name.c_str())};
+    }
+  }
+  return bus;
+}
+
 Result<Settings> check_settings(const ServerOptions& options) {
   Settings settings;
   settings.http = LOCKSTEP_TRY(address_of("--http", options.http));
@@ -148,6 +170,7 @@ Result<Settings> check_settings(const ServerOptions& options) {
   settings.flows = LOCKSTEP_TRY(flow_options(options));
   settings.switches = LOCKSTEP_TRY(switch_names(options));
   settings.alerts = LOCKSTEP_TRY(alert_settings(options, settings.http));
+  settings.bus = LOCKSTEP_TRY(bus_options(options));
   return settings;
 }
 
@@ -293,11 +316,58 @@ void loop(const sigset_t& signals, Common& common, AccessParts& access, Tenants&
 struct StopOnReturn {
   HttpServer& server;
   Tenants& tenants;
+  BusFeed* feed;  // nullptr: no bus is read
   ~StopOnReturn() {
     server.stop();
+    if (feed != nullptr) feed->stop();
     tenants.stop();
   }
 };
+
+// What takes data in: receivers of its own, or the bus that gateways write to.
+struct Intake {
+  std::unique_ptr<OtlpReceivers> receivers;  // nullptr: none here
+  std::unique_ptr<FlowReceivers> flows;      // likewise
+  BusFeed* feed = nullptr;                   // likewise
+
+  std::string addresses() const {
+    if (!receivers) return "";
+    return " otlp_http=" + receivers->http_address() + " otlp_grpc=" + receivers->grpc_address() +
+           flow_addresses(flows.get());
+  }
+  void stop() {
+    if (receivers) receivers->stop();
+    if (flows) flows->stop();
+    if (feed != nullptr) feed->stop();
+  }
+};
+
+std::string instance_name(const ServerOptions& options) {
+  if (!options.instance.empty()) return options.instance;
+  char machine[256] = {};
+  gethostname(machine, sizeof machine - 1);
+  return machine;
+}
+
+Result<Intake> start_intake(const Settings& settings, Common& common, AccessParts& access, Tenants& tenants,
+                            PortBoard& ports, BusFeed* feed) {
+  const ServerOptions& options = common.options;
+  Intake intake;
+  if (feed == nullptr) {
+    intake.receivers = LOCKSTEP_TRY(start_receivers(settings, common, access.gatekeeper(), tenants, ports));
+    ports.set(Listener::kOtlpHttp, intake.receivers->http_address());
+    ports.set(Listener::kOtlpGrpc, intake.receivers->grpc_address());
+    intake.flows = LOCKSTEP_TRY(start_flow_receivers(settings, common, tenants));
+    return intake;
+  }
+  LOCKSTEP_TRY(feed->start(settings.bus,
+                           {.instance = instance_name(options),
+                            .session = std::chrono::seconds(options.bus_session_s),
+                            .rewind = std::chrono::seconds(options.bus_rewind_s)},
+                           tenants));
+  intake.feed = feed;
+  return intake;
+}
 
 }  // namespace
 
@@ -311,6 +381,16 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   const UniqueFd lock = LOCKSTEP_TRY(lock_folder(options.data, "lockstepd"));
   raise_file_limit(kFilesOpenMax);
   Common common(options, settings);
+  if (options.role == ServerRole::kGateway)
+    return run_gateway({options, settings.bus, settings.http, settings.otlp_http, settings.otlp_grpc, settings.names,
+                        common.clock, common.witness, common.memory, common.counters},
+                       signals);
+  std::unique_ptr<BusFeed> feed;  // of an analyzer
+  if (options.role == ServerRole::kAnalyzer) {
+    feed = std::make_unique<BusFeed>(options.data, common.of_tenants, common.counters);
+    common.of_tenants.jobs = feed.get();
+    common.of_tenants.bus_problem = [&feed] { return feed->problem(); };
+  }
   Tenants tenants({.tenants_max = static_cast<size_t>(options.tenants_max),
                    .memory_share = options.tenant_memory_share,
                    .scrape_file = options.scrape,
@@ -323,7 +403,7 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   PortBoard ports(settings, options.tls.enabled());
   const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, gatekeeper, tenants, ports));
   ports.set(Listener::kHttp, api->address());
-  const StopOnReturn before_access_goes{*api, tenants};
+  const StopOnReturn before_access_goes{*api, tenants, feed.get()};
   auto open_access = [&](StateStore& state) -> Result<void> {
     access =
         LOCKSTEP_TRY(AccessParts::open(state, options.admin_token_file, settings.oidc, common.clock, common.counters));
@@ -343,22 +423,16 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
                                                            .state_opened = open_access},
                                                           is_told_to_stop));
   if (!started) return {};
-  const std::unique_ptr<OtlpReceivers> receivers =
-      LOCKSTEP_TRY(start_receivers(settings, common, access->gatekeeper(), tenants, ports));
-  ports.set(Listener::kOtlpHttp, receivers->http_address());
-  ports.set(Listener::kOtlpGrpc, receivers->grpc_address());
-  const std::unique_ptr<FlowReceivers> flows = LOCKSTEP_TRY(start_flow_receivers(settings, common, tenants));
+  Intake intake = LOCKSTEP_TRY(start_intake(settings, common, *access, tenants, ports, feed.get()));
   LOCKSTEP_TRY(tenants.open_others());
-  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s%s\n", api->address().c_str(), receivers->http_address().c_str(),
-              receivers->grpc_address().c_str(), flow_addresses(flows.get()).c_str());
+  std::printf("ready http=%s%s\n", api->address().c_str(), intake.addresses().c_str());
   std::fflush(stdout);
   LOCKSTEP_LOG_INFO("server", "data in %s, web UI %s", options.data.c_str(),
                     settings.web_folder.empty() ? "not found (see --web)" : settings.web_folder.c_str());
   loop(signals, common, *access, tenants);
   // Follows the data: receivers, diagnosis, API; the log goes with its tenant.
   LOCKSTEP_LOG_INFO("server", "stopping: receivers, diagnosis, API, log");
-  receivers->stop();
-  if (flows) flows->stop();
+  intake.stop();
   tenants.stop();
   api->stop();
   access->tick();

@@ -1,4 +1,5 @@
-// lockstepd without its main: receivers, durable log, stores, diagnosis, API and web UI in one process.
+// lockstepd without its main: receivers, durable log, stores, diagnosis, API and web UI in one process; or, beyond one
+// machine, the part of it that --role names (decision 0025).
 //
 // Order of start: lock the data folder, open the API (it answers /healthz and "starting"), read the durable log back
 // into stores and diagnosis, open the receivers, say "ready"; the other tenants (server/tenants.h) come behind. Order

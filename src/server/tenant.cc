@@ -36,6 +36,7 @@
 #include "server/blob_place.h"
 #include "server/captures/capture_findings.h"
 #include "server/durable_sink.h"
+#include "server/owned_jobs.h"
 #include "server/recovery.h"
 #include "server/set_aside.h"
 #include "server/sle_faults.h"
@@ -54,6 +55,11 @@ namespace {
 
 constexpr uint64_t kQueuedBytesMax = 256ull << 20;
 
+bool keep_events(Batch batch, IngestSink& sink, const Clock& clock) {
+  const std::string bytes = otlp::encode(batch);
+  return sink.accept(Signal::kLogs, std::move(batch), bytes, clock.unix_ns()).error == AcceptError::kNone;
+}
+
 // What the log had to give up before it was in files is a gap like any other, and kept as one.
 void tell_dropped(std::atomic<int64_t>& dropped, IngestSink& sink, const Clock& clock) {
   const int64_t records = dropped.exchange(0);
@@ -63,9 +69,7 @@ void tell_dropped(std::atomic<int64_t>& dropped, IngestSink& sink, const Clock& 
   ResourceGroup& group = batch.groups.emplace_back();
   group.resource = {{"service.name", "lockstepd"}};
   group.logs.push_back(to_record(Gap{"log_full", records}, clock.unix_ns()));
-  const std::string bytes = otlp::encode(batch);
-  if (sink.accept(Signal::kLogs, std::move(batch), bytes, clock.unix_ns()).error != AcceptError::kNone)
-    dropped += records;  // the next round says it
+  if (!keep_events(std::move(batch), sink, clock)) dropped += records;  // the next round says it
 }
 
 std::optional<std::string> clock_problem(const ClockWitness& witness) {
@@ -135,6 +139,13 @@ class OpenTenant final : public Tenant {
   void actions(std::vector<ActionConfig> actions) override;
   void stop() override;
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) override;
+  DurableSink::FromBus take(std::span<const TakenRecord> records, Counters& counters,
+                            const std::function<void(int64_t received_unix_ns)>& before) override {
+    return sink_->take(records, origins_, counters, before);
+  }
+  bool keep(Batch events) override { return keep_events(std::move(events), *sink_, clock_); }
+  void let_go_of_jobs() override;
+  void look_as_of(int64_t unix_ns) override;
   IngestTarget otlp() override { return {.handler = &*otlp_, .commands = &commands_, .uploads = &uploads_}; }
   FlowSubscriber* flows() override { return flow_telemetry_.get(); }
   Readiness& readiness() override { return readiness_; }
@@ -153,7 +164,7 @@ class OpenTenant final : public Tenant {
   std::optional<std::string> disk_problem();
   std::optional<std::string> memory_problem();
   void look();
-  void look_once();
+  void look_once() LOCKSTEP_REQUIRES(look_mutex_);
   void look_at_itself();
 
   TenantSettings settings_;
@@ -177,6 +188,8 @@ class OpenTenant final : public Tenant {
   Diagnosis diagnosis_;
   DiagnosisEngine& engine_ = diagnosis_.engine;
   Applier& applier_ = diagnosis_.applier;
+  OwnedStepStore owned_steps_{steps_, common_.jobs};
+  OwnedVerdicts owned_verdicts_{engine_, common_.jobs};
   VerdictKeeper keeper_{state_, counters_};
   // Before anything is read back, so that history is explained with what was learned from it.
   FeedbackStore feedback_{state_, counters_,
@@ -196,6 +209,7 @@ class OpenTenant final : public Tenant {
   incident::IncidentWatch incident_watch_{incidents_, {engine_, alerts_.registry(), fabric_}, clock_};
   sle::SleWatch sle_{*stores_.sle, sle_reads(), options_.sle_thresholds, counters_};
   sle::ServiceWatch sle_services_{*stores_.sle, spans_, named_metrics_, options_.sle_thresholds};
+  Mutex look_mutex_;  // one looks at a time
   std::atomic<bool> ready_{false};
   int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
   StackRequester stack_asks_{steps_, commands_, counters_};
@@ -214,6 +228,7 @@ class OpenTenant final : public Tenant {
   std::atomic<int64_t> dropped_unsealed_{0};
   std::unique_ptr<DurableLog> log_;
   std::optional<SetAside> set_aside_;
+  BusOrigins origins_;  // what the log has of a bus between machines
   std::optional<DurableSink> sink_;
   std::optional<OtlpHandler> otlp_;
 };
@@ -249,7 +264,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
                named_metrics_, counters_, options_.peak_tflops * 1e12),
       flow_telemetry_(make_flow_telemetry()),
       alerts_(
-          alert_settings(), state_, {engine_, agents_, spans_, named_metrics_},
+          alert_settings(), state_, {owned_verdicts_, agents_, spans_, named_metrics_},
           [this](auto series, const auto& canonical) { return intake_.push("rule", "rules", series, canonical); },
           clock_, witness_, counters_),
       context_(make_context()),
@@ -271,6 +286,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   readiness_.add({"disk", [this] { return disk_problem(); }});
   readiness_.add({"metrics", [this] { return metrics_.trouble(); }});
   readiness_.add({"memory", [this] { return memory_problem(); }});
+  if (settings_.is_default && common_.bus_problem) readiness_.add({"bus", common_.bus_problem});
   readiness_.add({"blobs", [this] { return stores_.blobs->trouble(); }, true});
   // The clocks of all tenants' senders are in it.
   if (settings_.is_default) readiness_.add({"clock", [this] { return clock_problem(witness_); }, true});
@@ -302,8 +318,9 @@ sle::SleWatch::Reads OpenTenant::sle_reads() {
 }
 
 ApiContext OpenTenant::make_context() {
-  ApiContext context{steps_,    spans_, traces_, named_metrics_,    state_, agents_, engine_,
-                     counters_, clock_, ready_,  common_.web_folder};
+  ApiContext context{owned_steps_, spans_, traces_, named_metrics_,    state_, agents_, owned_verdicts_,
+                     counters_,    clock_, ready_,  common_.web_folder};
+  if (common_.jobs != nullptr) context.owns = [this](std::string_view job_id) { return common_.jobs->owns(job_id); };
   context.feedback = &feedback_;
   context.alerts = &alerts_;
   context.incidents = &incidents_;
@@ -389,7 +406,8 @@ Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop)
   log_ = LOCKSTEP_TRY(DurableLog::open(log_options(), counters_));
   readiness_.add({"log", [this] { return log_->trouble(); }});
   set_aside_.emplace(options_.data, counters_);
-  if (!replay(*log_, applier_, spans_, engine_, tail_, rollups_, sle_, *set_aside_, clock_, counters_, is_told_to_stop))
+  if (!replay(*log_, origins_, applier_, spans_, engine_, tail_, rollups_, sle_, *set_aside_, clock_, counters_,
+              is_told_to_stop))
     return false;
   applier_.set_applied_through(log_->next_sequence() - 1);
   steps_.end_replay();
@@ -427,7 +445,7 @@ void OpenTenant::take_finding(const Capture& capture, std::string_view summary) 
 }
 
 void OpenTenant::tick() {
-  look();
+  if (!common_.bus_is_behind) look();
   contained("server", "a look at queries", [this] { queries_.tick(); });
   contained("server", "a look at itself", [this] { look_at_itself(); });
 }
@@ -457,8 +475,29 @@ void OpenTenant::stop() {
 }
 
 void OpenTenant::look() {
-  if (!contained("server", "a look at jobs", [this] { look_once(); }))
-    counters_.add("lockstep_server_failures_total", "what=\"look\"");
+  const bool whole = contained("server", "a look at jobs", [this] {
+    MutexLock lock(look_mutex_);
+    look_once();
+  });
+  if (!whole) counters_.add("lockstep_server_failures_total", "what=\"look\"");
+}
+
+void OpenTenant::let_go_of_jobs() {
+  agents_.forget_all();
+  alerts_.registry().hand_over(
+      [this](const Alert& alert) { return !alert.job_id.empty() && !common_.jobs->owns(alert.job_id); });
+}
+
+void OpenTenant::look_as_of(int64_t unix_ns) {
+  const bool whole = contained("server", "a look at jobs", [&] {
+    MutexLock lock(look_mutex_);
+    engine_.tick(unix_ns);
+    tail_.tick(unix_ns);
+    // What came while the clock was ahead is no reason to judge what is yet to come.
+    sle_.tick(std::min(unix_ns, clock_.unix_ns()), clock_.unix_ns());
+    rollups_.write();
+  });
+  if (!whole) counters_.add("lockstep_server_failures_total", "what=\"look\"");
 }
 
 void OpenTenant::look_once() {

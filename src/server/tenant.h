@@ -8,11 +8,14 @@
 // Thread rule: serve() and what otlp() returns are Thread-safe; the rest is Confined to one thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "alert/alert_center.h"
 #include "api/prometheus/query_scheduler.h"
@@ -31,6 +34,7 @@
 #include "net/http_server.h"
 #include "server/backup_holder.h"
 #include "server/captures/capture_analyzer.h"
+#include "server/durable_sink.h"
 #include "server/options.h"
 #include "store/state_store.h"
 
@@ -39,6 +43,13 @@ namespace lockstep {
 class AccessParts;
 
 // What every tenant of a process uses. Outlives them.
+// Which jobs are this process's. Thread-safe.
+class JobOwnership {
+ public:
+  virtual ~JobOwnership() = default;
+  virtual bool owns(std::string_view job_id) const = 0;
+};
+
 struct TenantCommon {
   const ServerOptions& options;
   const Clock& clock;
@@ -46,9 +57,12 @@ struct TenantCommon {
   MemoryBudget& memory;  // of the process
   QuerySlots& queries;
   std::string web_folder;
-  UploadSlots uploads{3};         // of 8 threads of the receiver
-  AnalysisTurn analysis = {};     // of captures
-  AccessParts* access = nullptr;  // there before a tenant's parts are made; nullptr: everybody may do everything
+  UploadSlots uploads{3};              // of 8 threads of the receiver
+  AnalysisTurn analysis = {};          // of captures
+  AccessParts* access = nullptr;       // there before a tenant's parts are made; nullptr: everybody may do everything
+  const JobOwnership* jobs = nullptr;  // nullptr: all are this process's
+  std::atomic<bool> bus_is_behind{false};  // history is read from the bus: who reads it has diagnosis look, nobody else
+  std::function<std::optional<std::string>()> bus_problem = {};  // asked by the default tenant; empty: no bus is read
 };
 
 struct TenantSettings {
@@ -93,6 +107,16 @@ class Tenant {
 
   virtual void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) = 0;
   virtual IngestTarget otlp() = 0;
+  // Records of the bus between machines, in its order; as DurableSink::take(). From start() on, by one thread.
+  virtual DurableSink::FromBus take(std::span<const TakenRecord> records, Counters& counters,
+                                    const std::function<void(int64_t received_unix_ns)>& before) = 0;
+  // Events of the server's own, as a receiver would take them. False: not now.
+  virtual bool keep(Batch events) = 0;
+  // Some jobs are another process's from now on (TenantCommon::jobs): their agents are not missed here, their alerts are that
+  // one's. From start() on.
+  virtual void let_go_of_jobs() = 0;
+  // Diagnosis looks at what was applied as it did when it happened. From start() on; by any one thread besides tick()'s.
+  virtual void look_as_of(int64_t unix_ns) = 0;
   // Who takes network telemetry; nullptr: it is the default tenant's alone, and received where it was asked for.
   virtual FlowSubscriber* flows() = 0;
   virtual Readiness& readiness() = 0;

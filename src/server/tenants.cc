@@ -167,6 +167,33 @@ IngestTarget Tenants::find(const Caller& caller) {
   return {.line = std::move(found.line)};
 }
 
+Tenants::Found Tenants::find_for_bus(const std::string& name) {
+  Caller caller;
+  caller.tenant = name;
+  caller.roles = bit_of(Role::kIngest);
+  Found found = find_tenant(caller, true);
+  if (found.tenant == nullptr && !name.empty() && !is_tenant_name(name)) found.is_none = true;
+  return found;
+}
+
+std::vector<Tenant*> Tenants::all_started() {
+  std::vector<Tenant*> all;
+  if (default_started_) all.push_back(default_.get());
+  MutexLock lock(mutex_);
+  for (const auto& [name, other] : others_) {
+    if (Tenant* tenant = other->started) all.push_back(tenant);
+  }
+  return all;
+}
+
+void Tenants::let_go_of_jobs() {
+  for (Tenant* tenant : all_started()) tenant->let_go_of_jobs();
+}
+
+void Tenants::look_as_of(int64_t unix_ns) {
+  for (Tenant* tenant : all_started()) tenant->look_as_of(unix_ns);
+}
+
 void Tenants::close() {
   if (default_started_) default_->otlp().commands->close();
   MutexLock lock(mutex_);

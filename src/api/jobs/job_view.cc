@@ -58,7 +58,7 @@ VerdictView live_view(const ApiContext& context, const Verdict& verdict) {
 void append_stored(std::vector<VerdictView>& list, const ApiContext& context, const std::set<std::string>& live,
                    const std::vector<StoredVerdict>& stored) {
   for (const StoredVerdict& verdict : stored) {
-    if (!live.contains(verdict.id))
+    if (!live.contains(verdict.id) && (!context.owns || context.owns(verdict.job_id)))
       list.push_back(
           {verdict.id, false, verdict.found_unix_ns, with_feedback(context, verdict.id, as_cleared(verdict.json))});
   }
@@ -130,7 +130,7 @@ bool is_worse(const JobView& a, const JobView& b) {
 
 std::optional<JobInfo> find_job(const ApiContext& context, const std::string& job_id) {
   std::optional<JobInfo> job = context.steps.job(job_id);
-  if (job || job_id.empty()) return job;
+  if (job || job_id.empty() || (context.owns && !context.owns(job_id))) return job;
   std::vector<StoredVerdict> stored = context.state.verdicts(job_id);
   if (stored.empty()) return std::nullopt;
   JobInfo past;

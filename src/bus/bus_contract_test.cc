@@ -1,0 +1,268 @@
+// What every backing of the bus keeps: the durable log in the process, and Kafka, here as librdkafka's own mock of brokers.
+#include <gtest/gtest.h>
+#include <librdkafka/rdkafka.h>
+#include <librdkafka/rdkafka_mock.h>
+
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "base/text.h"
+#include "bus/bus_counters.h"
+#include "bus/log_counters.h"
+#include "bus/log_origin.h"
+#include "bus/place_merge.h"
+#include "bus/telemetry_bus.h"
+#include "testing/eventually.h"
+#include "testing/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kTimeNs = 1'700'000'000'000 * kMs;
+
+struct Backing {
+  virtual ~Backing() = default;
+  virtual bool write(const BusRecord& record) = 0;
+  // All that there is, of each key in the order of the bus.
+  virtual std::vector<TakenRecord> read(size_t expected) = 0;
+  virtual uint64_t record_bytes_max() const = 0;
+};
+
+struct EmbeddedBacking final : Backing {
+  testing::TemporaryFolder folder;
+  Counters counters{kLogCounters};
+  std::unique_ptr<DurableLog> log =
+      DurableLog::open({.folder = folder.path() + "/log", .sync = false}, counters).value();
+
+  bool write(const BusRecord& record) override {
+    return log->append(record.kind, record.received_unix_ns, record.payload).ok();
+  }
+  std::vector<TakenRecord> read(size_t) override {
+    log.reset();
+    log = DurableLog::open({.folder = folder.path() + "/log", .sync = false}, counters).value();
+    std::vector<TakenRecord> all;
+    EXPECT_TRUE(log->replay([&](uint64_t sequence, RecordKind kind, int64_t received, std::string_view payload) {
+                     all.push_back({{0, kind}, static_cast<int64_t>(sequence), received, "", std::string(payload)});
+                   })
+                    .ok());
+    return all;
+  }
+  uint64_t record_bytes_max() const override { return DurableLog::kRecordBytesMax; }
+};
+
+// Brokers in the process.
+struct MockBrokers {
+  rd_kafka_t* host = nullptr;
+  rd_kafka_mock_cluster_t* cluster = nullptr;
+  BusOptions options;
+
+  explicit MockBrokers(int partitions = 4) {
+    char line[256];
+    host = rd_kafka_new(RD_KAFKA_PRODUCER, rd_kafka_conf_new(), line, sizeof line);
+    cluster = rd_kafka_mock_cluster_new(host, 1);
+    for (const char* topic : {"otlp_metrics", "otlp_logs", "otlp_spans"})
+      rd_kafka_mock_topic_create(cluster, topic, partitions, 1);
+    options.brokers = rd_kafka_mock_cluster_bootstraps(cluster);
+  }
+  ~MockBrokers() {
+    rd_kafka_mock_cluster_destroy(cluster);
+    rd_kafka_destroy(host);
+  }
+};
+
+// One for all tests of a process: to join a group takes seconds.
+struct KafkaWorld {
+  MockBrokers brokers;
+  Counters counters{kBusCounters};
+  SystemClock clock;
+  std::unique_ptr<BusWriter> writer = open_kafka_writer(brokers.options, counters).value();
+  std::unique_ptr<BusReader> reader;
+
+  bool write(const BusRecord& record) { return writer->write({&record, 1}).refused == BusWriter::Refused::kNone; }
+  // The first four records of this key were applied before the reader began.
+  KafkaWorld() {
+    for (int i = 0; i < 6; ++i) {
+      const std::string payload = std::to_string(i);
+      EXPECT_TRUE(write({.key = "earlier", .received_unix_ns = kTimeNs + i * kMs, .payload = payload}));
+    }
+    const BusPlace place{partition_of("earlier", 4), RecordKind::kOtlpLogs};
+    auto start_at = [place](const BusPlace& one) { return one == place ? std::optional<int64_t>(4) : std::nullopt; };
+    reader =
+        open_kafka_reader(brokers.options, {.rewind = std::chrono::seconds(0), .start_at = start_at}, clock, counters)
+            .value();
+    earlier = read(2);
+  }
+  std::vector<TakenRecord> read(size_t expected) {
+    std::vector<TakenRecord> all;
+    testing::eventually([&] {
+      for (TakenRecord& record : reader->take(std::chrono::milliseconds(10))) all.push_back(std::move(record));
+      return all.size() >= expected && reader->is_at_end();
+    });
+    return all;
+  }
+  std::vector<TakenRecord> earlier;
+};
+
+KafkaWorld& kafka_world() {
+  static KafkaWorld world;
+  return world;
+}
+
+struct KafkaBacking final : Backing {
+  bool write(const BusRecord& record) override { return kafka_world().write(record); }
+  std::vector<TakenRecord> read(size_t expected) override { return kafka_world().read(expected); }
+  uint64_t record_bytes_max() const override { return BusWriter::kRecordBytesMax; }
+};
+
+template <typename T>
+struct BusContract : ::testing::Test {
+  T backing;
+};
+using Backings = ::testing::Types<EmbeddedBacking, KafkaBacking>;
+TYPED_TEST_SUITE(BusContract, Backings);
+
+TYPED_TEST(BusContract, WhatIsConfirmedIsReadWholeAndInTheOrderOfItsKey) {
+  const std::string zeros("a\0b\xff", 4);
+  for (int i = 0; i < 30; ++i) {
+    const RecordKind kind = static_cast<RecordKind>(1 + i % 3);
+    const std::string payload = std::to_string(i) + zeros;
+    ASSERT_TRUE(this->backing.write({.kind = kind,
+                                     .key = "job-" + std::to_string(i % 2),
+                                     .received_unix_ns = kTimeNs + i * kMs,
+                                     .payload = payload}));
+  }
+  const std::vector<TakenRecord> all = this->backing.read(30);
+  ASSERT_EQ(all.size(), 30u);
+  std::map<std::pair<int, RecordKind>, int> last;  // of each key and kind
+  for (const TakenRecord& record : all) {
+    const int number = std::atoi(record.payload.c_str());
+    EXPECT_EQ(record.payload, std::to_string(number) + zeros);
+    EXPECT_EQ(record.place.kind, static_cast<RecordKind>(1 + number % 3));
+    EXPECT_EQ(record.received_unix_ns, kTimeNs + number * kMs);
+    auto& before = last.try_emplace({number % 2, record.place.kind}, -1).first->second;
+    EXPECT_LT(before, number);
+    before = number;
+  }
+}
+
+TYPED_TEST(BusContract, EveryRecordOfManyWritersIsThereOnce) {
+  std::vector<std::jthread> writers;
+  for (int writer = 0; writer < 4; ++writer) {
+    writers.emplace_back([this, writer] {
+      for (int i = 0; i < 25; ++i) {
+        const std::string payload = format("%d/%d", writer, i);
+        EXPECT_TRUE(this->backing.write({.key = std::to_string(i), .received_unix_ns = kTimeNs, .payload = payload}));
+      }
+    });
+  }
+  writers.clear();
+  std::set<std::string> payloads;
+  const std::vector<TakenRecord> all = this->backing.read(100);
+  for (const TakenRecord& record : all) payloads.insert(record.payload);
+  EXPECT_EQ(all.size(), 100u);
+  EXPECT_EQ(payloads.size(), 100u);
+}
+
+TYPED_TEST(BusContract, ARecordOverTheLimitIsRefusedAndLeavesNothing) {
+  const std::string large(this->backing.record_bytes_max() + 1, 'x');
+  EXPECT_FALSE(this->backing.write({.key = "job", .received_unix_ns = kTimeNs, .payload = large}));
+  EXPECT_TRUE(this->backing.write({.key = "job", .received_unix_ns = kTimeNs, .payload = "small"}));
+  const std::vector<TakenRecord> all = this->backing.read(1);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].payload, "small");
+}
+
+TEST(KafkaBus, AReaderGoesOnWhereItsStoresEnd) {
+  const std::vector<TakenRecord>& all = kafka_world().earlier;
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].payload, "4");
+  EXPECT_EQ(all[0].offset, 4);
+  EXPECT_EQ(kafka_world().reader->assignment().partitions, (std::vector<int32_t>{0, 1, 2, 3}));
+}
+
+TEST(KafkaBus, ATenantTravelsWithItsRecordsAndAKeyIsInOnePartitionOfAllTopics) {
+  KafkaWorld& bus = kafka_world();
+  const int64_t before = bus.counters.value("lockstep_bus_records_received_total");
+  for (int kind = 1; kind <= 3; ++kind)
+    ASSERT_TRUE(bus.write({static_cast<RecordKind>(kind), "team-a", "job-7", kTimeNs, "x"}));
+  const std::vector<TakenRecord> all = bus.read(3);
+  ASSERT_EQ(all.size(), 3u);
+  for (const TakenRecord& record : all) {
+    EXPECT_EQ(record.tenant, "team-a");
+    EXPECT_EQ(record.place.partition, partition_of("job-7", 4));
+  }
+  EXPECT_EQ(bus.counters.value("lockstep_bus_records_received_total"), before + 3);
+}
+
+// Values of Java's own client, whose test has them (UtilsTest.testMurmur2), taken modulo 100.
+TEST(KafkaBus, AKeyIsWhereJavasClientsPutIt) {
+  EXPECT_EQ(partition_of("21", 100), (-973932308 & 0x7fffffff) % 100);
+  EXPECT_EQ(partition_of("foobar", 100), (-790332482 & 0x7fffffff) % 100);
+  EXPECT_EQ(partition_of("a-little-bit-long-string", 100), (-985981536 & 0x7fffffff) % 100);
+}
+
+TEST(KafkaBus, WhoeverAsksWhileNoBrokerAnswersIsSentAwayAndTakenAgainLater) {
+  KafkaWorld& bus = kafka_world();
+  ASSERT_TRUE(bus.write({.key = "job", .received_unix_ns = kTimeNs, .payload = "before"}));
+  rd_kafka_mock_broker_set_down(bus.brokers.cluster, 1);
+  EXPECT_TRUE(testing::eventually([&] { return bus.writer->trouble().has_value(); }));
+  const BusRecord record{.key = "job", .received_unix_ns = kTimeNs, .payload = "meanwhile"};
+  EXPECT_EQ(bus.writer->write({&record, 1}).refused, BusWriter::Refused::kDown);
+  rd_kafka_mock_broker_set_up(bus.brokers.cluster, 1);
+  EXPECT_TRUE(
+      testing::eventually([&] { return bus.write({.key = "job", .received_unix_ns = kTimeNs, .payload = "after"}); }));
+  EXPECT_EQ(
+      bus.counters.value("lockstep_bus_records_asked_total"),
+      bus.counters.sum("lockstep_bus_records_written_total") + bus.counters.sum("lockstep_bus_records_refused_total"));
+}
+
+TEST(KafkaBus, WhatItsPromisesRestOnIsNotForUsersToChange) {
+  MockBrokers brokers;
+  brokers.options.properties = {"acks=1"};
+  Counters counters{kBusCounters};
+  const auto refused = open_kafka_writer(brokers.options, counters);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error(), "--kafka-property: acks is not for users to change");
+}
+
+TEST(PlaceMerge, GivesTheOldestOnceNoOlderOneCanCome) {
+  const BusPlace steps{0, RecordKind::kOtlpLogs}, metrics{0, RecordKind::kOtlpMetrics};
+  PlaceMerge merge;
+  merge.reset({steps, metrics});
+  merge.add({steps, 0, 20, "", "s20"}, false);
+  merge.add({steps, 1, 40, "", "s40"}, true);
+  EXPECT_FALSE(merge.next(true));  // metrics may be older
+  merge.add({metrics, 0, 10, "", "m10"}, false);
+  merge.add({metrics, 1, 30, "", "m30"}, false);
+  EXPECT_EQ(merge.next(true)->payload, "m10");
+  EXPECT_EQ(merge.next(true)->payload, "s20");
+  EXPECT_EQ(merge.next(true)->payload, "m30");
+  EXPECT_TRUE(merge.needs_more(metrics));
+  EXPECT_FALSE(merge.next(true));
+  EXPECT_FALSE(merge.is_at_end());
+  EXPECT_EQ(merge.next(false)->payload, "s40");  // whoever cannot wait
+  merge.at_end(metrics);
+  EXPECT_TRUE(merge.is_at_end());
+  merge.add({BusPlace{7, RecordKind::kOtlpLogs}, 0, 1, "", "another's"}, false);
+  EXPECT_TRUE(merge.is_at_end());
+}
+
+TEST(LogOrigin, IsTakenOffAsItWasPutOn) {
+  const LogOrigin origin{7, 3, 1'000'000'000'000, digest_of("payload")};
+  const std::string bytes = with_origin(origin, "payload");
+  std::string_view rest = bytes;
+  const std::optional<LogOrigin> read = take_origin(rest);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(rest, "payload");
+  EXPECT_EQ(read->offset, origin.offset);
+  EXPECT_EQ(read->partition, 3);
+  EXPECT_EQ(read->digest, digest_of(rest));
+  std::string_view truncated = std::string_view(bytes).substr(0, 31);
+  EXPECT_FALSE(take_origin(truncated));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// What the writer and the reader of Kafka share: a configured client of librdkafka, the topics, names and numbers.
+//
+// Thread rule: Thread-safe (no state).
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "bus/telemetry_bus.h"
+
+struct rd_kafka_s;
+struct rd_kafka_conf_s;
+
+namespace lockstep::kafka {
+
+struct Topic {
+  RecordKind kind;
+  const char* name;
+};
+// The names that the collector's kafka exporter has by default.
+inline constexpr std::array<Topic, 3> kTopics{{{RecordKind::kOtlpMetrics, "otlp_metrics"},
+                                               {RecordKind::kOtlpLogs, "otlp_logs"},
+                                               {RecordKind::kOtlpSpans, "otlp_spans"}}};
+inline constexpr const char* kTenantHeader = "tenant";
+
+const char* topic_of(RecordKind kind);
+
+struct ConfDeleter {
+  void operator()(rd_kafka_conf_s* conf) const;
+};
+using Conf = std::unique_ptr<rd_kafka_conf_s, ConfDeleter>;
+
+// brokers and the user's properties, then ours, which win: what we promise rests on them. A user's property that is one of
+// ours is refused.
+Result<Conf> make_conf(const BusOptions& options, const std::vector<std::pair<const char*, std::string>>& ours);
+
+// Waits until a broker answers, makes the topics that are not there. The number of partitions, which all three must have.
+Result<int32_t> prepare_topics(rd_kafka_s* client, const BusOptions& options);
+
+}  // namespace lockstep::kafka

@@ -1,0 +1,380 @@
+// The bus's reader over librdkafka: a member of a consumer group.
+//
+// All three topics are assigned by range: with the same number of partitions in each, a partition number of all three
+// goes to one member, which a sticky assignment does not promise. That protocol takes everything away before it gives
+// anything, so what a member has is changed when it is given, not when it is taken: what it had before and has again goes
+// on where it was.
+// Every partition has a queue of its own, of which more is taken when what was taken before is used up: so much of each
+// is held as librdkafka fetches ahead, however far they are apart.
+#include <librdkafka/rdkafka.h>
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/text.h"
+#include "bus/kafka_client.h"
+#include "bus/place_merge.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kQueryMs = 5'000;
+constexpr int kWaitMs = 10;
+constexpr size_t kAtOnce = 64;       // records of one place
+constexpr size_t kTakenMax = 1'000;  // records of one take()
+constexpr uint64_t kTakenBytes = 8 << 20;
+constexpr auto kHeldUpMax = std::chrono::seconds(2);  // by a place whose broker does not answer
+constexpr auto kProbeEvery = std::chrono::seconds(1);
+
+using Partitions = std::unique_ptr<rd_kafka_topic_partition_list_t, decltype(&rd_kafka_topic_partition_list_destroy)>;
+
+Partitions copy_of(const rd_kafka_topic_partition_list_t* list) {
+  return {rd_kafka_topic_partition_list_copy(list), rd_kafka_topic_partition_list_destroy};
+}
+
+std::optional<BusPlace> place_of(const char* topic, int32_t partition) {
+  for (const kafka::Topic& one : kafka::kTopics) {
+    if (std::string_view(one.name) == topic) return BusPlace{partition, one.kind};
+  }
+  return std::nullopt;
+}
+
+std::string tenant_of(const rd_kafka_message_t* message) {
+  rd_kafka_headers_t* headers = nullptr;
+  const void* value = nullptr;
+  size_t size = 0;
+  if (rd_kafka_message_headers(message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR ||
+      rd_kafka_header_get_last(headers, kafka::kTenantHeader, &value, &size) != RD_KAFKA_RESP_ERR_NO_ERROR)
+    return {};
+  return {static_cast<const char*>(value), size};
+}
+
+class KafkaReader final : public BusReader {
+ public:
+  KafkaReader(BusOptions options, BusReaderOptions reader, const Clock& clock, Counters& counters)
+      : options_(std::move(options)), reader_(std::move(reader)), clock_(clock), counters_(counters) {}
+  ~KafkaReader() override;
+
+  Result<void> open();
+  std::vector<TakenRecord> take(std::chrono::milliseconds longest) override;
+  void applied(const std::map<BusPlace, int64_t>& next_offsets) override;
+  bool is_at_end() const override { return is_at_end_; }
+  BusAssignment assignment() const override {
+    MutexLock lock(mutex_);
+    return assignment_;
+  }
+  std::optional<std::string> trouble() const override;
+  uint32_t cluster() const override { return cluster_; }
+
+ private:
+  struct QueueDeleter {
+    void operator()(rd_kafka_queue_t* queue) const { rd_kafka_queue_destroy(queue); }
+  };
+  Result<kafka::Conf> make_conf(uint64_t kbytes_of_partition);
+  static void rebalance(rd_kafka_t* client, rd_kafka_resp_err_t what, rd_kafka_topic_partition_list_t* list,
+                        void* opaque);
+  static void failed(rd_kafka_t* client, int error, const char* reason, void* opaque);
+  void assign(rd_kafka_topic_partition_list_t* list);
+  void revoke();
+  int64_t start_of(const rd_kafka_topic_partition_t& one, int64_t by_time, std::optional<int64_t> committed);
+  bool fetch();
+  void keep(const BusPlace& place, const rd_kafka_message_t* message);
+  void probe();
+  void set_partitions(const std::set<int32_t>& partitions);
+
+  const BusOptions options_;
+  const BusReaderOptions reader_;
+  const Clock& clock_;
+  Counters& counters_;
+  rd_kafka_t* client_ = nullptr;
+  uint32_t cluster_ = 0;
+  std::map<BusPlace, std::unique_ptr<rd_kafka_queue_t, QueueDeleter>> queues_;
+  PlaceMerge merge_;
+  bool is_assigned_ = false;  // it was told what it has, be it nothing
+  std::optional<std::chrono::steady_clock::time_point> held_up_since_;
+  std::chrono::steady_clock::time_point probed_{};
+  std::atomic<bool> is_at_end_{false};
+  std::atomic<bool> is_down_{false};
+  mutable Mutex mutex_;
+  BusAssignment assignment_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::string fatal_ LOCKSTEP_GUARDED_BY(mutex_);  // empty: none
+};
+
+Result<kafka::Conf> KafkaReader::make_conf(uint64_t kbytes_of_partition) {
+  const int64_t session_ms = reader_.session.count();
+  std::vector<std::pair<const char*, std::string>> ours{
+      {"group.id", reader_.group},
+      {"partition.assignment.strategy", "range"},
+      {"session.timeout.ms", std::to_string(session_ms)},
+      {"heartbeat.interval.ms", std::to_string(session_ms / 5)},
+      {"max.poll.interval.ms", "600000"},
+      {"enable.auto.commit", "false"},
+      {"enable.auto.offset.store", "false"},
+      {"auto.offset.reset", "earliest"},
+      {"enable.partition.eof", "true"},
+      {"check.crcs", "true"},
+      {"fetch.wait.max.ms", "100"},
+      {"fetch.message.max.bytes", std::to_string(kbytes_of_partition << 10)},
+      {"queued.max.messages.kbytes", std::to_string(kbytes_of_partition)},
+      {"reconnect.backoff.max.ms", "1000"}};
+  if (!reader_.instance.empty()) ours.emplace_back("group.instance.id", reader_.instance);
+  return kafka::make_conf(options_, ours);
+}
+
+Result<void> KafkaReader::open() {
+  int32_t partitions = 0;
+  {
+    kafka::Conf conf = LOCKSTEP_TRY(kafka::make_conf(options_, {}));
+    char line[512] = {};
+    std::unique_ptr<rd_kafka_t, decltype(&rd_kafka_destroy)> asks(
+        rd_kafka_new(RD_KAFKA_PRODUCER, conf.get(), line, sizeof line), rd_kafka_destroy);
+    if (!asks) return Error{format("--kafka: %s", line)};
+    (void)conf.release();
+    partitions = LOCKSTEP_TRY(kafka::prepare_topics(asks.get(), options_));
+    if (char* id = rd_kafka_clusterid(asks.get(), kQueryMs)) {
+      cluster_ = crc32c(id);
+      rd_kafka_mem_free(asks.get(), id);
+    }
+  }
+  const uint64_t places = static_cast<uint64_t>(partitions) * kafka::kTopics.size();
+  kafka::Conf conf = LOCKSTEP_TRY(make_conf(std::clamp<uint64_t>(reader_.buffer_bytes_max / 1024 / places, 64, 8192)));
+  rd_kafka_conf_set_opaque(conf.get(), this);
+  rd_kafka_conf_set_rebalance_cb(conf.get(), rebalance);
+  rd_kafka_conf_set_error_cb(conf.get(), failed);
+  char line[512] = {};
+  client_ = rd_kafka_new(RD_KAFKA_CONSUMER, conf.get(), line, sizeof line);
+  if (client_ == nullptr) return Error{format("--kafka: %s", line)};
+  (void)conf.release();
+  rd_kafka_poll_set_consumer(client_);
+  {
+    MutexLock lock(mutex_);
+    assignment_.partition_count = partitions;
+  }
+  Partitions topics(rd_kafka_topic_partition_list_new(3), rd_kafka_topic_partition_list_destroy);
+  for (const kafka::Topic& topic : kafka::kTopics)
+    rd_kafka_topic_partition_list_add(topics.get(), topic.name, RD_KAFKA_PARTITION_UA);
+  const rd_kafka_resp_err_t error = rd_kafka_subscribe(client_, topics.get());
+  if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return Error{format("--kafka: %s", rd_kafka_err2str(error))};
+  return {};
+}
+
+KafkaReader::~KafkaReader() {
+  if (client_ == nullptr) return;
+  queues_.clear();
+  rd_kafka_consumer_close(client_);
+  queues_.clear();
+  rd_kafka_destroy(client_);
+}
+
+void KafkaReader::failed(rd_kafka_t* client, int error, const char* reason, void* opaque) {
+  KafkaReader& self = *static_cast<KafkaReader*>(opaque);
+  if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN && !self.is_down_.exchange(true))
+    LOCKSTEP_LOG_WARN("bus", "%s", as_one_line(reason).c_str());
+  if (error != RD_KAFKA_RESP_ERR__FATAL) return;
+  char line[512] = {};
+  rd_kafka_fatal_error(client, line, sizeof line);
+  LOCKSTEP_LOG_ERROR("bus", "nothing more is read: %s (another process with this --instance?)",
+                     as_one_line(line).c_str());
+  MutexLock lock(self.mutex_);
+  self.fatal_ = as_one_line(line);
+  self.assignment_.partitions.clear();
+}
+
+void KafkaReader::rebalance(rd_kafka_t* client, rd_kafka_resp_err_t what, rd_kafka_topic_partition_list_t* list,
+                            void* opaque) {
+  KafkaReader& self = *static_cast<KafkaReader*>(opaque);
+  if (what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) return self.assign(list);
+  // Whoever was not heard of in time has lost them to another already.
+  if (rd_kafka_assignment_lost(client)) self.set_partitions({});
+  self.revoke();
+}
+
+void KafkaReader::revoke() {
+  queues_.clear();
+  merge_.reset({});
+  is_assigned_ = false;
+  is_at_end_ = false;
+  rd_kafka_assign(client_, nullptr);
+}
+
+// Where to begin. by_time: negative, nothing is as young. committed: negative, nobody has ever read it; nullopt, not known.
+int64_t KafkaReader::start_of(const rd_kafka_topic_partition_t& one, int64_t by_time,
+                              std::optional<int64_t> committed) {
+  const BusPlace place = *place_of(one.topic, one.partition);
+  const std::optional<int64_t> known = reader_.start_at ? reader_.start_at(place) : std::nullopt;
+  int64_t low = 0, high = 0;
+  if (rd_kafka_query_watermark_offsets(client_, one.topic, one.partition, &low, &high, kQueryMs) !=
+      RD_KAFKA_RESP_ERR_NO_ERROR)
+    return known.value_or(RD_KAFKA_OFFSET_BEGINNING);
+  int64_t start = known.value_or(0);
+  if (!known) {
+    start = reader_.rewind.count() == 0 ? low : by_time < 0 ? high : by_time;
+    // What nobody has in its stores is not passed over, however old it is.
+    if (committed) start = *committed < 0 ? low : std::min(start, *committed);
+    start = std::min(start, high);
+  }
+  if (start > high) {
+    LOCKSTEP_LOG_WARN("bus", "%s %d ends before what was read of it: it was made anew, and is read from its beginning",
+                      one.topic, one.partition);
+    if (reader_.anew) reader_.anew(place);
+    return low;
+  }
+  if (start < low) {
+    if ((known || committed) && reader_.missing) reader_.missing(place, low - start);
+    return low;
+  }
+  return start;
+}
+
+void KafkaReader::assign(rd_kafka_topic_partition_list_t* list) {
+  Partitions by_time = copy_of(list);
+  Partitions committed = copy_of(list);
+  const int64_t since_ms = clock_.unix_ns() / 1'000'000 - reader_.rewind.count() * 1000;
+  for (int i = 0; i < by_time->cnt; ++i) by_time->elems[i].offset = std::max<int64_t>(since_ms, 0);
+  const bool times_known = rd_kafka_offsets_for_times(client_, by_time.get(), kQueryMs) == RD_KAFKA_RESP_ERR_NO_ERROR;
+  const bool committed_known = rd_kafka_committed(client_, committed.get(), kQueryMs) == RD_KAFKA_RESP_ERR_NO_ERROR;
+  std::set<BusPlace> places;
+  std::set<int32_t> partitions;
+  for (int i = 0; i < list->cnt; ++i) {
+    rd_kafka_topic_partition_t& one = list->elems[i];
+    // A record that is not there by its time is yet to come.
+    one.offset = start_of(one, times_known ? by_time->elems[i].offset : 0,
+                          committed_known ? std::optional<int64_t>(committed->elems[i].offset) : std::nullopt);
+    places.insert(*place_of(one.topic, one.partition));
+    partitions.insert(one.partition);
+  }
+  queues_.clear();
+  merge_.reset(places);
+  is_assigned_ = true;
+  is_at_end_ = false;
+  rd_kafka_assign(client_, list);
+  for (int i = 0; i < list->cnt; ++i) {
+    const rd_kafka_topic_partition_t& one = list->elems[i];
+    rd_kafka_queue_t* queue = rd_kafka_queue_get_partition(client_, one.topic, one.partition);
+    if (queue == nullptr) continue;
+    rd_kafka_queue_forward(queue, nullptr);
+    queues_[*place_of(one.topic, one.partition)].reset(queue);
+  }
+  set_partitions(partitions);
+  LOCKSTEP_LOG_INFO("bus", "reads %zu partitions", partitions.size());
+}
+
+void KafkaReader::set_partitions(const std::set<int32_t>& partitions) {
+  counters_.set("lockstep_bus_partitions", "", static_cast<int64_t>(partitions.size()));
+  MutexLock lock(mutex_);
+  assignment_.partitions.assign(partitions.begin(), partitions.end());
+}
+
+void KafkaReader::keep(const BusPlace& place, const rd_kafka_message_t* message) {
+  if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return merge_.at_end(place);
+  if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) return;  // librdkafka says so in its log, and tries again
+  rd_kafka_timestamp_type_t type{};
+  const int64_t time_ms = rd_kafka_message_timestamp(message, &type);
+  int64_t low = 0, high = 0;
+  rd_kafka_get_watermark_offsets(client_, kafka::topic_of(place.kind), place.partition, &low, &high);
+  merge_.add({.place = place,
+              .offset = message->offset,
+              .received_unix_ns = type == RD_KAFKA_TIMESTAMP_NOT_AVAILABLE ? clock_.unix_ns() : time_ms * 1'000'000,
+              .tenant = tenant_of(message),
+              .payload = std::string(static_cast<const char*>(message->payload), message->len),
+              .cluster = cluster_},
+             message->offset + 1 >= high);
+}
+
+// False: there was nothing.
+bool KafkaReader::fetch() {
+  bool found = false;
+  for (const auto& [place, queue] : queues_) {
+    if (!merge_.needs_more(place)) continue;
+    rd_kafka_message_t* messages[kAtOnce];
+    const ssize_t count = rd_kafka_consume_batch_queue(queue.get(), 0, messages, kAtOnce);
+    for (ssize_t i = 0; i < count; ++i) {
+      found = true;
+      keep(place, messages[i]);
+      rd_kafka_message_destroy(messages[i]);
+    }
+  }
+  return found;
+}
+
+void KafkaReader::probe() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!is_down_ || now - probed_ < kProbeEvery) return;
+  probed_ = now;
+  const rd_kafka_metadata_t* metadata = nullptr;
+  if (rd_kafka_metadata(client_, 0, nullptr, &metadata, 500) != RD_KAFKA_RESP_ERR_NO_ERROR) return;
+  rd_kafka_metadata_destroy(metadata);
+  is_down_ = false;
+  LOCKSTEP_LOG_INFO("bus", "a broker answers again");
+}
+
+std::vector<TakenRecord> KafkaReader::take(std::chrono::milliseconds longest) {
+  std::vector<TakenRecord> taken;
+  uint64_t bytes = 0;
+  const auto until = std::chrono::steady_clock::now() + longest;
+  for (;;) {
+    // Rebalances, errors; and the records of a moment in which a partition had no queue of its own yet.
+    if (rd_kafka_message_t* message =
+            rd_kafka_consumer_poll(client_, taken.empty() && merge_.is_empty() ? kWaitMs : 0)) {
+      if (message->rkt != nullptr) {
+        if (auto place = place_of(rd_kafka_topic_name(message->rkt), message->partition)) keep(*place, message);
+      }
+      rd_kafka_message_destroy(message);
+    }
+    probe();
+    fetch();
+    const auto now = std::chrono::steady_clock::now();
+    const bool held_up_for_long = held_up_since_ && now - *held_up_since_ > kHeldUpMax;
+    while (taken.size() < kTakenMax && bytes < kTakenBytes) {
+      std::optional<TakenRecord> record = merge_.next(!held_up_for_long);
+      if (!record) {
+        if (merge_.is_empty())
+          held_up_since_.reset();
+        else if (!held_up_since_)
+          held_up_since_ = now;
+        break;
+      }
+      held_up_since_.reset();
+      bytes += record->payload.size();
+      taken.push_back(std::move(*record));
+      if (merge_.needs_more(taken.back().place)) fetch();
+    }
+    is_at_end_ = is_assigned_ && merge_.is_at_end();
+    if (taken.empty() && now < until) continue;
+    // Here, because what was fetched and not taken before the partitions went is fetched again.
+    counters_.add("lockstep_bus_records_received_total", "", static_cast<int64_t>(taken.size()));
+    return taken;
+  }
+}
+
+void KafkaReader::applied(const std::map<BusPlace, int64_t>& next_offsets) {
+  Partitions list(rd_kafka_topic_partition_list_new(static_cast<int>(next_offsets.size())),
+                  rd_kafka_topic_partition_list_destroy);
+  for (const auto& [place, offset] : next_offsets) {
+    if (!queues_.contains(place)) continue;  // another's now
+    rd_kafka_topic_partition_list_add(list.get(), kafka::topic_of(place.kind), place.partition)->offset = offset;
+  }
+  if (list->cnt > 0) rd_kafka_commit(client_, list.get(), 1);
+}
+
+std::optional<std::string> KafkaReader::trouble() const {
+  MutexLock lock(mutex_);
+  if (!fatal_.empty()) return fatal_;
+  if (is_down_) return "no broker of the bus can be reached";
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BusReader>> open_kafka_reader(const BusOptions& options, BusReaderOptions reader,
+                                                     const Clock& clock, Counters& counters) {
+  auto opened = std::make_unique<KafkaReader>(options, std::move(reader), clock, counters);
+  LOCKSTEP_TRY(opened->open());
+  return std::unique_ptr<BusReader>(std::move(opened));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+// An analyzer's way from the bus into its tenants (decision 0025): a thread that takes records, hands each to its tenant,
+// and remembers where to go on. While it is behind, it has diagnosis look at history as it happened.
+//
+// On error: what a tenant cannot take now (disk full, no memory) is handed over again until it can: the bus keeps it. A
+//   tenant that cannot be opened for kTenantPatience loses its records, counted. A positions file that cannot be read is
+//   begun anew: the logs know what they have.
+// Thread rule: Confined but for owns() and problem().
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/counters.h"
+#include "base/memory_budget.h"
+#include "base/mutex.h"
+#include "bus/telemetry_bus.h"
+#include "server/tenants.h"
+
+namespace lockstep {
+
+// Where each place of the bus goes on, in a file: "1 CLUSTER", then "KIND PARTITION OFFSET ANEW" lines.
+class BusPositions {
+ public:
+  struct Place {
+    int64_t next_offset = 0;
+    uint32_t anew = 0;  // how often the topic was made anew under us
+  };
+  // Nothing where the file is not there, cannot be read, or is of another bus.
+  static BusPositions read(const std::string& path, uint32_t cluster);
+  Result<void> write(const std::string& path) const;
+
+  std::map<BusPlace, Place> places;
+  uint32_t cluster = 0;
+};
+
+class BusFeed final : public JobOwnership {
+ public:
+  static constexpr std::chrono::seconds kTenantPatience{30};
+  static constexpr int64_t kBehindNs = 5'000'000'000;
+  static constexpr uint64_t kBufferBytes = 64ull << 20;
+
+  // common: outlives it, told whether the bus is behind. tenants: see start().
+  BusFeed(std::string data_folder, TenantCommon& common, Counters& counters);
+  ~BusFeed() override { stop(); }
+
+  // Once the default tenant takes data. tenants: until stop().
+  Result<void> start(const BusOptions& bus, BusReaderOptions reader, Tenants& tenants);
+  void stop();
+
+  bool owns(std::string_view job_id) const override;
+  std::optional<std::string> problem() const;  // one line; nullopt: well
+
+ private:
+  void run(const std::stop_token& stop);
+  // False: told to stop before all of them were done with.
+  bool hand_over(std::vector<TakenRecord> records, const std::stop_token& stop);
+  bool hand_run(std::span<const TakenRecord> records, const std::stop_token& stop);
+  Tenant* tenant_of(const std::string& name, const std::stop_token& stop);
+  // Before a record of this time is applied.
+  void look_before(int64_t received_unix_ns);
+  void note_assignment();
+  void save(bool now);
+  void tell_missing();
+
+  const std::string path_;
+  TenantCommon& common_;
+  Counters& counters_;
+  MemoryLease memory_;  // what librdkafka holds
+  Tenants* tenants_ = nullptr;
+  std::unique_ptr<BusReader> reader_;
+  std::atomic<const BusReader*> open_reader_{nullptr};  // for those who ask, once it is there
+  BusPositions positions_;
+  bool positions_changed_ = false;
+  int64_t saved_ns_ = 0;
+  int64_t looked_unix_ns_ = 0, looked_ns_ = 0, look_cost_ns_ = 0;
+  int64_t missing_ = 0;                                                    // to be told as a gap
+  std::map<std::string, std::chrono::steady_clock::time_point> given_up_;  // tenants, until when nobody waits for them
+  mutable Mutex mutex_;
+  BusAssignment assignment_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::string stalled_ LOCKSTEP_GUARDED_BY(mutex_);  // why nothing goes on; empty: it does
+  std::jthread thread_;
+};
+
+}  // namespace lockstep

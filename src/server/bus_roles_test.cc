@@ -1,0 +1,236 @@
+// Both ends of the bus between machines: a gateway's sink, and an analyzer's way into log and stores.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "bus/log_origin.h"
+#include "ingest/counters_table.h"
+#include "ingest/testing/recording_metric_writer.h"
+#include "model/events.h"
+#include "server/bus_feed.h"
+#include "server/durable_sink.h"
+#include "server/gateway.h"
+#include "server/options.h"
+#include "server/owned_jobs.h"
+#include "server/server.h"
+#include "store/memory_span_store.h"
+#include "store/memory_step_store.h"
+#include "testing/temporary_folder.h"
+#include "wire/otlp.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kTimeNs = 1'700'000'000'000'000'000;
+
+std::string step_request(const std::string& job_id, StepNumber step) {
+  StepSummary summary;
+  summary.step = step;
+  summary.start_unix_ns = kTimeNs + step.value() * 100'000'000;
+  summary.duration_ns = 100'000'000;
+  const Identity identity{.job_id = job_id, .rank = 0_rank, .world_size = 1, .host = "node-0"};
+  return otlp::encode(
+      Batch{.signal = Signal::kLogs, .groups = {{.resource = to_resource(identity), .logs = {to_record(summary)}}}});
+}
+
+TakenRecord taken(int64_t offset, std::string payload, RecordKind kind = RecordKind::kOtlpLogs) {
+  return {
+      .place = {3, kind}, .offset = offset, .received_unix_ns = kTimeNs, .payload = std::move(payload), .cluster = 77};
+}
+
+struct StepsHeard final : StoreSubscriber {
+  std::vector<int64_t> steps;
+  void on_step(const Identity&, const StepSummary& step, int64_t) override { steps.push_back(step.step.value()); }
+};
+
+// A log whose disk may be full.
+class FillingLog final : public DurableLog {
+ public:
+  explicit FillingLog(std::unique_ptr<DurableLog> log) : log_(std::move(log)) {}
+  Result<uint64_t> append(RecordKind kind, int64_t received, std::string_view payload) override {
+    return log_->append(kind, received, payload);
+  }
+  Result<uint64_t> append_all(std::span<const LogEntry> entries) override {
+    if (is_full) return Error{"no room"};
+    return log_->append_all(entries);
+  }
+  Result<void> replay(const std::function<void(uint64_t, RecordKind, int64_t, std::string_view)>& apply) override {
+    return log_->replay(apply);
+  }
+  uint64_t next_sequence() const override { return log_->next_sequence(); }
+  bool is_full = false;
+
+ private:
+  std::unique_ptr<DurableLog> log_;
+};
+
+struct FromBusTest : ::testing::Test {
+  testing::TemporaryFolder folder;
+  Counters counters{kServerCounters};
+  MemoryStepStore steps{{}, counters};
+  MemorySpanStore spans{{}, counters};
+  SystemClock clock;
+  testing::RecordingMetricWriter writer;
+  MetricIntake intake{writer, clock, counters};
+  MetricMapping metrics{intake, clock};
+  AgentRegistry agents;
+  Applier applier{steps, spans, agents, counters};
+  StepsHeard heard;
+  FillingLog log{DurableLog::open({.folder = folder.path() + "/log", .sync = false}, counters).value()};
+  DurableSink sink{log, applier, metrics, 1 << 30, clock};
+  BusOrigins origins;
+
+  FromBusTest() { applier.subscribe(heard); }
+  size_t take(const std::vector<TakenRecord>& records) { return sink.take(records, origins, counters).done; }
+  int64_t dropped(const char* reason) {
+    return counters.value("lockstep_bus_records_dropped_total", format("reason=\"%s\"", reason));
+  }
+};
+
+TEST_F(FromBusTest, ARecordIsAppliedOnceHoweverOftenItIsReadOrSent) {
+  const std::string first = step_request("job", 1_step), second = step_request("job", 2_step);
+  EXPECT_EQ(take({taken(10, first), taken(11, second), taken(12, first), taken(13, "not protobuf")}), 4u);
+  EXPECT_EQ(heard.steps, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(dropped("sent_again"), 1) << "the same request at another place";
+  EXPECT_EQ(counters.value("lockstep_bus_records_refused_total", "reason=\"undecodable\""), 1);
+  EXPECT_EQ(take({taken(10, first), taken(11, second)}), 2u);
+  EXPECT_EQ(dropped("read_again"), 2);
+  EXPECT_EQ(heard.steps.size(), 2u);
+
+  // What the log says after a restart.
+  BusOrigins read_back;
+  size_t logged = 0;
+  ASSERT_TRUE(log.replay([&](uint64_t, RecordKind kind, int64_t, std::string_view payload) {
+                   const std::optional<LogOrigin> origin = take_origin(payload);
+                   ASSERT_TRUE(origin);
+                   EXPECT_EQ(payload, logged == 0 ? first : second);
+                   read_back.note(kind, *origin);
+                   ++logged;
+                 })
+                  .ok());
+  EXPECT_EQ(logged, 2u);
+  origins = read_back;
+  EXPECT_EQ(take({taken(11, second), taken(14, first), taken(15, step_request("job", 3_step))}), 3u);
+  EXPECT_EQ(heard.steps, (std::vector<int64_t>{1, 2, 3}));
+
+  // A topic that was made anew counts from the beginning.
+  TakenRecord anew = taken(0, step_request("job", 4_step));
+  anew.cluster = 78;
+  EXPECT_EQ(take({anew}), 1u);
+  EXPECT_EQ(heard.steps.size(), 4u);
+}
+
+TEST_F(FromBusTest, WhatTheLogCannotTakeNowIsHandedOverAgain) {
+  const std::vector<TakenRecord> records{taken(0, step_request("job", 1_step)), taken(1, step_request("job", 2_step))};
+  log.is_full = true;
+  EXPECT_EQ(take(records), 0u);
+  EXPECT_TRUE(heard.steps.empty());
+  log.is_full = false;
+  EXPECT_EQ(take(records), 2u);
+  EXPECT_EQ(heard.steps, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(counters.sum("lockstep_bus_records_dropped_total"), 0);
+  sink.close();
+  EXPECT_EQ(take({taken(2, step_request("job", 3_step))}), 0u);
+}
+
+TEST_F(FromBusTest, SamplesAndSignalsOfMetricsAreStoredAndLogged) {
+  Batch batch{.signal = Signal::kMetrics,
+              .groups = {{.resource = {{"host.name", "n0"}}, .points = {{.name = "power", .value = 1}}}}};
+  batch.groups[0].points[0].time_unix_ns = kTimeNs;
+  EXPECT_EQ(take({taken(0, otlp::encode(batch), RecordKind::kOtlpMetrics)}), 1u);
+  EXPECT_EQ(writer.samples.size(), 1u);
+  EXPECT_EQ(log.next_sequence(), 2u);
+}
+
+TEST(BusPositions, AreReadAsTheyWereWrittenAndOnlyForTheirBus) {
+  testing::TemporaryFolder folder;
+  const std::string path = folder.path() + "/bus_positions";
+  BusPositions positions;
+  positions.cluster = 77;
+  positions.places[{3, RecordKind::kOtlpLogs}] = {12, 0};
+  positions.places[{0, RecordKind::kOtlpMetrics}] = {1'000'000'000'000, 2};
+  ASSERT_TRUE(positions.write(path).ok());
+  const BusPositions read = BusPositions::read(path, 77);
+  ASSERT_EQ(read.places.size(), 2u);
+  EXPECT_EQ(read.places.at({3, RecordKind::kOtlpLogs}).next_offset, 12);
+  EXPECT_EQ(read.places.at({0, RecordKind::kOtlpMetrics}).next_offset, 1'000'000'000'000);
+  EXPECT_EQ(read.places.at({0, RecordKind::kOtlpMetrics}).anew, 2u);
+  EXPECT_TRUE(BusPositions::read(path, 78).places.empty());
+  EXPECT_TRUE(BusPositions::read(folder.path() + "/none", 77).places.empty());
+  ASSERT_TRUE(write_file_atomically(path, "1 77\n9 1 1 1\n1 x 1 1\n1 1 -5 0\n2 1 4\n2 1 4 0\n\xff").ok());
+  EXPECT_EQ(BusPositions::read(path, 77).places.size(), 1u);
+}
+
+struct FakeBus final : BusWriter {
+  struct Written {
+    RecordKind kind;
+    std::string tenant, key, payload;
+  };
+  std::vector<Written> written;
+  Outcome answer;
+  Outcome write(std::span<const BusRecord> records) override {
+    for (const BusRecord& record : records)
+      written.push_back({record.kind, record.tenant, record.key, std::string(record.payload)});
+    return answer;
+  }
+  std::optional<std::string> trouble() const override { return std::nullopt; }
+};
+
+TEST(BusSink, KeysByJobAndSaysWhatASenderIsToDo) {
+  FakeBus bus;
+  SystemClock clock;
+  BusSink sink("team-a", bus, clock, nullptr);
+  const std::string request = step_request("job-7", 1_step);
+  EXPECT_EQ(sink.accept_logs({}, request, kTimeNs).error, AcceptError::kNone);
+  ASSERT_EQ(bus.written.size(), 1u);
+  EXPECT_EQ(bus.written[0].key, "job-7");
+  EXPECT_EQ(bus.written[0].tenant, "team-a");
+  EXPECT_EQ(bus.written[0].kind, RecordKind::kOtlpLogs);
+  EXPECT_EQ(bus.written[0].payload, request);
+  bus.answer = {BusWriter::Refused::kDown, "down"};
+  EXPECT_EQ(sink.accept_logs({}, request, kTimeNs).error, AcceptError::kUnavailable);
+  bus.answer = {BusWriter::Refused::kFull, "full"};
+  EXPECT_EQ(sink.accept_logs({}, request, kTimeNs).error, AcceptError::kOverloaded);
+  bus.answer = {BusWriter::Refused::kTooLarge, "too large"};
+  const AcceptResult refused = sink.accept_logs({}, request, kTimeNs);
+  EXPECT_EQ(refused.error, AcceptError::kNone) << "to send it again would not help";
+  EXPECT_GT(refused.rejected, 0);
+}
+
+struct Evens final : JobOwnership {
+  bool owns(std::string_view job_id) const override { return (job_id.back() - '0') % 2 == 0; }
+};
+
+TEST_F(FromBusTest, AnApiShowsTheJobsThatAreItsOwn) {
+  EXPECT_EQ(take({taken(0, step_request("job-1", 1_step)), taken(1, step_request("job-2", 1_step))}), 2u);
+  const Evens evens;
+  const OwnedStepStore shown(steps, &evens), all(steps, nullptr);
+  ASSERT_EQ(shown.jobs().size(), 1u);
+  EXPECT_EQ(shown.jobs()[0].job_id, "job-2");
+  EXPECT_FALSE(shown.job("job-1"));
+  EXPECT_TRUE(shown.steps("job-1", 0_step, 9_step).empty());
+  EXPECT_EQ(shown.steps("job-2", 0_step, 9_step).size(), 1u);
+  EXPECT_EQ(all.jobs().size(), 2u);
+}
+
+TEST(ServerRoles, NeedABusOrHaveNone) {
+  EXPECT_EQ(read_server_options({"--data", "d"})->role, ServerRole::kAll);
+  const Result<ServerOptions> gateway =
+      read_server_options({"--data", "d", "--role=gateway", "--kafka=k:9092", "--kafka-property", "sasl.password=x"});
+  EXPECT_EQ(check_server_options(*gateway).error(),
+            "--kafka-property sasl.password: a secret is read from a file: sasl.password=@FILE");
+  ASSERT_TRUE(gateway.ok()) << gateway.error();
+  EXPECT_EQ(gateway->role, ServerRole::kGateway);
+  EXPECT_EQ(read_server_options({"--data", "d", "--role=analyzer"}).error(),
+            "lockstepd: --role analyzer needs --kafka BROKERS: the bus between gateways and analyzers");
+  EXPECT_FALSE(read_server_options({"--data", "d", "--kafka=k:9092"}).ok());
+  EXPECT_EQ(read_server_options({"--data", "d", "--role=gateway", "--kafka=k:9092", "--scrape=f"}).error(),
+            "lockstepd: --scrape would do nothing with --role gateway");
+  EXPECT_EQ(read_server_options({"--data", "d", "--role=query"}).error(),
+            "lockstepd: --role is all, gateway or analyzer, not \"query\"");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,204 @@
+#include "server/gateway.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <memory>
+
+#include "access/role.h"
+#include "access/tenant_name.h"
+#include "api/answer.h"
+#include "api/readiness.h"
+#include "api/routes.h"
+#include "base/contained.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "ingest/otlp/otlp_handler.h"
+#include "ingest/otlp/otlp_receivers.h"
+#include "net/http_server.h"
+#include "server/access_parts.h"
+#include "server/durable_sink.h"
+#include "server/recovery.h"
+#include "store/sqlite_state_store.h"
+
+namespace lockstep {
+namespace {
+
+// A handler and a sink for each tenant that sends.
+// Limits: tenants_max besides the default one.
+// Thread rule: Thread-safe.
+class GatewayRouter final : public OtlpRouter {
+ public:
+  GatewayRouter(const GatewayParts& parts, BusWriter& bus, NameOwners& owners)
+      : parts_(parts), bus_(bus), owners_(owners), default_(make("")) {}
+
+  IngestTarget find(const Caller& caller) override {
+    if (caller.tenant.empty() || caller.tenant == kDefaultTenant) return {.handler = &default_->handler};
+    MutexLock lock(mutex_);
+    auto found = others_.find(caller.tenant);
+    if (found == others_.end()) {
+      if (!is_tenant_name(caller.tenant)) return {.line = "that is no tenant's name"};
+      if (others_.size() >= static_cast<size_t>(parts_.options.tenants_max))
+        return {.line = "no further tenant is taken here (--tenants-max)"};
+      found = others_.emplace(caller.tenant, make(caller.tenant)).first;
+    }
+    return {.handler = &found->second->handler};
+  }
+  void close() override {}
+
+ private:
+  struct One {
+    One(const std::string& tenant, const GatewayParts& parts, BusWriter& bus, NameOwners& owners)
+        : sink(tenant, bus, parts.clock, &parts.memory),
+          handler(sink, parts.clock, parts.counters, OtlpReceiversOptions{}.body_bytes_max, &parts.witness,
+                  &parts.memory, &owners) {}
+    BusSink sink;
+    OtlpHandler handler;
+  };
+  std::unique_ptr<One> make(const std::string& tenant) { return std::make_unique<One>(tenant, parts_, bus_, owners_); }
+
+  const GatewayParts& parts_;
+  BusWriter& bus_;
+  NameOwners& owners_;
+  const std::unique_ptr<One> default_;
+  Mutex mutex_;
+  std::map<std::string, std::unique_ptr<One>, std::less<>> others_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+HttpResponse answer_readyz(Readiness& readiness) {
+  const Readiness::State state = readiness.ask();
+  std::string text = state.is_ready ? "ok\n" : "";
+  for (const Readiness::Row& row : state.rows) {
+    if (row.problem) text += row.name + ": " + *row.problem + "\n";
+  }
+  HttpResponse answer = text_answer(state.is_ready ? 200 : 503, "text/plain; charset=utf-8", std::move(text));
+  if (!state.is_ready) answer.headers.emplace_back("retry-after", "1");
+  return answer;
+}
+
+// How the process is; everything else is asked of analyzers.
+HttpResponse answer_of(const ServerRequest& request, Readiness& readiness, const Counters& counters) {
+  if (request.method != "GET" && request.method != "HEAD") return error_answer(405, "only GET is answered here");
+  if (request.path == "/healthz") return text_answer(200, "text/plain; charset=utf-8", "ok\n");
+  if (request.path == "/readyz") return answer_readyz(readiness);
+  if (request.path == "/metrics")
+    return text_answer(200, "text/plain; version=0.0.4; charset=utf-8", counters.prometheus_text());
+  return error_answer(404,
+                      "this is a gateway: /healthz, /readyz and /metrics are here, jobs and the page at analyzers");
+}
+
+Result<std::unique_ptr<HttpServer>> start_http(const GatewayParts& parts, Gatekeeper& gatekeeper,
+                                               Readiness& readiness) {
+  Result<std::unique_ptr<HttpServer>> http = HttpServer::start(
+      {.address = parts.http,
+       .body_bytes_max = 1 << 20,
+       .memory = &parts.memory,
+       .name = "http",
+       .cross_site = {.hosts = parts.names, .check_host = true, .changes_state = changes_state},
+       .gatekeeper = &gatekeeper,
+       .tls = parts.options.tls},
+      [&](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+        responder->answer(answer_of(request, readiness, parts.counters));
+      },
+      parts.counters);
+  if (!http.ok()) return Error{"--http: " + http.error()};
+  return http;
+}
+
+void loop(const sigset_t& signals, const GatewayParts& parts, AccessParts& access, Readiness& readiness) {
+  const timespec tick{0, kLookEveryNs};
+  for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = sigtimedwait(&signals, nullptr, &tick)) {
+    contained("server", "a look at the process", [&] {
+      parts.memory.tick(parts.counters);
+      access.tick();
+      readiness.ask();
+    });
+  }
+}
+
+}  // namespace
+
+AcceptResult BusSink::accept(Signal signal, Batch, std::string_view otlp_protobuf_bytes, int64_t received_unix_ns) {
+  return write(signal, otlp_protobuf_bytes, received_unix_ns);
+}
+AcceptResult BusSink::accept_logs(LogsRequest, std::string_view otlp_protobuf_bytes, int64_t received_unix_ns) {
+  return write(Signal::kLogs, otlp_protobuf_bytes, received_unix_ns);
+}
+AcceptResult BusSink::accept_metrics(const otlp::MetricsRequest&, std::string_view otlp_protobuf_bytes,
+                                     int64_t received_unix_ns) {
+  return write(Signal::kMetrics, otlp_protobuf_bytes, received_unix_ns);
+}
+AcceptResult BusSink::accept_spans(spans::SpanColumns, std::string_view otlp_protobuf_bytes, int64_t received_unix_ns) {
+  return write(Signal::kSpans, otlp_protobuf_bytes, received_unix_ns);
+}
+
+AcceptResult BusSink::write(Signal signal, std::string_view bytes, int64_t received_unix_ns) {
+  // Once for what is cut out of it, once for librdkafka's own.
+  MemoryLease queued(memory_, MemoryUse::kQueue);
+  if (!queued.hold(2 * bytes.size())) return {AcceptError::kOverloaded, 0, kMemorySpent};
+  const std::vector<RequestPart> parts = split_request(bytes, hosts_, clock_.monotonic_ns());
+  std::vector<BusRecord> records;
+  for (const RequestPart& part : parts) {
+    records.push_back({.kind = record_kind_of(signal),
+                       .tenant = tenant_,
+                       .key = part.key,
+                       .received_unix_ns = received_unix_ns,
+                       .payload = part.bytes()});
+  }
+  BusWriter::Outcome outcome = bus_.write(records);
+  switch (outcome.refused) {
+    case BusWriter::Refused::kNone:
+      return {};
+    case BusWriter::Refused::kFull:
+      return {AcceptError::kOverloaded, 0, std::move(outcome.line)};
+    case BusWriter::Refused::kDown:
+      return {AcceptError::kUnavailable, 0, std::move(outcome.line)};
+    case BusWriter::Refused::kTooLarge:  // all of it: to send it again would not help
+      return {AcceptError::kNone, std::numeric_limits<int64_t>::max(), std::move(outcome.line)};
+  }
+  return {};
+}
+
+Result<void> run_gateway(const GatewayParts& parts, const sigset_t& signals) {
+  const ServerOptions& options = parts.options;
+  const std::unique_ptr<StateStore> state = LOCKSTEP_TRY(open_sqlite_state_store(options.data + "/state.sqlite"));
+  const std::unique_ptr<AccessParts> access =
+      LOCKSTEP_TRY(AccessParts::open(*state, options.admin_token_file, std::nullopt, parts.clock, parts.counters));
+  LOCKSTEP_TRY(check_exposed(options,
+                             {{"--http " + options.http, parts.http},
+                              {"--otlp-http " + options.otlp_http, parts.otlp_http},
+                              {"--otlp-grpc " + options.otlp_grpc, parts.otlp_grpc}},
+                             access->tokens_in_use()));
+  const std::unique_ptr<BusWriter> bus = LOCKSTEP_TRY(open_kafka_writer(parts.bus, parts.counters));
+  Readiness readiness(parts.counters);
+  readiness.add({"bus", [&] { return bus->trouble(); }});
+  readiness.add({"memory", [&]() -> std::optional<std::string> {
+                   std::string line = parts.memory.why_spent();
+                   if (line.empty()) return std::nullopt;
+                   return line;
+                 }});
+  GatewayRouter router(parts, *bus, access->owners());
+  const std::unique_ptr<HttpServer> http = LOCKSTEP_TRY(start_http(parts, access->gatekeeper(), readiness));
+  const std::unique_ptr<OtlpReceivers> receivers =
+      LOCKSTEP_TRY(OtlpReceivers::start({.http = parts.otlp_http,
+                                         .grpc = parts.otlp_grpc,
+                                         .witness = &parts.witness,
+                                         .memory = &parts.memory,
+                                         .gatekeeper = &access->gatekeeper(),
+                                         .tls = options.tls,
+                                         .allowed_hosts = parts.names},
+                                        router, parts.clock, parts.counters));
+  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", http->address().c_str(), receivers->http_address().c_str(),
+              receivers->grpc_address().c_str());
+  std::fflush(stdout);
+  LOCKSTEP_LOG_INFO("server", "gateway to the bus at %s", options.bus.brokers.c_str());
+  loop(signals, parts, *access, readiness);
+  LOCKSTEP_LOG_INFO("server", "stopping: receivers, bus");
+  receivers->stop();
+  http->stop();
+  access->tick();
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,273 @@
+"""Gateways write what agents send to Kafka, analyzers read it and diagnose: the same verdict as one process alone gives, every
+acknowledged record applied once though the broker is killed, and jobs that go to another analyzer with their verdict."""
+
+import pathlib
+import secrets
+import subprocess
+import threading
+import time
+
+import harness
+from conftest import Gateway
+from kafka_world import seconds_until
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+# A job with a GPU that throttles, which its node reports and its steps do not say, and two that are well.
+FLEET = """name: fleet
+seed: 4711
+steps: {steps}
+jobs:
+  - {{job: {prefix}-a, dp: 16, step_ms: 500}}
+  - {{job: {prefix}-b, dp: 16, step_ms: 500}}
+  - {{job: {prefix}-c, dp: 8, step_ms: 500}}
+faults:
+  - {{cause: throttle-thermal, rank: 5, from_step: 40, severity: 0.5}}
+"""
+
+
+def play(folder, gateway, prefix, steps, speed):
+    """A fleet on its way to a gateway, or a server."""
+    path = pathlib.Path(folder) / f"{prefix}-{gateway.pid}.yaml"
+    path.write_text(FLEET.format(steps=steps, prefix=prefix))
+    return subprocess.Popen(
+        [str(harness.BIN / "lockstep"), "sim", str(path), "--server", "http://" + gateway.otlp_http, "--speed", str(speed)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )
+
+
+def end(sim):
+    said = sim.communicate(timeout=300)[0]
+    assert sim.returncode == 0, said
+    return said
+
+
+def confirmed(server, job):
+    """Its verdicts that were confirmed, whether they are over or not."""
+    return [one for one in server.get(f"/api/jobs/{job}/why")["verdicts"] if one["state"] != "suspected"]
+
+
+def explained(server, job):
+    """The same, once nodes have said why."""
+    verdicts = confirmed(server, job)
+    return verdicts if verdicts and all(one["culprit"]["cause"] == "throttle-thermal" for one in verdicts) else None
+
+
+def essence(verdict):
+    """What a verdict says, without when it was said."""
+    culprit = verdict["culprit"]
+    return {
+        "id": verdict["id"],
+        "kind": verdict["kind"],
+        "state": verdict["state"],
+        "ranks": culprit["ranks"] if "ranks" in culprit else culprit.get("rank"),
+        "host": culprit["host"],
+        "layer": culprit["layer"],
+        "cause": culprit["cause"],
+        "since_step": verdict["since_step"],
+    }
+
+
+def test_the_verdict_is_that_of_one_process_alone(cluster, result, tmp_path):
+    alone = harness.Server(tmp_path / "alone")
+    try:
+        end(play(tmp_path, alone, "same", 120, 8))
+        expected = harness.eventually(lambda: confirmed(alone, "same-a"), 30, "the verdict of one process alone")
+    finally:
+        alone.kill()
+    end(play(tmp_path, cluster.gateways[0], "same", 120, 8))
+    harness.eventually(lambda: len(cluster.owners("same-a")) == 1, 30, "one analyzer has the job")
+    (owner,) = cluster.owners("same-a")
+    harness.eventually(lambda: confirmed(owner, "same-a"), 30, "the verdict of the cluster")
+    time.sleep(2)  # whatever would come after it
+    seen = [essence(one) for one in confirmed(owner, "same-a")]
+    assert seen == [essence(one) for one in expected]
+    assert seen[0]["cause"] == "throttle-thermal", "what nodes say reaches the analyzer of the job"
+    for job in ("same-b", "same-c"):
+        (one,) = cluster.owners(job)
+        assert confirmed(one, job) == []
+    result("verdict of the same fleet and seed, by one process and by the cluster", f"equal: `{seen[0]['id']}`, {seen[0]['cause']}")
+    result("jobs of the fleet, by analyzer", ", ".join(f"{one.instance}: {len(one.jobs())}" for one in cluster.analyzers))
+
+
+def test_kcat_reads_plain_otlp(cluster, result):
+    requests = {}
+    for topic, message in (("otlp_logs", ExportLogsServiceRequest), ("otlp_metrics", ExportMetricsServiceRequest)):
+        for record in cluster.broker.records(topic):
+            request = message()
+            request.ParseFromString(record.payload)
+            groups = request.resource_logs if topic == "otlp_logs" else request.resource_metrics
+            assert groups, "a request has resources"
+            jobs = {a.value.string_value for g in groups for a in g.resource.attributes if a.key == "lockstep.job_id"}
+            assert jobs <= {record.key}, "a record has one job, which is its key"
+            assert abs(record.time_ms / 1000 - time.time()) < 600, "its time is when it was received"
+            requests.setdefault(topic, []).append((record.key, record.partition))
+    places = {}
+    for pairs in requests.values():
+        for key, partition in pairs:
+            places.setdefault(key, set()).add(partition)
+    assert all(len(partitions) == 1 for partitions in places.values()), "a key is in one partition number of all topics"
+    assert "same-a" in {key for key, _ in requests["otlp_metrics"]}, "metrics of nodes are keyed by the job that runs there"
+    result("records that kcat reads and protobuf decodes", ", ".join(f"{topic} {len(all)}" for topic, all in requests.items()))
+
+
+def numbered(number, service):
+    event = ExportLogsServiceRequest()
+    group = event.resource_logs.add()
+    attribute = group.resource.attributes.add(key="service.name")
+    attribute.value.string_value = service
+    record = group.scope_logs.add().log_records.add(time_unix_nano=time.time_ns())
+    record.body.string_value = f"n{number}"
+    return event
+
+
+class Sender(threading.Thread):
+    """Numbered log records, one to a request, each until it is acknowledged."""
+
+    def __init__(self, gateway, service):
+        super().__init__(daemon=True)
+        self.gateway, self.service, self.acknowledged, self.answers, self.ends = gateway, service, 0, {}, threading.Event()
+
+    def run(self):
+        while not self.ends.is_set():
+            request = numbered(self.acknowledged, self.service)
+            while True:
+                try:
+                    answer = self.gateway.post("logs", request)
+                    status = answer.status
+                except OSError:
+                    status = "no answer"
+                self.answers[status] = self.answers.get(status, 0) + 1
+                if status == 200:
+                    break
+                if status == 503:
+                    assert "retry-after" in answer.headers
+                time.sleep(0.05)
+            self.acknowledged += 1
+            time.sleep(0.005)
+
+
+def stored(cluster, service):
+    """The bodies of all records of a service, over all analyzers."""
+    bodies = []
+    for one in cluster.running():
+        bodies += [log["body"] for log in one.get("/api/logs", service=service, limit=10000)["logs"]]
+    return bodies
+
+
+def balanced(cluster):
+    """Nothing that was read is unaccounted for."""
+    for one in cluster.running():
+        counters = one.counters()
+        outcome = [counters.total(f"lockstep_bus_records_{what}_total") for what in ("received", "applied", "refused", "dropped")]
+        assert outcome[0] == sum(outcome[1:]), (one.instance, outcome)
+    return True
+
+
+def test_every_acknowledged_record_is_applied_once_though_the_broker_is_killed(cluster, result):
+    applied = cluster.total("lockstep_bus_records_applied_total")
+    senders = [Sender(gateway, f"numbered-{i}") for i, gateway in enumerate(cluster.gateways)]
+    for sender in senders:
+        sender.start()
+    time.sleep(2)
+    cluster.broker.kill()
+    down = seconds_until(lambda: all(503 in s.answers for s in senders), 20, "gateways send senders away while no broker is there")
+    for gateway in cluster.gateways:
+        harness.eventually(lambda: harness.request(gateway.http, "GET", "/readyz").status == 503, 10, "a gateway without broker is not ready")
+    cluster.broker.start()
+    before = [sender.acknowledged for sender in senders]
+    back = seconds_until(lambda: all(s.acknowledged > b + 20 for s, b in zip(senders, before)), 60, "records are taken again")
+    for sender in senders:
+        sender.ends.set()
+        sender.join(30)
+    wanted = sum(sender.acknowledged for sender in senders)
+
+    def all_there():
+        return all(len(stored(cluster, s.service)) >= s.acknowledged for s in senders)
+
+    harness.eventually(all_there, 30, "all acknowledged records are applied")
+    for sender in senders:
+        bodies = stored(cluster, sender.service)
+        assert sorted(bodies) == sorted(f"n{i}" for i in range(sender.acknowledged)), "each of them once"
+    assert cluster.total("lockstep_bus_records_applied_total") - applied == wanted
+    harness.eventually(lambda: balanced(cluster), 10, "received = applied + refused + dropped")
+    answers = {status: sum(s.answers.get(status, 0) for s in senders) for s in senders for status in s.answers}
+    result("requests acknowledged while the broker was killed and started again, and records applied", f"{wanted}, {wanted}: each once")
+    result("answers that senders had meanwhile", ", ".join(f"{status}: {count}" for status, count in sorted(answers.items(), key=str)))
+    result("first 503 after the kill; first records after the broker was back", f"{down:.1f} s; {back:.1f} s")
+
+
+def test_an_analyzer_that_is_killed_and_comes_back_has_every_record_once(cluster, result):
+    sender = Sender(cluster.gateways[0], "restarted")
+    sender.start()
+    (owner,) = harness.eventually(
+        lambda: [one for one in cluster.running() if one.get("/api/logs", service="restarted")["logs"]], 30, "somebody reads it"
+    )
+    kills = 3
+    for _ in range(kills):
+        owner.kill()
+        cluster.restart(owner)
+        (owner,) = [one for one in cluster.analyzers if one.instance == owner.instance]
+        before = sender.acknowledged
+        harness.eventually(lambda: sender.acknowledged > before + 50, 30, "more is sent")
+    sender.ends.set()
+    sender.join(30)
+    harness.eventually(lambda: len(stored(cluster, "restarted")) >= sender.acknowledged, 30, "all of them are applied")
+    bodies = stored(cluster, "restarted")
+    assert sorted(bodies) == sorted(f"n{i}" for i in range(sender.acknowledged)), "each of them once"
+    again = owner.counters().total("lockstep_bus_records_dropped_total", reason="read_again")
+    result(
+        f"an analyzer is killed {kills} times while records come, and started again: acknowledged, applied",
+        f"{sender.acknowledged}, {len(bodies)}: each once; {again:.0f} read again after the last and dropped",
+    )
+
+
+def test_a_tenant_is_its_own_at_the_other_end(cluster, result, tmp_path):
+    secret = secrets.token_urlsafe(32)
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text(secret + "\n")
+    gateway = Gateway(tmp_path / "gateway", cluster.broker, more=["--admin-token-file", token])
+    try:
+        assert gateway.post("logs", numbered(0, "of-team-a")).status == 401, "a gateway asks for its token"
+        as_team = {"Authorization": f"Bearer {secret}", "X-Scope-OrgID": "team-a"}
+        assert gateway.post("logs", numbered(0, "of-team-a"), headers=as_team).status == 200
+    finally:
+        gateway.kill()
+    (sent,) = [record for record in cluster.broker.records("otlp_logs") if record.key == "service/of-team-a"]
+    assert sent.headers == "tenant=team-a"
+    kept = harness.eventually(
+        lambda: [one for one in cluster.running() if list((cluster.folder / one.instance).glob("tenants/team-a/log/*"))],
+        30, "an analyzer keeps the tenant's records in a folder of its own",
+    )
+    assert len(kept) == 1 and stored(cluster, "of-team-a") == [], "and shows them to nobody else"
+    result("records of a tenant: with its name on the bus, in its own stores, seen by the default tenant", "1, 1, 0")
+
+
+def test_a_job_goes_to_another_analyzer_with_its_verdict(cluster, result, tmp_path):
+    sim = play(tmp_path, cluster.gateways[1], "moved", 260, 2)
+    try:
+        harness.eventually(lambda: len(cluster.owners("moved-a")) == 1, 30, "one analyzer has the job")
+        (first,) = cluster.owners("moved-a")
+        (before,) = harness.eventually(lambda: explained(first, "moved-a"), 90, "a verdict, with its cause")
+        first.kill()
+        (second,) = cluster.running()
+        moved = seconds_until(lambda: "moved-a" in second.jobs(), 30, "the other has the job")
+        there = seconds_until(lambda: explained(second, "moved-a"), 30, "and its verdict") + moved
+        (after,) = confirmed(second, "moved-a")
+        assert essence(after) == essence(before)
+        cluster.restart(first)
+        harness.eventually(lambda: min(cluster.partitions_read()) > 0, 60, "whoever comes back reads again")
+        harness.eventually(lambda: len(cluster.owners("moved-a")) == 1, 30, "one analyzer has the job")
+        (last,) = cluster.owners("moved-a")
+        again = harness.eventually(lambda: explained(last, "moved-a"), 60, "the verdict once more")
+        assert [essence(one) for one in again] == [essence(before)]
+    finally:
+        end(sim)
+    (last,) = cluster.owners("moved-a")
+    assert [one["id"] for one in confirmed(last, "moved-a")] == [before["id"]], "neither gone nor twice"
+    harness.eventually(lambda: balanced(cluster), 10, "received = applied + refused + dropped")
+    result("an analyzer is killed: its job is at the other after; with its verdict after", f"{moved:.1f} s; {there:.1f} s")
+    result("the verdict before, after, and when the first was back", f"the same: `{before['id']}`")
+    assert there < 15 + 10, there
