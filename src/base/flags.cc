@@ -95,7 +95,8 @@ Flags& Flags::also_from(std::string prefix, std::string default_file) {
   environment_prefix_ = std::move(prefix);
   default_file_ = std::move(default_file);
   text(&config_path_, "--config", "FILE",
-       format("options as `name = value` lines (default %s)", default_file_.c_str()));
+       "options as `name = value` lines" +
+           (default_file_.empty() ? "" : format(" (default %s)", default_file_.c_str())));
   toggle(&check_wanted_, "--check-config", "say what the options come to, and where from, and end");
   return *this;
 }

@@ -89,6 +89,17 @@ Result<void> read_sle_texts(const SleTexts& texts, ServerOptions& options) {
   return {};
 }
 
+Result<void> parse(Flags& flags, const std::vector<std::string>& arguments, ServerOptions& options) {
+  // No file unless one is named: a server that somebody starts for a demo is not the one of the machine.
+  flags.also_from("LOCKSTEPD_", "");
+  LOCKSTEP_TRY(flags.parse(arguments));
+  options.help = flags.help_wanted();
+  options.help_text = flags.help();
+  options.check_config = flags.check_wanted();
+  options.config_text = flags.effective();
+  return {};
+}
+
 }  // namespace
 
 Result<ServerOptions> read_server_options(const std::vector<std::string>& arguments) {
@@ -182,10 +193,8 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
   add_alert_flags(flags, options);
   SleTexts sle_texts;
   add_sle_flags(flags, options, sle_texts);
-  LOCKSTEP_TRY(flags.parse(arguments));
+  LOCKSTEP_TRY(parse(flags, arguments, options));
   LOCKSTEP_TRY(read_sle_texts(sle_texts, options));
-  options.help = flags.help_wanted();
-  options.help_text = flags.help();
   LOCKSTEP_TRY(check(options));
   return options;
 }

@@ -74,6 +74,8 @@ struct ServerOptions {
   std::vector<std::string> analyzer;  // that process, and what leads it there; empty: nobody analyses
   bool help = false;
   std::string help_text;
+  bool check_config = false;  // say config_text, and end
+  std::string config_text;    // what the options come to, and where each is from
 };
 
 Result<ServerOptions> read_server_options(const std::vector<std::string>& arguments);

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "ingest/counters_table.h"
@@ -299,6 +300,19 @@ struct FailingState final : testing::WithFailingAccess<StateStore> {
   Result<void> save_incidents(std::span<const StoredIncident>) override { return Error{"disk full"}; }
   Result<std::vector<StoredIncident>> incidents() const override { return std::vector<StoredIncident>(); }
 };
+
+TEST(ServerOptions, StandInAFileAndTheCommandLineWins) {
+  testing::TemporaryFolder folder;
+  const std::string file = folder.path() + "/server.conf";
+  ASSERT_TRUE(write_file_atomically(file, "# a comment\ndata = /var/lib/x\nhttp = 127.0.0.1:1\nstep-days = 3\n").ok());
+  const Result<ServerOptions> options = read_server_options({"--config", file, "--http", "127.0.0.1:2"});
+  ASSERT_TRUE(options.ok()) << options.error();
+  EXPECT_EQ(options->data, "/var/lib/x");
+  EXPECT_EQ(options->http, "127.0.0.1:2");
+  EXPECT_NE(options->config_text.find("step-days = 3"), std::string::npos) << options->config_text;
+  ASSERT_TRUE(write_file_atomically(file, "data = /x\nno-such-thing = 1\n").ok());
+  EXPECT_NE(read_server_options({"--config", file}).error().find("no-such-thing"), std::string::npos);
+}
 
 Verdict verdict_of(std::string id, VerdictState state) {
   Verdict verdict;
