@@ -95,7 +95,8 @@ if [ "$1" = purge ]; then
     deb-systemd-helper unmask {unit} >/dev/null || true
   fi
   rm -rf {folders}
-  if getent passwd {user} >/dev/null; then userdel {user} >/dev/null 2>&1 || true; fi
+  # Only the user that postinst made: somebody may be called so.
+  if getent passwd {user} | grep -q ':{home}:/usr/sbin/nologin$'; then userdel {user} >/dev/null 2>&1 || true; fi
   rmdir /etc/lockstep 2>/dev/null || true
 fi
 """
