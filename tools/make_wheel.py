@@ -65,7 +65,12 @@ def version() -> str:
     found = re.search(r"project\(lockstep VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
     if not found:
         raise Wrong("CMakeLists.txt has no project(lockstep VERSION ...)")
-    for name, pattern in (("python/lockstep/__init__.py", r'__version__ = "([^"]*)"'), ("web/package.json", r'"version": "([^"]*)"')):
+    for name, pattern in (
+        ("python/lockstep/__init__.py", r'__version__ = "([^"]*)"'),
+        ("web/package.json", r'"version": "([^"]*)"'),
+        ("deploy/helm/lockstep/Chart.yaml", r'appVersion: "([^"]*)"'),
+        ("deploy/helm/lockstep/values.yaml", r"image: lockstep-server:(\S+)"),
+    ):
         told = re.search(pattern, (ROOT / name).read_text())
         if not told or told[1] != found[1]:
             raise Wrong(f"{name} does not say the version {found[1]} of CMakeLists.txt")

@@ -38,7 +38,7 @@ constexpr Figure kFigures[] = {
     {"agent_cpu", 0.024, "cores", "node-h200.md", "**kept** (2.40 %, 36.2 MiB)"},
     {"agent_memory", 36.2 * 1048576, "bytes", "node-h200.md", "**kept** (2.40 %, 36.2 MiB)"},
     {"series_start", 2.49e-6, "s", "metrics-fleet.md", "| restart until series answer | 37.3 s |"},
-    {"ranks_tried", 98'304, "ranks", "fleet-100k.md", "98,304 ranks through the real doors"},
+    {"ranks_tried", 98'304, "ranks", "fleet-100k.md", "tp 8 x pp 16 x dp 768, 12,288 hosts"},
     {"series_tried", 15'000'272, "series", "metrics-fleet.md", "15,000,272 series of 19,133 nodes"},
 };
 
