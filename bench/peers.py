@@ -40,6 +40,8 @@ VICTORIA_METRICS = Peer(
 PROMETHEUS = Peer("prometheus-3.14.0", "github.com/prometheus/prometheus", "v0.314.0", "cmd/prometheus")
 VERSITYGW = Peer("versitygw-1.8.0", "github.com/versity/versitygw", "v1.8.0", "cmd/versitygw")  # S3 over a folder
 
+HELM = Peer("helm-3.19.0", "helm.sh/helm/v3", "v3.19.0", "cmd/helm")
+
 
 @dataclasses.dataclass(frozen=True)
 class Collector:

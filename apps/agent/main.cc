@@ -146,6 +146,10 @@ int main(int argc, char** argv) {
   using namespace lockstep;
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (!arguments.empty() && arguments[0] == "gpu-reader") return gpu_reader({arguments.begin() + 1, arguments.end()});
+  if (!arguments.empty() && arguments[0] == "--version") {
+    std::puts("lockstep-agent " LOCKSTEP_VERSION);
+    return 0;
+  }
   if (!arguments.empty() && !arguments[0].starts_with("-"))
     return run_talk_command(arguments[0], {arguments.begin() + 1, arguments.end()});
 

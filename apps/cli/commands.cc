@@ -33,6 +33,7 @@ constexpr Command kCommands[] = {
     {"backup", "everything the server keeps, into a folder, while it runs; list, prune", run_backup},
     {"restore", "a backup as a data folder again, checked", run_restore},
     {"doctor", "what is running, what is missing, and how to switch it on", run_doctor},
+    {"plan", "how large a server a fleet needs, from what was measured", run_plan},
     {"token", "who may do what on a server: token create, list, revoke", run_token},
     {"audit", "what was done on a server by whom: commands, feedback, deletes, tokens", run_audit},
     {"owner", "whose hosts and jobs are whose: owner list, takeover", run_owner},

@@ -34,6 +34,7 @@ int run_profile(const Arguments& arguments);     // profile.cc
 int run_doctor(const Arguments& arguments);      // doctor.cc
 int run_replay(const Arguments& arguments);      // replay.cc
 int run_score(const Arguments& arguments);       // score.cc
+int run_plan(const Arguments& arguments);        // plan.cc
 int run_service(const Arguments& arguments);     // service.cc
 int run_mfu(const Arguments& arguments);         // mfu.cc
 int run_path(const Arguments& arguments);        // path.cc

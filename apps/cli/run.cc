@@ -393,12 +393,16 @@ void Run::set_environment() {
   if (!job_.empty() && (!options_.job.empty() || known_job(options_.command).empty()))
     ::setenv(identity_variables::kJobId, job_.c_str(), 1);
   ::setenv("LOCKSTEP_RUN", format("%s:%d", host_, outer_ != 0 ? outer_ : ::getpid()).c_str(), 1);
-  set_plugin(beside_program({"/libnccl-profiler-lockstep.so", "/../lib/libnccl-profiler-lockstep.so"}), done_);
-  if (const std::string library = beside_program({"/liblockstep.so", "/../lib/liblockstep.so"}); !library.empty())
+  set_plugin(beside_program({"/libnccl-profiler-lockstep.so", "/../lib/libnccl-profiler-lockstep.so",
+                             "/../lib/lockstep/libnccl-profiler-lockstep.so"}),
+             done_);
+  if (const std::string library =
+          beside_program({"/liblockstep.so", "/../lib/liblockstep.so", "/../lib/lockstep/liblockstep.so"});
+      !library.empty())
     ::setenv("LOCKSTEP_LIBRARY", library.c_str(), 0);
   if (!options_.no_hook) {
-    set_hook(beside_program({"/../_hook", "/../python/lockstep/_hook", "/../../python/lockstep/_hook",
-                             "/../../../python/lockstep/_hook"}),
+    set_hook(beside_program({"/../_hook", "/../lib/lockstep/python/lockstep/_hook", "/../python/lockstep/_hook",
+                             "/../../python/lockstep/_hook", "/../../../python/lockstep/_hook"}),
              done_);
   }
   set_profiler();

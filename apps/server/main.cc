@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "server/captures/analyzer_child.h"
 #include "server/options.h"
@@ -18,6 +19,10 @@ int main(int argc, char** argv) {
   using namespace lockstep;
   // This program again, as the process that reads what jobs have sent (decision 0018).
   if (argc > 1 && argv[1] == kAnalyzerArgument) return run_analyzer_child({argv + 2, argv + argc});
+  if (argc > 1 && std::string_view(argv[1]) == "--version") {
+    std::puts("lockstepd " LOCKSTEP_VERSION);
+    return 0;
+  }
   Result<ServerOptions> options = read_server_options({argv + 1, argv + argc});
   if (!options.ok()) {
     std::fprintf(stderr, "%s\n", options.error().c_str());

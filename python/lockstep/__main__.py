@@ -1,4 +1,4 @@
-"""`python -m lockstep ...` and the console script `lockstep`: the command line, which is a program of its own."""
+"""`python -m lockstep ...` and the console scripts `lockstep`, `lockstepd` and `lockstep-agent`: programs of their own."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 from lockstep import _binaries
 
 
-def main() -> int:
-    program = _binaries.program_path("lockstep")
+def _become(name: str) -> int:
+    program = _binaries.program_path(name)
     if program is None:
         print(
-            f"lockstep: no program lockstep in {os.path.join(_binaries.PACKAGE, 'bin')} or the build tree;"
+            f"{name}: no program {name} in {os.path.join(_binaries.PACKAGE, 'bin')} or the build tree;"
             " install the wheel for this architecture, or ./dev build",
             file=sys.stderr,
         )
@@ -20,8 +20,20 @@ def main() -> int:
     try:
         os.execv(program, [program, *sys.argv[1:]])
     except OSError as problem:
-        print(f"lockstep: cannot start {program}: {problem.strerror}", file=sys.stderr)
+        print(f"{name}: cannot start {program}: {problem.strerror}", file=sys.stderr)
         return 126
+
+
+def main() -> int:
+    return _become("lockstep")
+
+
+def server() -> int:
+    return _become("lockstepd")
+
+
+def agent() -> int:
+    return _become("lockstep-agent")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/memory_budget.h"
 #include "base/secret_file.h"
+#include "base/systemd.h"
 #include "base/text.h"
 #include "fabric/flows/switch_directory.h"
 #include "fabric/topology_file.h"
@@ -427,9 +428,11 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   LOCKSTEP_TRY(tenants.open_others());
   std::printf("ready http=%s%s\n", api->address().c_str(), intake.addresses().c_str());
   std::fflush(stdout);
+  systemd_notify("READY=1");
   LOCKSTEP_LOG_INFO("server", "data in %s, web UI %s", options.data.c_str(),
                     settings.web_folder.empty() ? "not found (see --web)" : settings.web_folder.c_str());
   loop(signals, common, *access, tenants);
+  systemd_notify("STOPPING=1");
   // Follows the data: receivers, diagnosis, API; the log goes with its tenant.
   LOCKSTEP_LOG_INFO("server", "stopping: receivers, diagnosis, API, log");
   intake.stop();

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "bus/log_origin.h"

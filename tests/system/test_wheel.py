@@ -70,7 +70,8 @@ def test_holds_what_a_node_needs_and_says_so(wheel):
     assert {
         "lockstep/__init__.py", "lockstep/__main__.py", "lockstep/_binaries.py", "lockstep/include/lockstep.h",
         "lockstep/lib/liblockstep.so", "lockstep/lib/libnccl-profiler-lockstep.so",
-        "lockstep/bin/lockstep", "lockstep/bin/lockstep-agent",
+        "lockstep/bin/lockstep", "lockstep/bin/lockstep-agent", "lockstep/bin/lockstepd", "lockstep/web/index.html",
+        "lockstep/web/docs/runbooks/data-loader.md",
     } <= names  # fmt: skip
     assert recorded == names
     assert "Requires-Python: >=3.10" in metadata and "Requires-Dist" not in metadata
