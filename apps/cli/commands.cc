@@ -41,6 +41,8 @@ constexpr Command kCommands[] = {
     {"score", "plays scenarios, and compares the verdicts with what was true", run_score},
     {"replay", "makes recorded NCCL callbacks again; with --why, says what was wrong", run_replay},
 #endif
+    {"help", "this list, the options of a command, or (--man) a manual page", run_help},
+    {"version", "which version this is, and of which commit", run_version},
 };
 
 }  // namespace

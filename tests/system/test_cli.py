@@ -1,10 +1,8 @@
 """The command line as a stranger meets it: any address of the server will do, numbers can be typed back, nothing is passed over."""
 
-import json
 import os
 import re
 import subprocess
-import sys
 
 import pytest
 
@@ -92,3 +90,110 @@ def test_a_simulated_job_reaches_the_server_by_its_page(server):
     done = harness.lockstep("sim", "--server", server.url, "--ranks", 2, "--steps", 3, "--speed", 100, "--job", "by-page")
     assert done.returncode == 0, done
     assert "by-page" in [job["job_id"] for job in server.get("/api/jobs")["jobs"]]
+
+
+def test_every_program_says_which_version_it_is():
+    lines = {name: subprocess.run([harness.BIN / name, "--version"], capture_output=True, text=True, check=True).stdout
+             for name in ("lockstep", "lockstepd", "lockstep-agent")}  # fmt: skip
+    version = re.fullmatch(r"lockstep (\d+\.\d+\.\d+( \(commit [0-9a-f]{12}\))?)\n", lines["lockstep"]).group(1)
+    for name, line in lines.items():
+        assert line == f"{name} {version}\n", "one version, from one place"
+    assert harness.lockstep("version").stdout == lines["lockstep"]
+
+
+def columns_of(text):
+    return max(len(line) for line in text.splitlines())
+
+
+def test_output_keeps_the_width_that_is_there_and_colour_is_for_terminals(server):
+    at = ["--server", server.url]
+    tables = (["sle"], ["incidents"], ["alerts"])  # of numbers: 80 columns is the least
+    for columns, more in ((60, ()), (80, tables), (100, tables)):
+        for words in (["why", JOB], ["jobs"], ["doctor", JOB], *more):
+            said = harness.lockstep(*words, *at, environment={"COLUMNS": str(columns)}).stdout
+            # What can be pasted is never broken: a command, an address.
+            long = [line for line in said.splitlines() if len(line) > columns and " lockstep " not in line and "://" not in line]
+            assert not long, (words, columns, long)
+    assert "\x1b" not in harness.lockstep("why", JOB, *at).stdout, "no colour in pipes"
+    assert "\x1b[1;31mSLOW" in harness.lockstep("why", JOB, *at, "--color", "always").stdout
+    assert "\x1b" not in in_terminal(["jobs", *at], {"NO_COLOR": "1"})
+    assert "\x1b[1;31mslow" in in_terminal(["jobs", *at])
+    wrong = harness.lockstep("jobs", "--color=blue")
+    assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1 and "auto, always or never" in wrong.stderr
+
+
+def in_terminal(words, environment=None, keys=b"", size=(24, 80), until=None, then=()):
+    """What the command line shows on a terminal. until: what to see before the keys are pressed; then: further such pairs."""
+    import fcntl
+    import pty
+    import select
+    import struct
+    import termios
+
+    pid, terminal = pty.fork()
+    if pid == 0:
+        clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
+        os.execve(harness.BIN / "lockstep", ["lockstep", *map(str, words)], {**clean, "TERM": "xterm", **(environment or {})})
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+    steps = [(until, keys), *then] if keys else []
+    seen, since = b"", 0
+    while select.select([terminal], [], [], 20)[0]:
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:
+            break
+        seen += data
+        if steps and (steps[0][0] is None or steps[0][0].encode() in seen[since:]):
+            since = len(seen)
+            os.write(terminal, steps.pop(0)[1])
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) in (0, 1), (status, seen[-2000:])
+    return seen.decode(errors="replace")
+
+
+def test_watch_draws_again_and_ends_cleanly_on_ctrl_c(server):
+    seen = in_terminal(["why", JOB, "--server", server.url, "--watch", "1"], keys=b"\x03", until="Ctrl-C ends")
+    assert seen.startswith("\x1b[?1049h") and seen.endswith("\x1b[?25h\x1b[?1049l"), "the shell's screen is put back"
+    assert "every 1 s" in seen and "SLOW" in seen
+    frames = subprocess.Popen(
+        [harness.BIN / "lockstep", "jobs", "--watch", "1", "--server", server.url],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    lines = [frames.stdout.readline()]
+    while not lines[-1].startswith("---- "):
+        lines.append(frames.stdout.readline())
+    assert any(JOB in line for line in lines) and frames.stdout.readline().startswith("JOB"), lines
+    frames.send_signal(2)
+    assert frames.wait(timeout=10) == 0 and frames.stderr.read() == ""
+    frames.stdout.close()
+    frames.stderr.close()
+    gone = harness.lockstep("why", "nope", "--watch", "--server", server.url)
+    assert gone.returncode == 4 and "nope" in gone.stderr, "what will never be there is not waited for"
+
+
+def test_what_is_shown_can_be_typed_back(server):
+    far = harness.lockstep("step", JOB, "1,024", "--server", server.url)
+    assert far.returncode == 4 and "1024" in far.stderr, far
+    assert harness.lockstep("step", JOB, "1,02", "--server", server.url).returncode == 2
+
+
+def test_errors_name_commands(server):
+    for words in (["why", "zzz"], ["verdict", "zzz"], ["sle", "zzz"]):
+        said = harness.lockstep(*words, "--server", server.url)
+        assert said.returncode == 4 and "/api/" not in said.stderr and "lockstep " in said.stderr, said.stderr
+
+
+def test_manual_pages_have_every_command_and_option_and_groff_takes_them():
+    for program in ("lockstep", "lockstepd", "lockstep-agent"):
+        page = harness.lockstep("help", "--man", program)
+        assert page.returncode == 0 and page.stdout.startswith(".TH "), page
+        shown = subprocess.run([harness.BIN / program, "--help"], capture_output=True, text=True).stdout
+        for option in re.findall(r"^  (--[\w-]+)", shown, re.M):
+            assert option.replace("-", "\\-") in page.stdout, (program, option)
+        try:
+            taken = subprocess.run(["groff", "-ww", "-man", "-Tutf8", "-z"], input=page.stdout, capture_output=True, text=True)
+        except FileNotFoundError:
+            continue
+        assert taken.returncode == 0 and taken.stderr == "", taken.stderr[:2000]
+    assert harness.lockstep("help", "why").stdout.startswith("lockstep why: ")
