@@ -184,6 +184,24 @@ def test_errors_name_commands(server):
         assert said.returncode == 4 and "/api/" not in said.stderr and "lockstep " in said.stderr, said.stderr
 
 
+def test_a_report_is_one_file_that_loads_nothing_and_shows_what_jobs_are_called_as_text(server, tmp_path):
+    bad_name = "<script>alert(1)</script>"
+    done = harness.lockstep("sim", "--server", server.url, "--ranks", 2, "--steps", 5, "--speed", 100, "--job", bad_name)
+    assert done.returncode == 0, done
+    for job in (JOB, bad_name):
+        out = tmp_path / "report.html"
+        made = harness.lockstep("report", job, "--out", out, "--server", server.url)
+        assert made.returncode == 0 and str(out) in made.stdout, made
+        html = out.read_text()
+        assert "<script" not in html and "src=" not in html and "@import" not in html and "url(http" not in html
+        assert "default-src 'none'" in html and html.rstrip().endswith("</html>")
+    html = harness.lockstep("report", JOB, "--out", "-", "--server", server.url).stdout
+    verdict = server.get("/api/jobs/" + harness.urllib.parse.quote(JOB, safe="") + "/why")["verdicts"][0]
+    assert verdict["sentence"].split(":")[0] in html and "who waits" in html and html.count("<svg") == 2
+    assert len(html) < 500_000
+    assert harness.lockstep("report", "zzz", "--server", server.url).returncode == 4
+
+
 def test_manual_pages_have_every_command_and_option_and_groff_takes_them():
     for program in ("lockstep", "lockstepd", "lockstep-agent"):
         page = harness.lockstep("help", "--man", program)
