@@ -42,6 +42,9 @@ constexpr Command kCommands[] = {
     {"score", "plays scenarios, and compares the verdicts with what was true", run_score},
     {"replay", "makes recorded NCCL callbacks again; with --why, says what was wrong", run_replay},
 #endif
+#ifndef LOCKSTEP_NODE_ONLY
+    {"completion", "completion of commands, options and jobs for bash, zsh or fish", run_completion},
+#endif
     {"help", "this list, the options of a command, or (--man) a manual page", run_help},
     {"version", "which version this is, and of which commit", run_version},
 };

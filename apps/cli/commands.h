@@ -53,6 +53,7 @@ int run_demo(const Arguments& arguments);        // demo.cc
 int run_backup(const Arguments& arguments);      // backup.cc
 int run_restore(const Arguments& arguments);     // restore.cc
 int run_report(const Arguments& arguments);      // report.cc
+int run_completion(const Arguments& arguments);  // completion.cc
 int run_help(const Arguments& arguments);        // help.cc
 int run_version(const Arguments& arguments);     // version.cc
 

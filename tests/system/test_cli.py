@@ -202,6 +202,40 @@ def test_a_report_is_one_file_that_loads_nothing_and_shows_what_jobs_are_called_
     assert harness.lockstep("report", "zzz", "--server", server.url).returncode == 4
 
 
+def completed(words, server):
+    """What bash offers for the last word."""
+    script = (
+        'source <("$LOCKSTEP" completion bash); COMP_WORDS=("$LOCKSTEP" "${@}"); COMP_CWORD=$#; _lockstep;'
+        ' printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    environment = {**os.environ, "LOCKSTEP": str(harness.BIN / "lockstep"), "LOCKSTEP_SERVER": server.url}
+    done = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and done.stderr == "", done
+    return done.stdout.split("\n")[:-1]
+
+
+def test_completion_knows_every_command_its_options_and_the_jobs(server, tmp_path):
+    trap = tmp_path / "trap"
+    name = f"$(touch {trap}) `touch {trap}`"
+    assert harness.lockstep("sim", "--server", server.url, "--ranks", 1, "--steps", 2, "--speed", 99, "--job", name).returncode == 0
+    listed = re.findall(r"^  (\w+) ", harness.lockstep("help").stdout, re.M)
+    assert len(listed) > 30 and completed([""], server) == listed
+    assert completed(["wh"], server) == ["why", "whatif"]
+    assert {"--server", "--watch", "--history"} <= set(completed(["why", "--"], server))
+    assert set(completed(["incidents", ""], server)) == {"show", "ack", "resolve", "reopen", "feedback"}
+    assert "--markdown" in completed(["incidents", "show", "--"], server)
+    assert completed(["why", "qui"], server) == ["quiet"]
+    assert completed(["sle", "--job", "llama"], server) == [JOB.replace(" ", "\\ ")]
+    assert len(completed(["why", ""], server)) >= 3
+    assert not trap.exists(), "names of jobs come from anybody: no shell may expand them"
+    for shell in ("zsh", "fish"):
+        script = harness.lockstep("completion", shell).stdout
+        assert all(command in script for command in listed) and "completion --jobs" in script
+    assert harness.lockstep("completion", "csh").returncode == 2
+    away = harness.lockstep("completion", "--jobs", "--server", "http://" + harness.unused_address())
+    assert away.returncode == 3 and away.stdout + away.stderr == "", "a shell that completes is told nothing"
+
+
 def test_manual_pages_have_every_command_and_option_and_groff_takes_them():
     for program in ("lockstep", "lockstepd", "lockstep-agent"):
         page = harness.lockstep("help", "--man", program)
