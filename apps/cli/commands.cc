@@ -13,6 +13,7 @@ constexpr Command kCommands[] = {
     {"alerts", "what fires, what it costs and who was told; silences", run_alerts},
     {"sle", "minutes of GPUs that were good, and what the degraded ones are charged to", run_sle},
     {"jobs", "the jobs the server knows, worst first", run_jobs},
+    {"top", "jobs worst first, live; down to ranks and one rank; over any ssh", run_top},
     {"report", "a job as one HTML file to send to somebody: verdicts, pictures, numbers", run_report},
     {"mfu", "why MFU is what it is: from the GPU's peak down to what was achieved", run_mfu},
     {"step", "one step, rank against rank: who made whom wait, the critical path", run_step},

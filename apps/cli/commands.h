@@ -55,6 +55,7 @@ int run_restore(const Arguments& arguments);     // restore.cc
 int run_report(const Arguments& arguments);      // report.cc
 int run_completion(const Arguments& arguments);  // completion.cc
 int run_help(const Arguments& arguments);        // help.cc
+int run_top(const Arguments& arguments);         // top.cc
 int run_version(const Arguments& arguments);     // version.cc
 
 struct Command {

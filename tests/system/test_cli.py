@@ -249,3 +249,18 @@ def test_manual_pages_have_every_command_and_option_and_groff_takes_them():
             continue
         assert taken.returncode == 0 and taken.stderr == "", taken.stderr[:2000]
     assert harness.lockstep("help", "why").stdout.startswith("lockstep why: ")
+
+
+def test_top_goes_down_and_up_and_puts_the_terminal_back(server):
+    at = ["top", "--server", server.url]
+    frame = harness.lockstep(*at).stdout
+    assert frame.startswith("lockstep top") and frame.index(JOB) < frame.index("quiet") and "\x1b" not in frame, "worst first"
+    one = harness.lockstep("top", JOB, "--server", server.url).stdout
+    assert "Too little CPU" in one and "RANK" in one and f"node-{SLOW}" in one
+    assert harness.lockstep("top", "zzz", "--server", server.url).returncode == 4
+    for size in ((24, 80), (60, 200)):
+        seen = in_terminal([*at, "--every", "60"], keys=b"\r", until="q end", size=size, then=[("OWN TIME", b"\r"), ("COMM", b"\x1b"), ("BEYOND", b"q")])
+        assert seen.startswith("\x1b[?1049h") and seen.endswith("\x1b[?25h\x1b[?1049l"), seen[-200:]
+        assert f"rank {SLOW}" in seen
+    seen = in_terminal(at, keys=b"/qui\r", until="q end", then=[("filter: qui", b"q")])
+    assert "1 of " in seen
