@@ -81,6 +81,10 @@ def test_an_agent_sends_to_whichever_address_it_was_given(server, start, tmp_pat
         )
         assert agent.counters().total("lockstep_agent_records_refused_total") == 0, agent.log()
         right = server.otlp_grpc if protocol == "grpc" else server.otlp_http
+        if protocol != "grpc":
+            harness.eventually(
+                lambda: server.counters().total("lockstep_http_deferred", receiver="otlp_http") == 1, 15, "its long poll"
+            )
         checks = harness.request(agent.ready["metrics"], "GET", "/checks").json()
         assert right in checks["destination"], checks["destination"]
         agent.stop()
