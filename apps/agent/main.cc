@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/secret_file.h"
 #include "base/text.h"
+#include "base/version.h"
 #include "sources/gpu/gpu_child.h"
 
 namespace lockstep {
@@ -146,8 +147,8 @@ int main(int argc, char** argv) {
   using namespace lockstep;
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (!arguments.empty() && arguments[0] == "gpu-reader") return gpu_reader({arguments.begin() + 1, arguments.end()});
-  if (!arguments.empty() && arguments[0] == "--version") {
-    std::puts("lockstep-agent " LOCKSTEP_VERSION);
+  if (arguments == std::vector<std::string>{"--version"}) {
+    std::printf("%s\n", version_line("lockstep-agent").c_str());
     return 0;
   }
   if (!arguments.empty() && !arguments[0].starts_with("-"))

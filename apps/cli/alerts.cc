@@ -5,6 +5,9 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
+#include "apps/cli/terminal.h"
+#include "apps/cli/watch.h"
+#include "apps/cli/wrapped.h"
 #include "base/clock.h"
 #include "base/duration.h"
 #include "base/flags.h"
@@ -23,18 +26,25 @@ std::string moment(Json row, const char* key) {
   return utc_time(unix_ns / 1'000'000, "%Y-%m-%d %H:%M:%S");
 }
 
+// Indented; wrapped where the output has a width, else one line.
+void print_line(const std::string& text) {
+  std::fputs(row_columns() ? wrapped(text, 2).c_str() : ("  " + text + "\n").c_str(), stdout);
+}
+
 void print_alerts(const Json& document, const simdjson::dom::array& alerts) {
   for (Json alert : alerts) {
     const bool firing = text_of(alert, "state") == "firing";
-    std::printf("%s %s (%s)\n  %s\n", firing ? "FIRING  " : "resolved", text_of(alert, "name").c_str(),
-                text_of(alert, "severity").c_str(), text_of(alert, "sentence").c_str());
-    std::printf("  since %s UTC%s; told: %s\n", moment(alert, "starts_unix_ns").c_str(),
-                firing ? "" : (" to " + moment(alert, "ends_unix_ns")).c_str(), text_of(alert, "delivery").c_str());
+    std::printf("%s %s (%s)\n", firing ? painted(Paint::kBad, "FIRING  ").c_str() : "resolved",
+                text_of(alert, "name").c_str(), text_of(alert, "severity").c_str());
+    print_line(text_of(alert, "sentence"));
+    print_line(format("since %s UTC%s; told: %s", moment(alert, "starts_unix_ns").c_str(),
+                      firing ? "" : (" to " + moment(alert, "ends_unix_ns")).c_str(),
+                      text_of(alert, "delivery").c_str()));
     Json annotations;
     if (!alert["annotations"].get(annotations)) {
       for (const char* name : {"cost", "action", "link"}) {
         if (const std::string text = text_of(annotations, name); !text.empty())
-          std::printf("  %s: %s\n", name, text.c_str());
+          print_line(std::string(name) + ": " + text);
       }
     }
     for (Json one : list_of(alert, "deliveries")) {
@@ -81,6 +91,7 @@ int list(const Arguments& arguments) {
       .toggle(&with_noise, "--noise",
               "instead: how often each alert fired, and was right by what people said of its verdicts")
       .toggle(&json, "--json", "the answer as JSON");
+  add_watch_flag(flags, list);
   if (std::optional<int> code =
           answered(flags, arguments,
                    "besides: lockstep alerts silence LABEL=VALUE..., silences, unsilence ID, actions\n"
@@ -238,11 +249,9 @@ int unsilence(const Arguments& arguments) {
 }  // namespace
 
 int run_alerts(const Arguments& arguments) {
-  for (const Subcommand& one : {Subcommand{"silence", silence}, Subcommand{"silences", silences},
-                                Subcommand{"unsilence", unsilence}, Subcommand{"actions", actions}}) {
-    if (!arguments.empty() && arguments[0] == one.name) return one.run({arguments.begin() + 1, arguments.end()});
-  }
-  return list(arguments);
+  return run_subcommand(kProgram, "what fires",
+                        {{"silence", silence}, {"silences", silences}, {"unsilence", unsilence}, {"actions", actions}},
+                        arguments, list);
 }
 
 }  // namespace lockstep::cli

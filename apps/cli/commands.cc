@@ -13,6 +13,8 @@ constexpr Command kCommands[] = {
     {"alerts", "what fires, what it costs and who was told; silences", run_alerts},
     {"sle", "minutes of GPUs that were good, and what the degraded ones are charged to", run_sle},
     {"jobs", "the jobs the server knows, worst first", run_jobs},
+    {"top", "jobs worst first, live; down to ranks and one rank; over any ssh", run_top},
+    {"report", "a job as one HTML file to send to somebody: verdicts, pictures, numbers", run_report},
     {"mfu", "why MFU is what it is: from the GPU's peak down to what was achieved", run_mfu},
     {"step", "one step, rank against rank: who made whom wait, the critical path", run_step},
     {"path", "the way from one GPU or rank to another, hop by hop, and how each hop does", run_path},
@@ -42,6 +44,11 @@ constexpr Command kCommands[] = {
     {"score", "plays scenarios, and compares the verdicts with what was true", run_score},
     {"replay", "makes recorded NCCL callbacks again; with --why, says what was wrong", run_replay},
 #endif
+#ifndef LOCKSTEP_NODE_ONLY
+    {"completion", "completion of commands, options and jobs for bash, zsh or fish", run_completion},
+#endif
+    {"help", "this list, the options of a command, or (--man) a manual page", run_help},
+    {"version", "which version this is, and of which commit", run_version},
 };
 
 }  // namespace

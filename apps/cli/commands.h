@@ -3,6 +3,7 @@
 // 3 the server cannot be reached; 4 not found; 5 anything else went wrong.
 #pragma once
 
+#include <cstdio>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,6 +53,11 @@ int run_owner(const Arguments& arguments);       // owner.cc
 int run_demo(const Arguments& arguments);        // demo.cc
 int run_backup(const Arguments& arguments);      // backup.cc
 int run_restore(const Arguments& arguments);     // restore.cc
+int run_report(const Arguments& arguments);      // report.cc
+int run_completion(const Arguments& arguments);  // completion.cc
+int run_help(const Arguments& arguments);        // help.cc
+int run_top(const Arguments& arguments);         // top.cc
+int run_version(const Arguments& arguments);     // version.cc
 
 struct Command {
   const char* name;
@@ -59,5 +65,6 @@ struct Command {
   int (*run)(const Arguments&);
 };
 std::span<const Command> commands();
+void print_commands(std::FILE* out);  // help.cc
 
 }  // namespace lockstep::cli

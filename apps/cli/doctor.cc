@@ -15,6 +15,7 @@
 #include "apps/cli/options.h"
 #include "apps/cli/run_agent.h"
 #include "apps/cli/server_call.h"
+#include "apps/cli/terminal.h"
 #include "apps/cli/wrapped.h"
 #include "base/files.h"
 #include "base/flags.h"
@@ -178,18 +179,25 @@ int show_coverage(const std::string& server, const std::string& job, bool json) 
   const simdjson::dom::array rows = list_of(document, "coverage");
   size_t width = 0;
   for (const Json row : rows) width = std::max(width, text_of(row, "question").size());
+  // Where it is narrow, what is said of a question stands below it.
+  if (const std::optional<size_t> all = row_columns(); all && width + 38 > *all) width = 0;
   const int columns = static_cast<int>(width);
   // What is missing comes last: there the eye rests.
   std::string said;  // what several need is said behind the last of them
   const auto say = [&](const std::string& todo) {
-    if (!said.empty() && todo != said) std::printf("        %-*s  do: %s\n", columns, "", said.c_str());
+    if (!said.empty() && todo != said)
+      std::fputs(row_columns() ? wrapped("do: " + said, width == 0 ? 2 : width + 10).c_str()
+                               : format("        %-*s  do: %s\n", columns, "", said.c_str()).c_str(),
+                 stdout);
     said = todo;
   };
   for (const char* wanted : {"judged", "partly", "not"}) {
     for (const Json row : rows) {
       if (text_of(row, "judged") != wanted) continue;
       say(text_of(row, "todo"));
-      std::printf("%-6s  %-*s  %s\n", wanted, columns, text_of(row, "question").c_str(), text_of(row, "why").c_str());
+      const std::string question = text_of(row, "question");
+      std::fputs(row_with_text(format("%-6s  %-*s", wanted, columns, question.c_str()), text_of(row, "why")).c_str(),
+                 stdout);
     }
   }
   say("");
@@ -232,7 +240,12 @@ int run_doctor(const Arguments& arguments) {
         .end_object();
     if (json) continue;
     const int columns = static_cast<int>(width);
-    std::printf("%-6s %-*s %s\n", to_text(check.state), columns, check.name.c_str(), check.found.c_str());
+    const std::string state = check.state == State::kOk     ? "ok"
+                              : check.state == State::kNote ? painted(Paint::kWarn, "note")
+                                                            : painted(Paint::kBad, "wrong");
+    const std::string head = padded(state, 6) + " " + padded(check.name, width) + " ";
+    std::fputs(row_columns() ? wrapped(check.found, width + 8, head).c_str() : (head + check.found + "\n").c_str(),
+               stdout);
     if (!check.todo.empty()) std::printf("       %-*s do: %s\n", columns, "", check.todo.c_str());
   }
   out.end_array().end_object();

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "apps/cli/in_flight_view.h"
+#include "apps/cli/terminal.h"
 #include "apps/cli/wrapped.h"
 #include "base/json_writer.h"
 #include "base/text.h"
@@ -17,7 +18,10 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr size_t kWidth = 120;
+size_t width() {
+  constexpr size_t kUsualWidth = 120;
+  return row_columns().value_or(kUsualWidth);
+}
 constexpr size_t kCommsShown = 4;      // with unfinished operations; more with --all
 constexpr size_t kRanksOneByOne = 16;  // more ranks than this share lines
 constexpr size_t kNameMax = 24;
@@ -53,7 +57,7 @@ std::string table(const std::vector<Column>& columns, const std::vector<std::vec
 
 // Behind a label, wrapped under itself.
 std::string behind(const std::string& label, const std::string& text) {
-  return wrapped(text, label.size(), label, kWidth);
+  return wrapped(text, label.size(), label, width());
 }
 
 std::string shortened(const std::string& text) {
@@ -197,7 +201,7 @@ std::string comm_text(const CommView& comm, bool live) {
 
   const bool show_process = live && !all_running;
   std::string out = positions_table(comm, live, show_process, shared, false);
-  if (out.find('\n') > kWidth) out = positions_table(comm, live, show_process, shared, true);
+  if (out.find('\n') > width()) out = positions_table(comm, live, show_process, shared, true);
   const bool unseen =
       std::any_of(comm.positions.begin(), comm.positions.end(), [](const Position& at) { return !at.counts_tell; });
   if (unseen)

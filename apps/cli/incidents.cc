@@ -5,6 +5,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
+#include "apps/cli/watch.h"
 #include "apps/cli/why.h"
 #include "apps/cli/wrapped.h"
 #include "base/flags.h"
@@ -108,6 +109,7 @@ int list(const Arguments& arguments) {
       .text(&job, "--job", "JOB", "only those that this job suffers from")
       .text(&component, "--component", "NAME", "only those of one component, like gpu:GPU-... or leaf:leaf-1")
       .toggle(&json, "--json", "the answer as JSON");
+  add_watch_flag(flags, list);
   if (std::optional<int> code = answered(
           flags, arguments,
           "besides: lockstep incidents show ID [--markdown], ack ID, resolve ID, reopen ID, feedback ID "
@@ -230,12 +232,10 @@ int feedback(const Arguments& arguments) {
 }  // namespace
 
 int run_incidents(const Arguments& arguments) {
-  for (const Subcommand& one :
-       {Subcommand{"show", show}, Subcommand{"ack", acknowledge}, Subcommand{"resolve", resolve},
-        Subcommand{"reopen", reopen}, Subcommand{"feedback", feedback}}) {
-    if (!arguments.empty() && arguments[0] == one.name) return one.run({arguments.begin() + 1, arguments.end()});
-  }
-  return list(arguments);
+  return run_subcommand(
+      kProgram, "what is broken",
+      {{"show", show}, {"ack", acknowledge}, {"resolve", resolve}, {"reopen", reopen}, {"feedback", feedback}},
+      arguments, list);
 }
 
 }  // namespace lockstep::cli

@@ -5,39 +5,25 @@
 #include <cstring>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/terminal.h"
 #include "base/text.h"
 
 using namespace lockstep;
 using namespace lockstep::cli;
 
-namespace {
-
-void print_help(FILE* out) {
-  std::fputs("lockstep: why is my distributed GPU job slow, or stuck?\n\nusage: lockstep COMMAND [options]\n\n", out);
-  for (const Command& command : commands()) std::fprintf(out, "  %-10s %s\n", command.name, command.help);
-  std::fputs(
-      "\nlockstep COMMAND --help tells more. The server is http://127.0.0.1:7070 unless --server or LOCKSTEP_SERVER "
-      "says otherwise.\n",
-      out);
-}
-
-}  // namespace
-
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   std::vector<std::string> words(argv + 1, argv + argc);
-  if (words.empty()) {
-    print_help(stderr);
+  if (const Result<void> color = take_color_option(words); !color.ok()) {
+    std::fprintf(stderr, "lockstep: %s\n", color.error().c_str());
     return kExitUsage;
   }
-  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    print_help(stdout);
-    return kExitOk;
+  if (words.empty()) {
+    print_commands(stderr);
+    return kExitUsage;
   }
-  if (words[0] == "--version") {
-    std::printf("lockstep %s\n", LOCKSTEP_VERSION);
-    return kExitOk;
-  }
+  if (words[0] == "--help" || words[0] == "-h") return run_help({});
+  if (words[0] == "--version") return run_version({});
   for (const Command& command : commands()) {
     if (words[0] == command.name) return command.run({words.begin() + 1, words.end()});
   }

@@ -43,6 +43,19 @@ std::map<std::string, Url>& found_apis() {
   return found;
 }
 
+// The server's lines name paths of its API; whoever types commands is told the command.
+std::string in_commands(std::string line) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"/api/verdicts?state=all lists them", "lockstep why JOB --history shows a job's"},
+      {"/api/jobs lists", "lockstep jobs lists"},
+      {"/api/sle lists", "lockstep sle lists"},
+  };
+  for (const auto& [path, command] : kWords) {
+    if (const size_t at = line.find(path); at != std::string::npos) line.replace(at, path.size(), command);
+  }
+  return line;
+}
+
 // Of the server. Empty: none is to be sent.
 Result<std::string> server_token() {
   std::string file = access().token_file;
@@ -133,7 +146,7 @@ Answer ServerCalls::send(HttpRequest request) {
   simdjson::dom::element document;
   std::string_view line;
   if (!parser.parse(answer->body).get(document) && !document["error"].get_string().get(line)) {
-    why = std::string(line);
+    why = in_commands(std::string(line));
   } else if (answer->status == 401 || answer->status == 403) {
     why += ": " + as_one_line(trim(answer->body));
     if (token_.empty()) why += " (--token-file FILE or LOCKSTEP_TOKEN_FILE)";

@@ -7,6 +7,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
+#include "apps/cli/watch.h"
 #include "apps/cli/wrapped.h"
 #include "base/flags.h"
 #include "base/text.h"
@@ -153,6 +154,7 @@ int run_sle(const Arguments& arguments) {
       .text(&ledger, "--ledger", "victim|culprit", "minutes of who was hurt, or of who is charged (default victim)")
       .text(&classifier, "--classifier", "NAME", "degraded minutes of this classifier alone")
       .toggle(&json, "--json", "the answer as JSON");
+  add_watch_flag(flags, run_sle);
   if (std::optional<int> code = answered(flags, arguments)) return *code;
   const std::vector<std::string>& names = flags.positional();
   std::string path = "/api/sle";

@@ -7,6 +7,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
+#include "apps/cli/watch.h"
 #include "apps/cli/wrapped.h"
 #include "base/flags.h"
 #include "base/text.h"
@@ -153,6 +154,7 @@ int run_step(const Arguments& arguments) {
   bool json = false;
   Flags flags("lockstep step", "one step, rank against rank: who made whom wait, the critical path", "JOB [STEP]...");
   add_server_flags(flags, &server).toggle(&json, "--json", "the answer as JSON");
+  add_watch_flag(flags, run_step);
   if (std::optional<int> code =
           answered(flags, arguments, "without STEP: the newest of which there is detail, else the newest\n"))
     return *code;
@@ -162,12 +164,15 @@ int run_step(const Arguments& arguments) {
     return kExitUsage;
   }
   const std::string number = positional.size() > 1 ? positional[1] : "latest";
-  if (const std::optional<int64_t> value = parse_int(number); number != "latest" && (!value || *value < 0)) {
+  const std::optional<int64_t> value = parse_shown_int(number);
+  if (number != "latest" && (!value || *value < 0)) {
     std::fprintf(stderr, "lockstep step: \"%s\" is not a step; a step is a whole number\n", number.c_str());
     return kExitUsage;
   }
   const std::string query = json ? "?limit=1000&path=2000" : format("?limit=%d&path=%d", kRowsShown + 1, kPathShown);
-  Answer answer = ask(server, "/api/jobs/" + url_part(positional[0]) + "/steps/" + number + query, "lockstep step");
+  Answer answer = ask(
+      server, "/api/jobs/" + url_part(positional[0]) + "/steps/" + (value ? std::to_string(*value) : number) + query,
+      "lockstep step");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json step;

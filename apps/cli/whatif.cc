@@ -14,6 +14,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
+#include "apps/cli/terminal.h"
 #include "apps/cli/whatif_step.h"
 #include "apps/cli/wrapped.h"
 #include "base/files.h"
@@ -341,10 +342,12 @@ int run_whatif(const Arguments& arguments) {
     std::fprintf(stderr, "lockstep whatif: takes either a trace or --job\n");
     return kExitUsage;
   }
-  if (const std::optional<int64_t> value = parse_int(step); step != "latest" && (!value || *value < 0)) {
+  const std::optional<int64_t> number = parse_shown_int(step);
+  if (step != "latest" && (!number || *number < 0)) {
     std::fprintf(stderr, "lockstep whatif: \"%s\" is not a step; a step is a whole number\n", step.c_str());
     return kExitUsage;
   }
+  if (number) step = std::to_string(*number);
 
   std::vector<Answered> answers;
   if (!job.empty()) {
@@ -380,7 +383,7 @@ int run_whatif(const Arguments& arguments) {
     return kExitOk;
   }
   for (size_t i = 0; i < answers.size(); ++i) {
-    if (i > 0) std::printf("\n%s\n\n", std::string(kWrapColumns, '-').c_str());
+    if (i > 0) std::printf("\n%s\n\n", std::string(prose_columns(), '-').c_str());
     print_answer(answers[i], options);
   }
   return kExitOk;

@@ -9,6 +9,8 @@
 #include "apps/cli/gpu_cost.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
+#include "apps/cli/terminal.h"
+#include "apps/cli/watch.h"
 #include "apps/cli/wrapped.h"
 #include "base/flags.h"
 #include "base/text.h"
@@ -20,7 +22,7 @@ namespace {
 // Wrapped behind a label; further lines are indented under the first.
 void print_row(const char* label, const std::string& text) {
   constexpr size_t kIndent = 16;
-  print_wrapped(text, kIndent, "      " + std::string(label));
+  print_wrapped(text, kIndent, "      " + painted(Paint::kDim, label));
 }
 
 // What of the loss each verdict explains, and what none does; nothing where next to nothing is lost.
@@ -37,9 +39,10 @@ void print_cost(std::string_view cost_json) {
   };
   print_wrapped(text_of(cost, "sentence"));
   const double price = number_of(cost, "gpu_hour_price");
-  std::printf("what it costs         %s%s in these %s steps%s\n", gpu_time(number_of(cost, "lost_gpu_seconds")).c_str(),
-              money(cost).c_str(), with_thousands(static_cast<int64_t>(number_of(cost, "steps"))).c_str(),
-              price > 0 ? format(" (at %g a GPU-hour)", price).c_str() : "");
+  print_wrapped(format("%s%s in these %s steps%s", gpu_time(number_of(cost, "lost_gpu_seconds")).c_str(),
+                       money(cost).c_str(), with_thousands(static_cast<int64_t>(number_of(cost, "steps"))).c_str(),
+                       price > 0 ? format(" (at %g a GPU-hour)", price).c_str() : ""),
+                22, "what it costs");
   const simdjson::dom::array parts = list_of(cost, "parts");
   size_t printed = 0, left_out = 0;
   double left_share = 0;
@@ -53,27 +56,14 @@ void print_cost(std::string_view cost_json) {
       continue;
     }
     if (unexplained && left_out > 0) std::printf("%19.0f %%  %zu more verdicts\n", 100 * left_share, left_out);
-    std::printf("%19.0f %%  %s  %s%s\n", 100 * share, text_of(part, "name").c_str(),
-                gpu_time(number_of(part, "lost_gpu_seconds")).c_str(), money(part).c_str());
+    print_wrapped(text_of(part, "name") + "  " + gpu_time(number_of(part, "lost_gpu_seconds")) + money(part), 23,
+                  format("%19.0f %%", 100 * share));
   }
 }
 
 // A word and a sentence that wraps under itself.
-void print_headed(const char* head, const std::string& sentence) {
-  std::string out;
-  size_t column = 6;
-  for (std::string_view word : split(sentence, ' ')) {
-    if (column > 6 && column + 1 + word.size() > 80) {
-      out += "\n      ";
-      column = 6;
-    } else if (column > 6) {
-      out += ' ';
-      ++column;
-    }
-    out += word;
-    column += word.size();
-  }
-  std::printf("%-5s %s\n", head, out.c_str());
+void print_headed(const std::string& head, const std::string& sentence, Paint paint) {
+  print_wrapped(sentence, 6, painted(paint, head));
 }
 
 // What a person said of it.
@@ -123,7 +113,10 @@ void print_verdict(const Json& verdict, std::string_view server_url) {
   if (term_of<VerdictKind>(kind) == VerdictKind::kIncorrect) kind = "wrong";
   for (char& c : kind) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   const std::optional<VerdictState> state = term_in<VerdictState>(verdict, "state");
-  print_headed(kind.c_str(), text_of(verdict, "sentence"));
+  print_headed(kind, text_of(verdict, "sentence"),
+               state == VerdictState::kConfirmed   ? Paint::kBad
+               : state == VerdictState::kSuspected ? Paint::kWarn
+                                                   : Paint::kDim);
   print_row("state", text_of(verdict, "state") + (state == VerdictState::kSuspected ? ": a few more steps will tell"
                                                   : state == VerdictState::kCleared ? ": it is over"
                                                                                     : ""));
@@ -199,7 +192,7 @@ void print_warnings(const Json& answer, size_t most) {
       break;
     }
     const bool gone = text_of(warning, "state") == "gone";
-    print_headed(gone ? "GONE" : "SOON", text_of(warning, "sentence"));
+    print_headed(gone ? "GONE" : "SOON", text_of(warning, "sentence"), gone ? Paint::kDim : Paint::kWarn);
     for (Json claim : list_of(warning, "claims")) print_row("because", text_of(claim, "claim"));
     Json record;
     if (!warning["record"].get(record) && record.is_object())
@@ -244,7 +237,7 @@ void print_why(std::string_view why_json, const WhyView& view) {
     return;
   }
   std::string id = text_of(job, "job_id");
-  std::printf("%s · step %s · %lld ranks · %s a step\n\n", id.c_str(),
+  std::printf("%s · step %s · %lld ranks · %s a step\n\n", painted(Paint::kStrong, id).c_str(),
               with_thousands(static_cast<int64_t>(number_of(job, "last_step"))).c_str(),
               static_cast<long long>(number_of(job, "world_size")),
               human_duration(number_of(job, "step_ms") * 1e6).c_str());
@@ -258,7 +251,10 @@ void print_why(std::string_view why_json, const WhyView& view) {
     else
       print_verdict(verdict, view.server_url);
   }
-  if (open == 0) std::printf("%s\n\n", text_of(why, "summary").c_str());
+  if (open == 0) {
+    print_wrapped(text_of(why, "summary"));
+    std::printf("\n");
+  }
   print_history(over, id);
   if (list_of(why, "warnings").size() > 0) {
     std::printf("Early warnings\n\n");
@@ -267,7 +263,7 @@ void print_why(std::string_view why_json, const WhyView& view) {
   }
   Json breakdown;
   if (!why["breakdown"].get(breakdown) && breakdown.is_object()) {
-    constexpr size_t kColumns = 80;
+    const size_t columns = prose_columns();
     std::string line = "where the time goes ";
     const std::string indent(line.size(), ' ');
     bool seen = true;
@@ -285,7 +281,7 @@ void print_why(std::string_view why_json, const WhyView& view) {
       const char* name =
           unseen && std::string_view(part.name) == "compute" ? "compute and unseen communication" : part.name;
       const std::string text = format("  %s %.0f %%", name, percent);
-      if (line.size() + text.size() > kColumns) {
+      if (line.size() + text.size() > columns) {
         std::printf("%s\n", line.c_str());
         line = indent;
       }
@@ -327,6 +323,7 @@ int run_why(const Arguments& arguments) {
   add_server_flags(flags, &server)
       .toggle(&json, "--json", "the answer as JSON")
       .toggle(&history, "--history", "what is over in full too, not one line each");
+  add_watch_flag(flags, run_why);
   if (std::optional<int> code = answered(flags, arguments,
                                          "exit codes: 0 no open verdict, 1 an open verdict, 2 wrong usage, 3 no "
                                          "server, 4 no such job, 5 anything else\n"))

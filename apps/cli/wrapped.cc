@@ -2,16 +2,18 @@
 
 #include <cstdio>
 
+#include "apps/cli/terminal.h"
 #include "base/text.h"
 
 namespace lockstep::cli {
 
 std::string wrapped(std::string_view text, size_t indent, std::string_view label, size_t columns) {
-  std::string out(label);
-  if (out.size() < indent) out.append(indent - out.size(), ' ');
+  if (columns == 0) columns = prose_columns();
+  std::string out = padded(label, indent);
   size_t column = 0;
   for (std::string_view word : split(text, ' ')) {
-    if (column > 0 && indent + column + 1 + word.size() > columns) {
+    const size_t width = shown_columns(word);
+    if (column > 0 && indent + column + 1 + width > columns) {
       out += "\n" + std::string(indent, ' ');
       column = 0;
     } else if (column > 0) {
@@ -19,7 +21,7 @@ std::string wrapped(std::string_view text, size_t indent, std::string_view label
       ++column;
     }
     out += word;
-    column += word.size();
+    column += width;
   }
   return out + "\n";
 }

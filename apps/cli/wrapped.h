@@ -8,12 +8,9 @@
 
 namespace lockstep::cli {
 
-inline constexpr size_t kWrapColumns = 80;
-
-// Broken between words so that lines are at most `columns` wide, every line indented so far, with a line end. A label
-// stands in the first line's indentation.
-std::string wrapped(std::string_view text, size_t indent = 0, std::string_view label = "",
-                    size_t columns = kWrapColumns);
+// Broken between words so that lines are at most `columns` wide (0: as wide as the output, terminal.h), every line
+// indented so far, with a line end. A label stands in the first line's indentation.
+std::string wrapped(std::string_view text, size_t indent = 0, std::string_view label = "", size_t columns = 0);
 // The same on standard output.
 void print_wrapped(std::string_view text, size_t indent = 0, std::string_view label = "");
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/version.h"
 #include "server/captures/analyzer_child.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -19,8 +20,8 @@ int main(int argc, char** argv) {
   using namespace lockstep;
   // This program again, as the process that reads what jobs have sent (decision 0018).
   if (argc > 1 && argv[1] == kAnalyzerArgument) return run_analyzer_child({argv + 2, argv + argc});
-  if (argc > 1 && std::string_view(argv[1]) == "--version") {
-    std::puts("lockstepd " LOCKSTEP_VERSION);
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    std::printf("%s\n", version_line("lockstepd").c_str());
     return 0;
   }
   Result<ServerOptions> options = read_server_options({argv + 1, argv + argc});

@@ -23,6 +23,19 @@ std::string variable_part(const std::string& flag_name) {
 
 }  // namespace
 
+std::optional<int64_t> parse_shown_int(std::string_view text) {
+  if (text.find(',') == std::string_view::npos) return parse_int(text);
+  std::string digits;
+  const std::vector<std::string_view> groups = split(text, ',');
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const std::string_view group = i == 0 && groups[0].starts_with('-') ? groups[0].substr(1) : groups[i];
+    const bool fits = i == 0 ? !group.empty() && group.size() <= 3 : group.size() == 3;
+    if (!fits || group.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+    digits += groups[i];
+  }
+  return parse_int(digits);
+}
+
 Flags::Flags(std::string program, std::string summary, std::string positional)
     : program_(std::move(program)), summary_(std::move(summary)), positional_name_(std::move(positional)) {}
 
@@ -38,7 +51,7 @@ Flags& Flags::text(std::string* target, std::string name, std::string value_name
 Flags& Flags::number(int64_t* target, std::string name, std::string value_name, std::string help, int64_t minimum,
                      int64_t maximum) {
   flags_.push_back({name, std::move(value_name), std::move(help), [=](const std::string& value) -> Result<void> {
-                      auto parsed = parse_int(value);
+                      auto parsed = parse_shown_int(value);
                       if (!parsed || *parsed < minimum || *parsed > maximum) {
                         return Error{format("%s takes a whole number from %lld to %lld, not \"%s\"", name.c_str(),
                                             static_cast<long long>(minimum), static_cast<long long>(maximum),
@@ -47,6 +60,17 @@ Flags& Flags::number(int64_t* target, std::string name, std::string value_name, 
                       *target = *parsed;
                       return {};
                     }});
+  return *this;
+}
+
+Flags& Flags::optional_number(int64_t* target, std::string name, std::string value_name, std::string help,
+                              int64_t minimum, int64_t maximum, int64_t without) {
+  number(target, std::move(name), std::move(value_name), std::move(help), minimum, maximum);
+  flags_.back().set = [target, without, set = flags_.back().set](const std::string& value) -> Result<void> {
+    if (!value.empty()) return set(value);
+    *target = without;
+    return {};
+  };
   return *this;
 }
 
@@ -268,6 +292,8 @@ Result<void> Flags::parse_words(const std::vector<std::string>& arguments) {
       if (equals != std::string::npos) return Error{format("%s: %s takes no value", program_.c_str(), name.c_str())};
     } else if (equals != std::string::npos) {
       value = word.substr(equals + 1);
+    } else if (flag->value_name.starts_with("[")) {
+      if (i + 1 < arguments.size() && parse_shown_int(arguments[i + 1])) value = arguments[++i];
     } else if (i + 1 < arguments.size()) {
       value = arguments[++i];
     } else {
@@ -295,6 +321,13 @@ Result<void> Flags::parse_words(const std::vector<std::string>& arguments) {
                         words_.size(), program_.c_str())};
   }
   return {};
+}
+
+std::vector<Flags::Option> Flags::options() const {
+  std::vector<Option> options;
+  for (const Flag& flag : flags_) options.push_back({flag.name, flag.value_name, flag.help});
+  options.push_back({"--help", "", "this text"});
+  return options;
 }
 
 std::string Flags::help() const {

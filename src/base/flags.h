@@ -10,12 +10,17 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 
 namespace lockstep {
+
+// A whole number as people are shown it: "1,024" is 1024. Anything else is nullopt.
+std::optional<int64_t> parse_shown_int(std::string_view text);
 
 class Flags {
  public:
@@ -30,6 +35,9 @@ class Flags {
                  double maximum);
   // May be given several times, and several values may be joined by commas.
   Flags& list(std::vector<std::string>* target, std::string name, std::string value_name, std::string help);
+  // "--watch" or "--watch 5": a next word that is no number is not its value. without: what it is by itself.
+  Flags& optional_number(int64_t* target, std::string name, std::string value_name, std::string help, int64_t minimum,
+                         int64_t maximum, int64_t without);
   Flags& toggle(bool* target, std::string name, std::string help);
 
   // The option added last may hold a secret: effective() does not show it.
@@ -54,6 +62,16 @@ class Flags {
   Result<void> parse(const std::vector<std::string>& arguments);
 
   const std::vector<std::string>& positional() const { return words_; }
+  // What there is to say of the program itself: for completion and manual pages.
+  struct Option {
+    std::string name;
+    std::string value_name;  // empty: takes none; "[N]": may have one
+    std::string help;
+  };
+  std::vector<Option> options() const;
+  const std::string& program() const { return program_; }
+  const std::string& summary() const { return summary_; }
+  const std::string& positional_name() const { return positional_name_; }
   bool help_wanted() const { return help_wanted_; }
   bool check_wanted() const { return check_wanted_; }
   std::string help() const;
@@ -65,7 +83,7 @@ class Flags {
  private:
   struct Flag {
     std::string name;
-    std::string value_name;  // empty: a toggle
+    std::string value_name;  // empty: a toggle; "[N]": the value may be left out
     std::string help;
     std::function<Result<void>(const std::string&)> set;
     std::function<void()> clear;  // of a list: a stronger origin replaces what a weaker one gave

@@ -198,5 +198,34 @@ TEST_F(SettingsTest, ASecretIsNotShown) {
   EXPECT_EQ(flags.effective(), "header = (not shown)   # command line\n");
 }
 
+TEST(FlagsNumbers, AreTakenAsTheyAreShown) {
+  int64_t step = 0;
+  Flags flags("lockstep x", "x");
+  flags.number(&step, "--step", "N", "a step", 0, 2'000'000);
+  ASSERT_TRUE(flags.parse({"--step", "1,204,003"}).ok());
+  EXPECT_EQ(step, 1'204'003);
+  for (const char* wrong : {"1,2", "1,0244", ",024", "1,,024", "1,024,", "1.024", "1,-24", "1234,567"})
+    EXPECT_FALSE(parse_shown_int(wrong)) << wrong;
+  EXPECT_EQ(parse_shown_int("-1,024"), -1024);
+  EXPECT_EQ(parse_shown_int("1024"), 1024);
+}
+
+TEST(FlagsNumbers, AnOptionalValueIsTheNextWordOnlyWhereThatIsANumber) {
+  const auto read = [](const std::vector<std::string>& words) {
+    int64_t seconds = 0;
+    Flags flags("lockstep x", "x", "[JOB]");
+    flags.optional_number(&seconds, "--watch", "[SECONDS]", "again", 1, 10, 2);
+    const bool fine = flags.parse(words).ok();
+    return std::pair(fine ? seconds : -1, flags.positional());
+  };
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(read({"job"}), std::pair(int64_t{0}, Words{"job"}));
+  EXPECT_EQ(read({"job", "--watch"}), std::pair(int64_t{2}, Words{"job"}));
+  EXPECT_EQ(read({"--watch", "job"}), std::pair(int64_t{2}, Words{"job"}));
+  EXPECT_EQ(read({"--watch", "5", "job"}), std::pair(int64_t{5}, Words{"job"}));
+  EXPECT_EQ(read({"job", "--watch=7"}), std::pair(int64_t{7}, Words{"job"}));
+  EXPECT_EQ(read({"job", "--watch", "99"}).first, -1);
+}
+
 }  // namespace
 }  // namespace lockstep

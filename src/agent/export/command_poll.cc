@@ -133,6 +133,9 @@ CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& host
                      std::string(trim(as_one_line(answer->body.substr(0, 200)))).c_str())};
     }
   }
+  // Pages that people look at answer every path: it is not the receiver.
+  if (answer->header("content-type").starts_with("text/html"))
+    return {"unknown_path", options_.unknown_wait_ms, "it answers with a page"};
   Result<CommandList> list = parse_commands(answer->body);
   if (!list.ok()) return {"malformed", -1, list.error()};
   cursor_ = list->cursor;

@@ -2,7 +2,7 @@
 // (docs/formats/commands.md). The answer comes at once when there is something, else after some 25 s and empty.
 //
 // The receiver is the one that telemetry goes to over OTLP/HTTP, with the same TLS, token and headers. A server that
-// does not know the path (404, 405, 501) is asked for the right port once (other_port.h); a plain OTLP collector is left
+// does not know the path (404, 405, 501, or a page for people) is asked for the right port once (other_port.h); a plain OTLP collector is left
 // alone for unknown_wait_ms; this is said once.
 // A server that is away is tried again with back-off.
 //
