@@ -6,6 +6,8 @@ const server = process.env['LOCKSTEP_URL'] ?? 'http://127.0.0.1:7070';
 export default defineConfig({
   esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
   // No inlined assets: a strict content security policy (default-src 'self') allows no data: URLs.
+  // Relative: the page works under whatever prefix a proxy serves it.
+  base: './',
   build: { target: 'es2021', assetsInlineLimit: 0, modulePreload: { polyfill: false } },
   server: { host: '127.0.0.1', proxy: { '/api': server, '/prometheus': server } },
 });

@@ -17,7 +17,9 @@ constexpr const char* kSleParameters =
 
 // The first that matches answers, so longer patterns stand before shorter ones.
 constexpr Route kRoutes[] = {
-    {"/api/jobs", "limit", "every job known, worst first", Role::kRead, get_jobs},
+    {"/api/jobs", "job host user state health cause limit", "every job known, worst first", Role::kRead, get_jobs},
+    {"/api/fleet", "", "the fleet in a few numbers: jobs, GPUs, ranks, open verdicts, GPU time lost in a day",
+     Role::kRead, get_fleet},
     {"/api/jobs/{job}/why", "", "the verdicts of a job and, where there are none, why not", Role::kRead, get_why},
     {"/api/jobs/{job}/cost", "last", "where the time that a job loses goes; shares add to 100 %", Role::kRead,
      get_cost},
@@ -433,7 +435,7 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
   }
   if (request.method != "GET") return only("GET");
   if (is_api) return error_answer(404, format("no such path: %.200s", request.path.c_str()));
-  return get_web_file(context, request.path);
+  return get_web_file(context, request.path, request.depth);
 }
 
 HttpResponse answer_while_opening(const ServerRequest& request, const std::string& why) {
