@@ -12,6 +12,7 @@
 #include "analysis/cost/rank_series.h"
 #include "api/routes.h"
 #include "apply/applier.h"
+#include "apply/pushed_hosts.h"
 #include "base/contained.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -212,6 +213,7 @@ class OpenTenant final : public Tenant {
   ApiContext context_;
   MetricMapping mapping_{intake_, clock_, &memory_};
   RemoteWriteReceiver remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_, owners_};
+  PushedHosts pushed_hosts_{agents_, clock_};
   std::unique_ptr<Scraper> scraper_;  // from the first job on, until the API has stopped
   std::atomic<Scraper*> scraping_{nullptr};
   QueryScheduler queries_;
@@ -449,7 +451,8 @@ void OpenTenant::tick() {
 void OpenTenant::scrape(ScrapeConfig config) {
   if (scraper_) return scraper_->reload(std::move(config));
   if (config.jobs.empty()) return;
-  scraper_ = Scraper::start(std::move(config), intake_, clock_, counters_);
+  scraper_ = Scraper::start(std::move(config), intake_, clock_, counters_, 4,
+                            [this](const std::string& host) { return pushed_hosts_.contains(host); });
   scraping_ = scraper_.get();
 }
 
