@@ -9,7 +9,7 @@ import { proxy } from './proxy.mjs';
 
 const kPhone = { viewport: { width: 390, height: 844 } };
 
-export function fleetPages({ visit, world }) {
+export function fleetPages({ visit }) {
   it('has the fleet in numbers, and filters that the address holds', () => visit('/', async (page) => {
     const numbers = page.locator('dl.figures');
     await numbers.getByText('4', { exact: true }).waitFor();
@@ -46,7 +46,7 @@ export function fleetPages({ visit, world }) {
     await shot(page, 'cardinality-phone');
   }, kPhone));
 
-  it('works behind a proxy that serves it under a prefix: page, assets, API and deep links', () => visit('/', async (page) => {
+  it('works behind a proxy that serves it under a prefix: page, assets, API and deep links', () => visit('/none.txt', async (page) => {  // nothing of the page comes from beside the prefix
     const front = await proxy(new URL('/', page.url()).href, '/lockstep');
     try {
       const beside = [];

@@ -390,13 +390,7 @@ class ScraperThreads final : public Scraper {
         intake_.metadata(one.name, one.type, one.help, one.unit);
       }
     }
-    if (twice > 0) {
-      const std::string line = format(
-          "job %s: %s is the page of the agent of %s, which also sends by itself; left out %llu series that it sends",
-          target.job->name.c_str(), target.what.address.c_str(), as_one_line(pushed_host).c_str(),
-          static_cast<unsigned long long>(twice));
-      intake_.refuse(kScrapeReceiver, "pushed_too", twice, line);
-    }
+    if (twice > 0) say_twice(target, pushed_host, twice);
     if (!problem.empty()) {
       log_.warn("target",
                 format("job %s: %s: %s", target.job->name.c_str(), target.what.address.c_str(), problem.c_str()));
@@ -419,6 +413,14 @@ class ScraperThreads final : public Scraper {
       if (raw[at - 1] == '{' || raw[at - 1] == ',') return true;
     }
     return false;
+  }
+
+  void say_twice(const Target& target, const std::string& host, uint64_t series) {
+    intake_.refuse(kScrapeReceiver, "pushed_too", series,
+                   format("job %s: %s is the page of the agent of %s, which also sends by itself; left out %llu series "
+                          "that it sends",
+                          target.job->name.c_str(), target.what.address.c_str(), as_one_line(host).c_str(),
+                          static_cast<unsigned long long>(series)));
   }
 
   // Whose page it is, if it is that of an agent that sends to us by itself; else empty.
