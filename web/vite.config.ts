@@ -15,6 +15,8 @@ const documents: Plugin = {
 export default defineConfig({
   esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
   // No inlined assets: a strict content security policy (default-src 'self') allows no data: URLs.
+  // Relative: the page works under whatever prefix a proxy serves it.
+  base: './',
   build: { target: 'es2021', assetsInlineLimit: 0, modulePreload: { polyfill: false } },
   plugins: [documents],
   server: { host: '127.0.0.1', proxy: { '/api': server, '/prometheus': server, '^/docs/.*\\.md$': server } },

@@ -162,6 +162,14 @@ class ApiTest : public ::testing::Test {
       report.series = 7;
       report.metrics = {{"up", 4}};
       report.refused = {{"label_forbidden", 3}};
+      using namespace std::string_literals;
+      report.streams = {
+          {"O\x1a\0\0\0\x0a\x18\x0a\x09host.name\x12\x08\x0a\x06node-1\x0a\x0f\x0a\x0dlockstep.rank\x12\x02\x18\x2b\0scope"s,
+           9},
+          {"O\0\0\0host.name\x12"s, 8},  // cut off
+          {"remote_write\0team\0node\0n1:9100"s, 7},
+          {"scrape\0n2:9400\0TE\1\0\0\0x"s, 6},
+          {"rollup llama"s, 5}};
       return report;
     };
     ServerRequest request;
@@ -171,6 +179,7 @@ class ApiTest : public ::testing::Test {
     request.body = body_;
     request.headers = headers_;
     request.caller = caller_;
+    request.depth = depth_;
     request.peer = "203.0.113.9:5123";
     return answer(context, request);
   }
@@ -205,6 +214,7 @@ class ApiTest : public ::testing::Test {
   double gpu_hour_price_ = 0;
   testing::TemporaryFolder folder_;
   std::string web_folder_;
+  size_t depth_ = 0;
   testing::FakeClock clock_{1'000'000'000'000};
   Counters counters_{kStoreCounters};
   Counters access_counters_{kAccessCounters};
@@ -801,6 +811,11 @@ TEST_F(ApiTest, CardinalitySaysWhoMadeTheSeriesAndWhatWasRefused) {
   EXPECT_EQ(answer["metrics"].at(0)["series"].get_int64().value(), 4);
   EXPECT_EQ(answer["refused_samples"]["label_forbidden"].get_int64().value(), 3);
   expect_error("/api/cardinality", "limit=0", 400, "from 1 to 1000");
+  std::string senders;
+  for (element one : json("/api/cardinality")["streams"]) senders += text(one["name"]) + "\n";
+  EXPECT_EQ(senders,
+            "OTLP from node-1, rank 43\nOTLP, without a name\nremote write of n1:9100, job node, tenant team\n"
+            "scraped from n2:9400\nrollup llama\n");
 }
 
 TEST_F(ApiTest, MetricsAreFoundByExactName) {
@@ -1175,6 +1190,7 @@ TEST_F(ApiTest, TheWebUiIsServedFromItsFolderAndNothingElseIs) {
   EXPECT_EQ(get("/").header("cache-control"), "no-cache");
   EXPECT_EQ(get("/jobs/llama-70b").body, "<html>index</html>") << "pages have URLs of their own";
   EXPECT_EQ(get("/assets").body, "<html>index</html>");
+  EXPECT_EQ(get("/nodes/node-1.example").body, "<html>index</html>") << "a host's name may have dots";
   EXPECT_EQ(get("/assets/app-1a2b.js").body, "code");
   EXPECT_EQ(get("/assets/app-1a2b.js").header("content-type"), "text/javascript; charset=utf-8");
   EXPECT_EQ(get("/missing.js").status, 404);
@@ -1188,6 +1204,22 @@ TEST_F(ApiTest, TheWebUiIsServedFromItsFolderAndNothingElseIs) {
     EXPECT_EQ(response.status, 404) << path;
   }
   EXPECT_EQ(get(std::string("/index.html\0.js", 15)).status, 404);
+}
+
+TEST_F(ApiTest, APageBelowFindsItsFilesUnderWhateverPrefixAProxyServesIt) {
+  web_folder_ = folder_.path() + "/web";
+  ASSERT_TRUE(make_directories(web_folder_).ok());
+  const std::string page =
+      "<script src=\"./assets/a.js\"></script><link href=\"./icon.svg\"><a href=\"https://x/./y\">";
+  ASSERT_TRUE(write_file_atomically(web_folder_ + "/index.html", page).ok());
+  EXPECT_EQ(get("/").body, page);
+  depth_ = 1;
+  EXPECT_EQ(get("/jobs/a/b").body,  // a%2Fb as it was sent
+            "<script src=\"../assets/a.js\"></script><link href=\"../icon.svg\"><a href=\"https://x/./y\">");
+  depth_ = 3;
+  EXPECT_NE(get("/jobs/a/steps/3").body.find("\"../../../assets/a.js\""), std::string::npos);
+  depth_ = 1'000'000;
+  EXPECT_LT(get("/jobs/a").body.size(), 500u);
 }
 
 TEST_F(ApiTest, WithoutTheWebUiThereIsAPageThatSaysSo) {

@@ -89,6 +89,7 @@ struct ApiContext {
   AuditLog* audit = nullptr;              // nullptr: nothing is written down
   NameOwners* owners = nullptr;           // nullptr: names have none
   bool is_tls = false;                    // cookies are for TLS alone
+  std::string otlp_http = {};             // "0.0.0.0:4318", where agents send to; empty: not known
   const Counters* of_tenants = nullptr;   // what the operator alone is told; nullptr: nothing more
   BackupSource* backup = nullptr;         // everything the server keeps, for a copy; nullptr: not from here
   BlobStore* blobs = nullptr;             // files of captures; nullptr: none are kept

@@ -58,6 +58,7 @@ HttpResponse post_incident_acknowledge(const ApiContext&, const ApiRequest&);   
 HttpResponse post_incident_resolve(const ApiContext&, const ApiRequest&);          // incidents.cc
 HttpResponse post_incident_reopen(const ApiContext&, const ApiRequest&);           // incidents.cc
 HttpResponse post_incident_feedback(const ApiContext&, const ApiRequest&);         // incidents.cc
+HttpResponse get_fleet(const ApiContext&, const ApiRequest&);                      // fleet.cc
 HttpResponse get_nodes(const ApiContext&, const ApiRequest&);                      // nodes/nodes.cc
 HttpResponse get_node(const ApiContext&, const ApiRequest&);                       // nodes/nodes.cc
 HttpResponse get_gpu(const ApiContext&, const ApiRequest&);                        // nodes/nodes.cc
@@ -135,6 +136,7 @@ HttpResponse post_owner_takeover(const ApiContext&, const ApiRequest&);         
 HttpResponse get_own_metrics(const ApiContext&, const ApiRequest&);                // own_metrics.cc
 HttpResponse get_healthz(const ApiContext&, const ApiRequest&);                    // health.cc
 HttpResponse get_readyz(const ApiContext&, const ApiRequest&);                     // health.cc
-HttpResponse get_web_file(const ApiContext&, const std::string& path);  // web.cc: everything that is no route
+// Everything that is no route. depth: how far below the first slash the browser is.
+HttpResponse get_web_file(const ApiContext&, const std::string& path, size_t depth);  // web.cc
 
 }  // namespace lockstep

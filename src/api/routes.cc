@@ -17,7 +17,9 @@ constexpr const char* kSleParameters =
 
 // The first that matches answers, so longer patterns stand before shorter ones.
 constexpr Route kRoutes[] = {
-    {"/api/jobs", "limit", "every job known, worst first", Role::kRead, get_jobs},
+    {"/api/jobs", "job host user state health cause limit", "every job known, worst first", Role::kRead, get_jobs},
+    {"/api/fleet", "", "the fleet in a few numbers: jobs, GPUs, ranks, open verdicts, GPU time lost in a day",
+     Role::kRead, get_fleet},
     {"/api/jobs/{job}/why", "", "the verdicts of a job and, where there are none, why not", Role::kRead, get_why},
     {"/api/jobs/{job}/cost", "last", "where the time that a job loses goes; shares add to 100 %", Role::kRead,
      get_cost},
@@ -127,12 +129,13 @@ constexpr Route kRoutes[] = {
      "how a node did over a time, beside the steps of its ranks: one time axis for all rows", Role::kRead,
      get_node_series, "GET", true},
     {"/api/nodes/{name}", "days", "one node: its GPUs, who runs there, its verdicts, incidents and events", Role::kRead,
-     get_node},
+     get_node, "GET", true},
     {"/api/nodes", "host limit", "nodes, worst first: GPUs, those idle, ranks, what is open there", Role::kRead,
      get_nodes},
     {"/api/gpus/{name}/series", "to last_s points", "how a GPU and its node did over a time, beside its steps",
      Role::kRead, get_gpu_series, "GET", true},
-    {"/api/gpus/{name}", "days", "one GPU: who holds it, its verdicts, incidents and events", Role::kRead, get_gpu},
+    {"/api/gpus/{name}", "days", "one GPU: who holds it, its verdicts, incidents and events", Role::kRead, get_gpu,
+     "GET", true},
     {"/api/agents", "host at", "agents heard of: host, last seen, records lost", Role::kRead, get_agents},
     {"/api/cardinality", "limit", "series, who made the most of them, limits and what was refused", Role::kRead,
      get_cardinality},
@@ -433,7 +436,7 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
   }
   if (request.method != "GET") return only("GET");
   if (is_api) return error_answer(404, format("no such path: %.200s", request.path.c_str()));
-  return get_web_file(context, request.path);
+  return get_web_file(context, request.path, request.depth);
 }
 
 HttpResponse answer_while_opening(const ServerRequest& request, const std::string& why) {

@@ -1,6 +1,7 @@
 // The web UI: files of one folder. A path that is no file and looks like a page answers index.html, so that URLs of
 // pages work. Nothing outside the folder is ever read: odd path segments are refused, and links are resolved before the
 // file is opened.
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <memory>
@@ -14,6 +15,7 @@ namespace lockstep {
 namespace {
 
 constexpr uint64_t kFileBytesMax = 64ull << 20;
+constexpr size_t kDepthMax = 32;
 
 std::string_view content_type_of(std::string_view path) {
   static constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
@@ -46,6 +48,14 @@ bool is_plain(std::string_view path) {
   return true;
 }
 
+// Pages of things that others have named.
+bool is_named(std::string_view path) {
+  for (const char* start : {"/jobs/", "/nodes/", "/gpus/", "/services/"}) {
+    if (path.starts_with(start)) return true;
+  }
+  return false;
+}
+
 // The file's real path if it lies in the folder; empty where it does not.
 std::string resolve(const std::string& folder, const std::string& path) {
   std::unique_ptr<char, decltype(&std::free)> root(realpath(folder.c_str(), nullptr), &std::free);
@@ -55,9 +65,25 @@ std::string resolve(const std::string& folder, const std::string& path) {
   return real.starts_with(std::string(root.get()) + "/") ? real : std::string();
 }
 
+// Addresses in index.html are relative to it ("./assets/..."), and a page may be any number of levels below: as many are
+// gone up. So it works under whatever prefix a proxy serves it, without knowing that.
+std::string from_below(const std::string& page, size_t depth) {
+  if (depth == 0) return page;
+  std::string up;
+  for (size_t i = 0; i < depth; ++i) up += "../";
+  constexpr std::string_view kHere = "=\"./";
+  std::string out;
+  size_t from = 0;
+  for (size_t at = page.find(kHere); at != std::string::npos; at = page.find(kHere, from)) {
+    out.append(page, from, at - from).append("=\"").append(up);
+    from = at + kHere.size();
+  }
+  return out.append(page, from);
+}
+
 }  // namespace
 
-HttpResponse get_web_file(const ApiContext& context, const std::string& path) {
+HttpResponse get_web_file(const ApiContext& context, const std::string& path, size_t depth) {
   if (context.web_folder.empty()) {
     if (path != "/")
       return error_answer(404, "no such page, and this server was started without its web UI (see --web)");
@@ -71,13 +97,14 @@ HttpResponse get_web_file(const ApiContext& context, const std::string& path) {
   std::string wanted = path == "/" ? "/index.html" : path;
   Result<std::string> content = Error{"not in the folder"};
   if (std::string file = resolve(context.web_folder, wanted); !file.empty()) content = read_file(file, kFileBytesMax);
-  // A job may be called llama-3.1: under /jobs/ everything is a page.
-  bool is_page = wanted.starts_with("/jobs/") || wanted.substr(wanted.rfind('/')).find('.') == std::string::npos;
+  // A job may be called llama-3.1, a host node-1.example: there everything is a page.
+  bool is_page = is_named(wanted) || wanted.substr(wanted.rfind('/')).find('.') == std::string::npos;
   if (!content.ok() && is_page) {
     wanted = "/index.html";
     if (std::string file = resolve(context.web_folder, wanted); !file.empty()) content = read_file(file, kFileBytesMax);
   }
   if (!content.ok()) return error_answer(404, format("no such page: %.200s", path.c_str()));
+  if (wanted == "/index.html") content = from_below(*content, std::min(depth, kDepthMax));
   HttpResponse response = text_answer(200, content_type_of(wanted), std::move(*content));
   response.headers.emplace_back("content-security-policy", "default-src 'self'; frame-ancestors 'none'");
   for (auto& [name, value] : response.headers) {

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -572,6 +573,7 @@ bool Session::take_head() {
     return false;
   }
   request.path = std::move(*path);
+  request.depth = static_cast<size_t>(std::count(target.begin() + 1, target.begin() + question, '/'));
   request.query = target.substr(std::min(question + 1, target.size()));
   for (const auto& field : message)
     request.headers.emplace_back(lower_case({field.name_string().data(), field.name_string().size()}),

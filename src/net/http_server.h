@@ -55,6 +55,7 @@ struct ServerRequest {
   // Of what may take long: true once nobody waits for the answer any more. Empty: not known. Thread-safe.
   std::function<bool()> is_gone = {};
   int64_t waited_ms = 0;  // for its turn, where requests have turns
+  size_t depth = 0;       // slashes in the path as it was sent, still encoded, after the first
   std::string_view header(std::string_view name) const;
   // Value of a query parameter, percent-decoded; empty where absent.
   std::string parameter(std::string_view name) const;

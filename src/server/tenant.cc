@@ -6,10 +6,13 @@
 #include <span>
 #include <vector>
 
+#include "alert/open_series.h"
 #include "analysis/cost/gpu_peak.h"
 #include "analysis/cost/job_rollups.h"
+#include "analysis/cost/rank_series.h"
 #include "api/routes.h"
 #include "apply/applier.h"
+#include "apply/pushed_hosts.h"
 #include "base/contained.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -202,9 +205,11 @@ class OpenTenant final : public Tenant {
   AliasFeed alias_feed_;
   MetricIntake intake_;
   JobRollups rollups_;
+  RankSeries rank_series_;
   fabric::Fabric fabric_{std::move(settings_.topology), clock_};
   std::unique_ptr<FlowTelemetry> flow_telemetry_;  // nullptr: no switch reports here
   AlertCenter alerts_;
+  OpenSeries open_series_;
   incident::IncidentRegistry incidents_{state_, clock_, witness_, counters_};
   incident::IncidentWatch incident_watch_{incidents_, {engine_, alerts_.registry(), fabric_}, clock_};
   sle::SleWatch sle_{*stores_.sle, sle_reads(), options_.sle_thresholds, counters_};
@@ -222,6 +227,7 @@ class OpenTenant final : public Tenant {
   ApiContext context_;
   MetricMapping mapping_{intake_, clock_, &memory_};
   RemoteWriteReceiver remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_, owners_};
+  PushedHosts pushed_hosts_{agents_, clock_};
   std::unique_ptr<Scraper> scraper_;  // from the first job on, until the API has stopped
   std::atomic<Scraper*> scraping_{nullptr};
   QueryScheduler queries_;
@@ -262,11 +268,17 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
       rollups_([this](auto stream, auto series,
                       const auto& canonical) { return intake_.push("rollup", stream, series, canonical); },
                named_metrics_, counters_, options_.peak_tflops * 1e12),
+      rank_series_([this](auto stream, auto series,
+                          const auto& canonical) { return intake_.push("rollup", stream, series, canonical); },
+                   counters_),
       flow_telemetry_(make_flow_telemetry()),
       alerts_(
           alert_settings(), state_, {owned_verdicts_, agents_, spans_, named_metrics_},
           [this](auto series, const auto& canonical) { return intake_.push("rule", "rules", series, canonical); },
           clock_, witness_, counters_),
+      open_series_(
+          [this](auto series, const auto& canonical) { return intake_.push("open", "open", series, canonical); },
+          engine_, alerts_.registry(), clock_),
       context_(make_context()),
       queries_(
           {.running_max = static_cast<size_t>(options_.queries_max)},
@@ -279,7 +291,10 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   applier_.subscribe(sle_);
   if (flow_telemetry_) fabric_.observer = &flow_telemetry_->observer();
   for (const JobNumberRow& row : job_number_rows()) intake_.metadata(row.name, row.type, row.help, "");
+  for (const RankNumberRow& row : rank_number_rows()) intake_.metadata(row.name, "gauge", row.help, "");
+  intake_.metadata(OpenSeries::kVerdictOpen, "gauge", "1 for each open verdict and rank that it names.", "");
   applier_.subscribe(rollups_);
+  applier_.subscribe(rank_series_);
   applier_.subscribe(fabric_.topology);
   applier_.subscribe(fabric_.places);
   engine_.look_at_network({&fabric_, &named_metrics_});
@@ -329,6 +344,7 @@ ApiContext OpenTenant::make_context() {
   context.of_tenants = settings_.of_tenants;
   if (common_.access != nullptr) common_.access->put_into(context);
   context.is_tls = !common_.options.tls.certificate_file.empty();
+  context.otlp_http = common_.options.otlp_http;
   context.readiness = &readiness_;
   context.fabric = &fabric_;
   if (flow_telemetry_) context.flows = &flow_telemetry_->flows();
@@ -453,7 +469,8 @@ void OpenTenant::tick() {
 void OpenTenant::scrape(ScrapeConfig config) {
   if (scraper_) return scraper_->reload(std::move(config));
   if (config.jobs.empty()) return;
-  scraper_ = Scraper::start(std::move(config), intake_, clock_, counters_);
+  scraper_ = Scraper::start(std::move(config), intake_, clock_, counters_, 4,
+                            [this](const std::string& host) { return pushed_hosts_.contains(host); });
   scraping_ = scraper_.get();
 }
 
@@ -528,10 +545,12 @@ void OpenTenant::look_once() {
   captures_.tick();
   commands_.tick();
   rollups_.write();
+  rank_series_.write();
   fabric_.topology.tick();
   if (flow_telemetry_) flow_telemetry_->tick(clock_.unix_ns());
   incident_watch_.tick();
   alerts_.tick();
+  if (ready_) open_series_.tick();
   sle_.tick(earliest_unix_ns, earliest_unix_ns);
   if (ready_) sle_services_.tick(earliest_unix_ns);
   sle_.flush();

@@ -93,6 +93,10 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_job_rollup_rows_total", "counter", Severity::kInfo,
      "Ranks' steps for the job series, by result: received, folded, repeated (sent again before it was folded), late "
      "(came after), left_out (of ranks far from the others, or numbers that cannot be)."},
+    {"lockstep_rank_series_left_out_total", "counter", Severity::kNotice,
+     "Steps of ranks beyond the 200,000 of which series are kept."},
+    {"lockstep_rank_series_dropped_total", "counter", Severity::kDataLoss,
+     "Samples of ranks' step times that the metrics store did not take."},
     {"lockstep_job_rollup_samples_dropped_total", "counter", Severity::kDataLoss,
      "Samples of job series lost because the store took none for too long."},
     {"lockstep_feedback_total", "counter", Severity::kInfo,

@@ -65,7 +65,7 @@ class Tenant:
 
 
 def identity(word, rank):
-    return {**harness.identity(f"{word}-job", rank, WORLD), "host.name": f"{word}-node-{rank}"}
+    return {**harness.identity(f"{word}-job", rank, WORLD), "host.name": f"{word}-node-{rank}", "lockstep.gpu_uuid": f"GPU-{word}-{rank}"}
 
 
 def fill(tenant):
@@ -173,6 +173,12 @@ CALLS = {
     "GET /api/services/{name}": ["/api/services/<word>-service"],
     "GET /api/services": ["/api/services"],
     "GET /api/agents": ["/api/agents"],
+    "GET /api/fleet": ["/api/fleet"],
+    "GET /api/nodes": ["/api/nodes", "/api/nodes?host=<word>"],
+    "GET /api/nodes/{name}": ["/api/nodes/<word>-node-0"],
+    "GET /api/nodes/{name}/series": ["/api/nodes/<word>-node-0/series"],
+    "GET /api/gpus/{name}": ["/api/gpus/GPU-<word>-0"],
+    "GET /api/gpus/{name}/series": ["/api/gpus/GPU-<word>-0/series"],
     "GET /api/cardinality": ["/api/cardinality"],
     "GET /api/metrics": ["/api/metrics", "/api/metrics?name=<word>.metric", "/api/metrics?name=<word>_metric"],
     "GET /api/fabric/flows": ["/api/fabric/flows"],
@@ -429,7 +435,7 @@ def test_whoever_has_the_data_sees_it(world):
     told = answers(world.indigo, world.indigo_names, harmful=False)
     for part in (
         "GET /api/jobs ", "GET /api/jobs/<word>-job ", "GET /api/verdicts ", "GET /api/verdicts/<verdict> ",
-        "GET /api/incidents ", "GET /api/incidents/<incident> ", "GET /api/agents ", "GET /api/logs ", "GET /api/spans?trace_id=<trace> ", "GET /api/services ",
+        "GET /api/incidents ", "GET /api/incidents/<incident> ", "GET /api/agents ", "GET /api/nodes ", "GET /api/nodes/<word>-node-0 ", "GET /api/gpus/GPU-<word>-0 ", "GET /api/logs ", "GET /api/spans?trace_id=<trace> ", "GET /api/services ",
         "GET /jaeger/api/traces/<trace> ", "GET /tempo/api/search/tags ", f"GET {PROM}/query?query={SELECT} ",
         f"GET {PROM}/label/__name__/values ", f"GET {PROM}/metadata ", "GET /api/cardinality ", f"GET {PROM}/alerts ",
         f"GET /prometheus/federate?match[]={SELECT} ", f"GET {JOB}/profiles/{CAPTURE}/files/rank-0.json.gz ",

@@ -88,6 +88,17 @@ function alerts() {
   return { alerts: list, total: list.length, shown: list.length, receivers: [{ name: 'hook' }], alertmanagers: [] };
 }
 
+function cardinality(empty) {
+  const creators = (names) => (empty ? [] : names.map((name, at) => ({ name, series: 40_000 - 9_000 * at })));
+  return {
+    series: empty ? 0 : 61_234, limits: { series: 10_000_000, metric: 5_000_000, job: 20_000_000, tenant: 10_000_000, stream: 200_000 },
+    metrics: creators(['lockstep_network_wait_seconds_total', 'lockstep_gpu_throttle_seconds_total', 'lockstep_thread_runqueue_wait_seconds_total']),
+    jobs: creators([kSlow, kHostile]), tenants: creators(['default']),
+    streams: creators(['OTLP from node-17, lockstep-agent, job llama-70b, rank 43', 'scraped from a-host-with-a-long-name.rack2.example.com:9400', 'remote write of n1:9100, job node, tenant team']),
+    refused_samples: empty ? {} : { label_forbidden: 12, too_old: 3 },
+  };
+}
+
 function slowVerdict() {
   return verdict({
     id: 'slow-43', job_id: kSlow, since_step: 1204, through_step: 1388, lost_gpu_seconds: 71280, lost_share: 0.31,
@@ -193,7 +204,10 @@ export class Fixture {
 
   // [status, answer] for a path, its query and what was sent along.
   answer(path, query, body = '') {
-    if (path === '/api/jobs') return [200, this.empty ? { jobs: [], total: 0, shown: 0 } : this.#list()];
+    if (path === '/api/jobs') return [200, this.empty ? { jobs: [], known: 0, total: 0, shown: 0 } : this.#filtered(query)];
+    if (path === '/api/cardinality') return [200, cardinality(this.empty)];
+    if (path === '/api/fleet') return [200, this.empty ? { jobs: 0, jobs_running: 0, nodes: 0, gpus: 0, gpus_idle: 0, ranks: 0, verdicts_open: 0, lost_gpu_seconds_day: 0, otlp_http: '0.0.0.0:5318', is_tls: false }
+      : { jobs: 6, jobs_running: 4, nodes: 40, nodes_silent: 1, gpus: 312, gpus_idle: 14, ranks: 124, verdicts_open: 3, lost_gpu_seconds_day: 76680, otlp_http: '0.0.0.0:4318', is_tls: false }];
     if (path.startsWith('/api/sle')) return sleAnswer(path, query);
     if (path === '/api/warnings') return [200, this.empty ? { warnings: [], total: 0, shown: 0 } : { warnings: kWarnings, total: kWarnings.length, shown: kWarnings.length }];
     if (path === '/prometheus/api/v1/query_range') return [200, this.empty ? { status: 'success', data: { result: [] } } : slowTrend(query)];
@@ -224,6 +238,16 @@ export class Fixture {
     if (match[3] !== undefined) return [200, this.#rank(name, Number(match[3]), this.#window(name, query, 50))];
     if (match[2] === 'ranks') return [200, this.#ranks(name, this.#window(name, query, 50))];
     return [200, this.#job(name)];
+  }
+
+  // As the server: names contain, words are.
+  #filtered(query) {
+    const all = this.#list();
+    const hosts = (job) => Array.from({ length: kJobs[job.job_id].ranks }, (_, rank) => this.#host(job.job_id, rank));
+    const jobs = all.jobs.filter((job) => job.job_id.includes(query.get('job') ?? '') && hosts(job).some((host) => host.includes(query.get('host') ?? ''))
+      && (query.get('user') ?? 'anna') === 'anna' && (query.get('state') ?? job.state) === job.state && (query.get('health') ?? job.health) === job.health
+      && (query.get('cause') ?? '') === (query.has('cause') ? kJobs[job.job_id].verdicts[0]?.culprit.cause : ''));
+    return { jobs, known: all.jobs.length, total: jobs.length, shown: jobs.length };
   }
 
   // The slow job has profiles, the suspected one samples of stacks.

@@ -62,7 +62,9 @@ export async function start(port = 0) {
     try {
       const content = await readFile(join(kDist, path));
       response.writeHead(200, { 'content-type': kTypes[extname(path)] ?? 'application/octet-stream', 'content-security-policy': kPolicy });
-      response.end(content);
+      // As lockstepd: what index.html names is relative, from however far below it was asked for.
+      const up = '../'.repeat(url.pathname.split('/').length - 2);
+      response.end(path === '/index.html' && up ? content.toString().replaceAll('="./', `="${up}`) : content);
     } catch {
       response.writeHead(404).end('not found');
     }

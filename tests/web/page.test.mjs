@@ -8,6 +8,7 @@ import { accessible, launch, noErrors, openPage, shot } from './browser.mjs';
 import { kHealthy, kHostile, kHung, kLarge, kSlow, kSuspected } from './fixture_data.mjs';
 import { canned, query } from './canned.mjs';
 import { kIncident } from './fixture_incident.mjs';
+import { fleetPages } from './fleet_pages.mjs';
 import { nodePages } from './node_pages.mjs';
 
 const kServer = process.env.LOCKSTEP_URL;
@@ -31,6 +32,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
   }));
 
   nodePages(held);
+  fleetPages(held);
 
   it('shows SLEs by what is degraded, and what a chosen classifier has to do with it', () => visit('/sle', async (page) => {
     await page.getByRole('link', { name: 'Training progress' }).waitFor();
@@ -70,6 +72,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     try {
       await visit('/', async (page) => {
         await page.getByRole('heading', { name: 'No jobs yet.' }).waitFor();
+        assert.match(await page.locator('main').innerText(), /lockstep run --server http:\/\/127\.0\.0\.1:5318 -- torchrun/, 'with the address of this server');
         assert.match(await page.locator('main').innerText(), /NCCL_PROFILER_PLUGIN=lockstep/);
         await accessible(page);
         await shot(page, 'fleet-empty');

@@ -1,4 +1,5 @@
 import { render } from 'preact';
+import { rooted } from './base/root';
 import { askSession, session } from './base/session';
 import { startTheme } from './base/theme';
 import { place, watchAddress } from './base/url';
@@ -32,7 +33,7 @@ const NodePage = lazily('the node', async () => (await import('./pages/node')).N
 function App() {
   if (session.value.wanted) return <SignIn />;
   const at = place.value;
-  if (at.page === 'fleet') return <Fleet />;
+  if (at.page === 'fleet') return <Fleet place={at} />;
   if (at.page === 'alerts') return <AlertsPage place={at} />;
   if (at.page === 'incidents') return <IncidentsPage />;
   if (at.page === 'incident') return <IncidentPage key={at.id} place={at} />;
@@ -52,6 +53,8 @@ function App() {
   return <Missing path={at.path} />;
 }
 
+// Its address in index.html is relative to the page that was loaded, and pages are left without loading another.
+document.querySelector('link[rel=icon]')?.setAttribute('href', rooted('/icon.svg'));
 startTheme();
 watchAddress();
 void askSession();

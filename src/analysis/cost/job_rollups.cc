@@ -17,6 +17,7 @@ namespace {
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kAskPeakEveryNs = 60'000'000'000;
 constexpr int64_t kNsPerMs = 1'000'000;
+constexpr StepNumber kFirstSteps = 1_step;  // jobs count from 0 or from 1
 constexpr int64_t kEverMs = INT64_MAX / kNsPerMs;
 // What a peer says may be absurd; beyond these it is left out, so that no sum of times overflows.
 constexpr int64_t kStepNsMax = 1'000'000'000'000'000;      // eleven days
@@ -317,6 +318,8 @@ void JobRollups::fold(Job& job, const OpenStep& step) {
   folded.settling = job.folded < static_cast<int64_t>(kSettlingSteps);
   // Numbers so far apart are not of one job going back: the high one was a number that cannot be.
   if (job.highest - step.number > kFarSteps) job.highest = kNoStep;
+  // From the very first step on nothing of before is used: another run, and not this one going back to a checkpoint.
+  if (step.number <= kFirstSteps && job.highest > kFirstSteps) job.highest = kNoStep;
   folded.again = !step.inferred && step.number <= job.highest;
   job.highest = std::max(job.highest, step.number);
   job.usual_rows = step.rows;

@@ -269,6 +269,16 @@ TEST_F(JobRollupsTest, StepsThatAreDoneAgainAfterARestartAreNoProgress) {
   EXPECT_EQ(rows("late"), 84);
 }
 
+TEST_F(JobRollupsTest, AJobThatIsRunAgainFromItsFirstStepIsNotCountedAsRepeatingItself) {
+  play(0_step, 60_step);
+  now_ += 3'600 * kSecond;
+  play(0_step, 40_step, {}, 1);
+  EXPECT_NEAR(last("lockstep_job_goodput_ratio"), 1, 1e-6)
+      << "healthy, though it has not come as far as the run before";
+  play(1_step, 40_step, {}, 2);  // some count from one
+  EXPECT_NEAR(last("lockstep_job_goodput_ratio"), 1, 1e-6);
+}
+
 TEST_F(JobRollupsTest, GoodputFallsWhileRanksSayThatTheyStandStill) {
   play(0_step, 30_step);
   const size_t before = series("lockstep_job_mfu_ratio").size();

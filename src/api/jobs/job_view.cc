@@ -89,6 +89,8 @@ JobView view_of(const ApiContext& context, JobInfo info) {
     view.health = health;
     view.sentence = verdict.sentence;
     view.lost_share = verdict.lost_share;
+    view.cause = to_text(verdict.culprit.cause);
+    view.layer = to_text(verdict.culprit.layer);
   }
 
   std::vector<double> paces;
@@ -119,6 +121,8 @@ void write_job(JsonWriter& json, const JobView& job) {
       .field("health", job.health)
       .field("sentence", job.sentence)
       .field("verdicts_open", static_cast<uint64_t>(job.verdicts_open))
+      .field("cause", job.cause)
+      .field("layer", job.layer)
       .end_object();
 }
 

@@ -24,8 +24,9 @@ struct JobView {
   std::string sentence;  // the worst open verdict, else the summary of diagnosis
   std::string summary;
   size_t verdicts_open = 0;
-  double lost_share = 0;  // of the worst open verdict
-  double step_ms = 0;     // NaN where no step is known
+  double lost_share = 0;     // of the worst open verdict
+  double step_ms = 0;        // NaN where no step is known
+  std::string cause, layer;  // of the worst open verdict; empty: none is open
 };
 JobView view_of(const ApiContext& context, JobInfo info);
 void write_job(JsonWriter& json, const JobView& job);

@@ -10,11 +10,11 @@ namespace lockstep {
 namespace {
 
 // What does not change is sent again every two minutes; two of these may be lost.
-constexpr int64_t kToldWithinMs = 300'000;
+constexpr int64_t kReportedWithinMs = 300'000;
 constexpr int64_t kWeekMs = 7 * 86'400'000;
 constexpr int64_t kNsPerMs = 1'000'000;
 
-struct ToldSeries {
+struct ReportedSeries {
   std::map<std::string, std::string, std::less<>> labels;
   int64_t time_ms = 0;
   double value = 0;
@@ -26,18 +26,19 @@ struct ToldSeries {
 };
 
 // The newest of each series of a metric in that time; of one that has ended, nothing.
-std::vector<ToldSeries> newest_of(const ApiContext& context, std::vector<LabelMatcher> matchers, int64_t within_ms) {
-  std::vector<ToldSeries> told;
+std::vector<ReportedSeries> newest_of(const ApiContext& context, std::vector<LabelMatcher> matchers,
+                                      int64_t within_ms) {
+  std::vector<ReportedSeries> told;
   const int64_t now_ms = context.clock.unix_ns() / kNsPerMs, from_ms = std::max<int64_t>(0, now_ms - within_ms);
   // Clocks of agents may be ahead of ours.
-  const int64_t to_ms = now_ms + kToldWithinMs;
+  const int64_t to_ms = now_ms + kReportedWithinMs;
   const auto selected = context.metrics.select(matchers, {.from_ms = from_ms, .to_ms = to_ms});
   if (!selected.ok()) return told;
   SampleColumns columns;
   for (size_t i = 0; i < (*selected)->size(); ++i) {
     if (!(*selected)->newest(i, from_ms, to_ms, columns).ok() || columns.times_ms.empty()) continue;
     if (is_stale(columns.values.back())) continue;
-    ToldSeries one{.labels = {}, .time_ms = columns.times_ms.back(), .value = columns.values.back()};
+    ReportedSeries one{.labels = {}, .time_ms = columns.times_ms.back(), .value = columns.values.back()};
     for (const LabelSymbols& label : (*selected)->labels(i))
       one.labels.emplace((*selected)->text(label.name), (*selected)->text(label.value));
     told.push_back(std::move(one));
@@ -75,19 +76,19 @@ void add_agents(Nodes& nodes, const ApiContext& context, const std::string& host
 }
 
 void add_gpus(Nodes& nodes, const ApiContext& context, const std::string& host) {
-  for (const ToldSeries& one : newest_of(context, of_host("lockstep_gpu_info", host), kToldWithinMs)) {
+  for (const ReportedSeries& one : newest_of(context, of_host("lockstep_gpu_info", host), kReportedWithinMs)) {
     if (one.label("host").empty() || one.label("gpu_uuid").empty()) continue;
     if (!one.label("parent").empty()) continue;  // a MIG instance: its GPU is shown
     NodeGpu& gpu = gpu_at(node_at(nodes, one.label("host")), one.label("gpu_uuid"));
     gpu.index = parse_int(one.label("index")).value_or(-1);
     gpu.model = one.label("model");
   }
-  for (const ToldSeries& one : newest_of(context, of_host("lockstep_gpu_up", host), kToldWithinMs)) {
+  for (const ReportedSeries& one : newest_of(context, of_host("lockstep_gpu_up", host), kReportedWithinMs)) {
     const auto node = nodes.find(one.label("host"));
     if (node == nodes.end() || one.value != 0 || one.label("gpu_uuid").empty()) continue;
     gpu_at(node->second, one.label("gpu_uuid")).is_lost = true;
   }
-  for (const ToldSeries& one : newest_of(context, of_host("lockstep_job_gpu_info", host), kToldWithinMs)) {
+  for (const ReportedSeries& one : newest_of(context, of_host("lockstep_job_gpu_info", host), kReportedWithinMs)) {
     if (one.label("host").empty() || one.label("gpu_uuid").empty()) continue;
     const std::optional<int64_t> rank = parse_int(one.label("rank"));
     const bool has_rank = rank && *rank >= 0 && *rank <= INT32_MAX;
@@ -162,10 +163,19 @@ Nodes nodes_of(const ApiContext& context, const std::string& host) {
   return nodes;
 }
 
+std::set<std::string> jobs_of_user(const ApiContext& context, const std::string& part) {
+  std::set<std::string> jobs;
+  for (const ReportedSeries& one : newest_of(context, of_host("lockstep_job_gpu_info", ""), kReportedWithinMs)) {
+    if (one.label("user").find(part) != std::string::npos && !one.label("user").empty())
+      jobs.insert(one.label("job_id"));
+  }
+  return jobs;
+}
+
 std::string host_of_gpu(const ApiContext& context, const std::string& gpu_uuid) {
   std::string host;
   int64_t newest_ms = -1;
-  for (const ToldSeries& one :
+  for (const ReportedSeries& one :
        newest_of(context, {label_is("__name__", "lockstep_gpu_info"), label_is("gpu_uuid", gpu_uuid)}, kWeekMs)) {
     if (one.time_ms <= newest_ms || one.label("host").empty()) continue;
     newest_ms = one.time_ms;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,9 @@ using Nodes = std::map<std::string, NodeView, std::less<>>;  // by host
 
 // Every node that an agent, a rank or a GPU was heard of; with a host, that one alone, or none.
 Nodes nodes_of(const ApiContext& context, const std::string& host = {});
+
+// Jobs on GPUs that agents say a user holds whose name contains this.
+std::set<std::string> jobs_of_user(const ApiContext& context, const std::string& part);
 
 // Where a GPU is, or was within a week; empty: nobody has told of it.
 std::string host_of_gpu(const ApiContext& context, const std::string& gpu_uuid);

@@ -242,6 +242,29 @@ TEST_F(NodesTest, StepsAndSeriesHaveOneTimeAxis) {
   EXPECT_EQ(past["steps"].at(0)["last_step"].get_int64().value(), 9);
 }
 
+TEST_F(NodesTest, TheFleetIsAFewNumbersAndJobsAreFoundByWhoAndWhere) {
+  diagnosis_.list = {verdict_on("v1", 2, VerdictState::kConfirmed)};
+  metrics_.add({{"__name__", "lockstep_job_gpu_info"},
+                {"host", "node-1"},
+                {"gpu_uuid", uuid_of("node-1", 1)},
+                {"job_id", "llama"},
+                {"rank", "1"},
+                {"user", "anna"}},
+               kNow / 1'000'000 - 5'000, 1);
+  const element fleet = json("/api/fleet");
+  EXPECT_EQ(fleet["jobs_running"].get_uint64().value(), 1u);
+  EXPECT_EQ(fleet["ranks"].get_uint64().value(), 4u);
+  EXPECT_EQ(fleet["gpus"].get_uint64().value(), 8u);
+  EXPECT_EQ(fleet["gpus_idle"].get_uint64().value(), 4u);
+  EXPECT_EQ(fleet["verdicts_open"].get_uint64().value(), 1u);
+  EXPECT_TRUE(fleet["lost_gpu_seconds_day"].is_null()) << "no incidents are kept here";
+  const auto found = [&](const std::string& query) { return json("/api/jobs", query)["total"].get_uint64().value(); };
+  EXPECT_EQ(found("job=lla&host=node-1&user=ann&state=running&health=slow&cause=throttle-thermal"), 1u);
+  for (const char* other : {"job=bert", "host=node-2", "user=bob", "state=ended", "health=ok", "cause=ecc"})
+    EXPECT_EQ(found(other), 0u) << other;
+  EXPECT_EQ(json("/api/jobs", "job=bert")["known"].get_uint64().value(), 1u);
+}
+
 TEST_F(NodesTest, WhatIsNotKnownIsOneClearLine) {
   EXPECT_EQ(get("/api/nodes/node-3").status, 404);
   EXPECT_NE(get("/api/nodes/nodee-1").body.find("did you mean"), std::string::npos);

@@ -72,8 +72,10 @@ struct Source {
 
 class ScraperThreads final : public Scraper {
  public:
-  ScraperThreads(ScrapeConfig config, MetricIntake& intake, const Clock& clock, Counters& counters, size_t threads)
-      : intake_(intake),
+  ScraperThreads(ScrapeConfig config, MetricIntake& intake, const Clock& clock, Counters& counters, size_t threads,
+                 IsPushed is_pushed)
+      : is_pushed_(std::move(is_pushed)),
+        intake_(intake),
         clock_(clock),
         counters_(counters),
         log_(clock, "scrape"),
@@ -368,8 +370,14 @@ class ScraperThreads final : public Scraper {
     std::vector<std::string> shown;
     ours.reserve(series.size());
     if (target.relabelled.size() > 2 * series.size() + 1024) target.relabelled.clear();
+    const std::string pushed_host = problem.empty() ? pushed_host_of(target) : "";
+    uint64_t twice = 0;
     for (size_t k = 0; k < series.size(); ++k) {
       PushedSeries one = series[k];
+      if (!pushed_host.empty() && has_host(one.raw_labels, pushed_host)) {
+        ++twice;
+        continue;
+      }
       if (!target.job->metric_relabel.empty()) one.raw_labels = relabelled(target, one.raw_labels);
       if (one.raw_labels.empty()) continue;
       if (!honors_time) one.times_ms = now;  // that of the scrape
@@ -382,6 +390,7 @@ class ScraperThreads final : public Scraper {
         intake_.metadata(one.name, one.type, one.help, one.unit);
       }
     }
+    if (twice > 0) say_twice(target, pushed_host, twice);
     if (!problem.empty()) {
       log_.warn("target",
                 format("job %s: %s: %s", target.job->name.c_str(), target.what.address.c_str(), problem.c_str()));
@@ -395,6 +404,44 @@ class ScraperThreads final : public Scraper {
             {problem.empty() ? 1.0 : 0.0, static_cast<double>(took_ns) / 1e9, static_cast<double>(series.size()),
              static_cast<double>(ours.size()), static_cast<double>(added)});
     return Outcome{began_unix_ns, took_ns, std::move(problem)};
+  }
+
+  // As the page has it: raw labels end with the series' own text.
+  static bool has_host(std::string_view raw, const std::string& host) {
+    const std::string label = "host=" + in_label_quotes(host);
+    for (size_t at = raw.find(label); at != std::string_view::npos && at > 0; at = raw.find(label, at + 1)) {
+      if (raw[at - 1] == '{' || raw[at - 1] == ',') return true;
+    }
+    return false;
+  }
+
+  void say_twice(const Target& target, const std::string& host, uint64_t series) {
+    intake_.refuse(kScrapeReceiver, "pushed_too", series,
+                   format("job %s: %s is the page of the agent of %s, which also sends by itself; left out %llu series "
+                          "that it sends",
+                          target.job->name.c_str(), target.what.address.c_str(), as_one_line(host).c_str(),
+                          static_cast<unsigned long long>(series)));
+  }
+
+  // Whose page it is, if it is that of an agent that sends to us by itself; else empty.
+  std::string pushed_host_of(const Target& target) const {
+    const auto metadata = target.walk.metadata();
+    const bool is_agent =
+        is_pushed_ && std::any_of(metadata.begin(), metadata.end(), [](const exposition::Metadata& one) {
+          return one.name.starts_with("lockstep_agent_records");
+        });
+    if (!is_agent) return {};
+    for (const PushedSeries& one : target.walk.series()) {
+      if (one.raw_labels.find("host=\"") == std::string_view::npos) continue;
+      const Result<Labels> labels = exposition::Walk::labels_of(one.raw_labels);
+      if (!labels.ok()) continue;
+      // Where the target has a label of that name, the page's is called otherwise.
+      for (const char* name : {"exported_host", "host"}) {
+        const std::string host(label_value(*labels, name));
+        if (!host.empty() && has_host(one.raw_labels, host)) return is_pushed_(host) ? host : "";
+      }
+    }
+    return {};
   }
 
   // What the job's rules make of a series of the page; empty: it is dropped. What cannot be read stays as it is, to be
@@ -476,6 +523,7 @@ class ScraperThreads final : public Scraper {
     return stopping_;
   }
 
+  const IsPushed is_pushed_;
   MetricIntake& intake_;
   const Clock& clock_;
   Counters& counters_;
@@ -500,8 +548,8 @@ class ScraperThreads final : public Scraper {
 }  // namespace
 
 std::unique_ptr<Scraper> Scraper::start(ScrapeConfig config, MetricIntake& intake, const Clock& clock,
-                                        Counters& counters, size_t threads) {
-  return std::make_unique<ScraperThreads>(std::move(config), intake, clock, counters, threads);
+                                        Counters& counters, size_t threads, IsPushed is_pushed) {
+  return std::make_unique<ScraperThreads>(std::move(config), intake, clock, counters, threads, std::move(is_pushed));
 }
 
 }  // namespace lockstep

@@ -7,6 +7,9 @@
 // target that does not answer or is not listed any more, gets a stale marker.
 // Discovery: files are read again when they change, HTTP lists at their refresh_interval; a list that cannot be read
 // leaves the targets as they were.
+// A page of a Lockstep agent that also sends to us by itself: what has the node's name (label host) is what it sends, so it
+// is there already, and summing it would count it twice. It is left out, counted as refused ("pushed_too") and logged; the
+// agent's own counters, which it does not send, are stored.
 // Limits: body and samples per page (scrape_config.h), `threads` scrapes at a time: a target whose turn comes late is
 // scraped late, and left out where its next turn has come (counted).
 // Counts: lockstep_scrapes_total{result}, lockstep_scrape_targets, and samples as MetricIntake counts them.
@@ -14,6 +17,7 @@
 // Thread rule: Thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,8 +34,10 @@ inline constexpr std::string_view kScrapeReceiver = "scrape";
 
 class Scraper {
  public:
+  // is_pushed: whether the agent of that host sends by itself; empty: nobody knows. Thread-safe.
+  using IsPushed = std::function<bool(const std::string& host)>;
   static std::unique_ptr<Scraper> start(ScrapeConfig config, MetricIntake& intake, const Clock& clock,
-                                        Counters& counters, size_t threads = 4);
+                                        Counters& counters, size_t threads = 4, IsPushed is_pushed = {});
   virtual ~Scraper() = default;
   virtual void stop() = 0;
   // From now on by this configuration: targets that it lists as before go on, the others become stale.

@@ -364,6 +364,33 @@ TEST_F(ScraperTest, StoresThePageAndWhatTheScrapeWasLike) {
   EXPECT_EQ(writer.asked, 7u);  // every series once, however often it is scraped
 }
 
+TEST_F(ScraperTest, WhatAnAgentSendsByItselfIsNotStoredASecondTimeFromItsPage) {
+  show(
+      "# TYPE lockstep_agent_records_total counter\nlockstep_agent_records_total 5\n"
+      "lockstep_gpu_up{host=\"node-1\",gpu_uuid=\"G\"} 1\nhw_power_watts{gpu_uuid=\"G\",host=\"node-1\"} 300\n"
+      "other{xhost=\"node-1\"} 1\n");
+  bool is_pushed = true;
+  const auto scrape = [&](const char* what) {
+    std::unique_ptr<Scraper> scraper =
+        Scraper::start(one_target(), intake, clock, counters, 2,
+                       [&](const std::string& host) { return is_pushed && host == "node-1"; });
+    EXPECT_TRUE(eventually([&] { return count("read") >= 2; })) << what;
+    scraper->stop();
+  };
+  const auto stored = [&](const std::string& name) {
+    return std::count_if(writer.samples.begin(), writer.samples.end(),
+                         [&](const auto& one) { return one.first.starts_with(name); });
+  };
+  scrape("pushed");
+  EXPECT_EQ(stored("lockstep_agent_records_total"), 1) << "it sends no counters of its own";
+  EXPECT_EQ(stored("other"), 1);
+  EXPECT_EQ(stored("lockstep_gpu_up") + stored("hw_power_watts"), 0);
+  is_pushed = false;  // nobody hears it any more: the page is all there is
+  counters.set("lockstep_scrapes_total", "result=\"read\"", 0);
+  scrape("not pushed");
+  EXPECT_EQ(stored("lockstep_gpu_up") + stored("hw_power_watts"), 2);
+}
+
 TEST_F(ScraperTest, WhatIsNotOnThePageAnyMoreIsStale) {
   show("a 1\nb 2\n");
   std::atomic<bool> changed{false};

@@ -6,6 +6,7 @@ import { decodeIncident, decodeIncidents, type Incident, type IncidentList } fro
 import { decodeCardinality, type Cardinality } from './cardinality';
 import { decodeCost, decodeMfu, type Cost, type Mfu } from './cost';
 import { decodeAffected, decodeFabric, decodeGraph, decodePath, type Affected, type Fabric, type FabricPath, type Graph } from './fabric';
+import { decodeFleet, type FleetNumbers } from './fleet';
 import { decodeSummary, type SummaryAnswer } from './kernel_profile';
 import { decodeKernelTimeline, type KernelTimeline } from './kernel_timeline';
 import { decodeMatrix, type StepMatrix } from './matrix';
@@ -14,7 +15,7 @@ import { decodeProfile, decodeProfiles, type Profile, type ProfileList } from '.
 import { noteUnknown } from './session';
 import { decodeService, decodeServices, type Service } from './service';
 import { decodeSleDetail, decodeSles, type SleDetail, type SleList } from './sle';
-import type { SlePlace } from './url';
+import { filterQuery, type FleetFilter, type SlePlace } from './url';
 import { decodeAsked, decodeStep, decodeTraced, type Asked, type StepAnalysis, type TracedSteps } from './step';
 import { decodeSamples, type Samples } from './stacks';
 import { clean } from './format';
@@ -61,7 +62,8 @@ const atPart = (at: number | null): string => (at === null ? '' : `&at=${at}`);
 const promqlForm = (query: string, at: number | null): string => String(new URLSearchParams({ query, ...(at === null ? {} : { time: String(at / 1e9) }) }));
 
 export const paths = {
-  jobs: () => '/api/jobs',
+  jobs: (filter: FleetFilter = {}) => { const query = filterQuery(filter); return `/api/jobs${query && `?${query}`}`; },
+  fleet: () => '/api/fleet',
   why: (job: string) => `/api/jobs/${encodeURIComponent(job)}/why`,
   cost: (job: string) => `/api/jobs/${encodeURIComponent(job)}/cost`,
   mfu: (job: string) => `/api/jobs/${encodeURIComponent(job)}/mfu`,
@@ -128,7 +130,8 @@ function sleQuery(place: SlePlace, keys: readonly ('job' | 'host' | 'classifier'
 }
 
 export const api = {
-  jobs: async (signal: AbortSignal): Promise<JobList> => decodeJobs(await get(paths.jobs(), signal)),
+  jobs: async (filter: FleetFilter, signal: AbortSignal): Promise<JobList> => decodeJobs(await get(paths.jobs(filter), signal)),
+  fleet: async (signal: AbortSignal): Promise<FleetNumbers> => decodeFleet(await get(paths.fleet(), signal)),
   trends: async (signal: AbortSignal): Promise<Map<string, Trend>> => {
     const now_s = Date.now() / 1e3;
     return decodeTrends(await get(trendPath(now_s), signal), now_s);

@@ -23,6 +23,7 @@ export interface Job {
 export interface JobList {
   jobs: Job[];
   total: number;
+  known: number;  // whatever is asked for
 }
 
 // A word that this page does not know: the server may be newer. Shown as it is.
@@ -223,7 +224,8 @@ function decodeJob(value: unknown): Job {
 
 export function decodeJobs(value: unknown): JobList {
   const jobs = list(object(value)['jobs']).map(decodeJob);
-  return { jobs, total: num(object(value)['total']) ?? jobs.length };
+  const total = num(object(value)['total']) ?? jobs.length;
+  return { jobs, total, known: num(object(value)['known']) ?? total };
 }
 
 export function decodeVerdict(value: unknown): Verdict {

@@ -106,6 +106,7 @@ export interface NodeSeries {
   points: number;
   lanes: Lane[];
   leftOut: number;
+  isLater: boolean;  // it begins later than was asked for: nothing is known before
 }
 
 const stateOf = (value: unknown): 'ok' | 'silent' | 'unknown' => (value === 'ok' || value === 'silent' ? value : 'unknown');
@@ -207,10 +208,20 @@ export function decodeNodeSeries(value: unknown, gpus: ReadonlyMap<string, strin
     const label = one['of'] === 'gpu' ? gpus.get(id) ?? text(one['id']) : text(one['id']) || 'host';
     into(text(one['key']), text(one['words']), text(one['unit']), '', { id, label, rank: null, values: values(one['values']) });
   }
+  const known = [...lanes.values()].filter((lane) => lane.lines.some((line) => line.values.some((one) => one !== null)));
+  const [fromNs, stretchNs] = [num(json['from_unix_ns']) ?? 0, num(json['stretch_ns']) ?? 1];
+  const cut = Math.max(0, Math.min(points - kPointsMin, firstKnown(known, points) - 1));
   return {
-    fromNs: num(json['from_unix_ns']) ?? 0, stretchNs: num(json['stretch_ns']) ?? 1, points, leftOut: num(json['rows_left_out']) ?? 0,
-    lanes: [...lanes.values()].filter((lane) => lane.lines.some((line) => line.values.some((one) => one !== null))),
+    fromNs: fromNs + cut * stretchNs, stretchNs, points: points - cut, leftOut: num(json['rows_left_out']) ?? 0, isLater: cut > 0,
+    lanes: cut === 0 ? known : known.map((lane) => ({ ...lane, lines: lane.lines.map((line) => ({ ...line, values: line.values.slice(cut) })) })),
   };
+}
+
+// A node that is new would be a speck at the end of an empty axis.
+const kPointsMin = 30;
+function firstKnown(lanes: readonly Lane[], points: number): number {
+  for (let at = 0; at < points; at += 1) if (lanes.some((lane) => lane.lines.some((line) => line.values[at] !== null))) return at;
+  return points;
 }
 
 export const gpuName = (gpu: NodeGpu): string => (gpu.index === null ? text(gpu.uuid) : `GPU ${gpu.index}`);

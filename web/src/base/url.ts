@@ -1,6 +1,6 @@
 // Where the reader is: kept in the address alone, so that a link pasted into a chat shows the same thing, and Back works.
 //
-//   /                                              the fleet
+//   /?job=&host=&user=&state=&health=&cause=       the fleet: jobs whose name, hosts or owner contain this, that are it
 //   /jobs/JOB?step=&rank=&sort=&view=&last=        a job; step and rank open the side panel
 //   /jobs/JOB/steps/N?from=&to=&ranks=&rank=&view= a step: from and to (ns since it began) are what is looked at, rank opens the panel
 //   /jobs/JOB/profiles?ranks=                      kernel profiles of a job; ranks are those that the form begins with
@@ -90,6 +90,12 @@ export interface DocsPlace {
   page: 'docs';
   document: string;  // "runbooks/ecc"; empty: the index
 }
+export const kFleetFilters = ['job', 'host', 'user', 'state', 'health', 'cause'] as const;
+export type FleetFilter = Partial<Record<(typeof kFleetFilters)[number], string>>;  // what is missing is not filtered by
+export interface FleetPlace {
+  page: 'fleet';
+  filter?: FleetFilter;
+}
 export interface NodesPlace {
   page: 'nodes';
   host: string;  // part of a name; empty: all
@@ -129,7 +135,7 @@ export interface PathPlace {
   qp: string;
   sourcePort: string;
 }
-export type Place = { page: 'fleet' } | FabricPlace | PathPlace | { page: 'incidents' } | IncidentPlace | DocsPlace | NodesPlace | NodePlace | GpuPlace | AlertsPlace | SlePlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
+export type Place = FleetPlace | NodesPlace | NodePlace | GpuPlace | FabricPlace | PathPlace | { page: 'incidents' } | IncidentPlace | DocsPlace | AlertsPlace | SlePlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -153,7 +159,7 @@ export const kFabricOpenMax = 12;
 const kServiceLastMax = 7 * 86_400;
 
 export function parsePlace(path: string, search: string): Place {
-  if (path === '/' || path === '') return { page: 'fleet' };
+  if (path === '/' || path === '') return parseFleet(new URLSearchParams(search));
   if (/^\/cardinality\/?$/.test(path)) return { page: 'cardinality' };
   if (/^\/incidents\/?$/.test(path)) return { page: 'incidents' };
   const incident = /^\/incidents\/([\w-]{1,64})\/?$/.exec(path);
@@ -203,6 +209,22 @@ export function parsePlace(path: string, search: string): Place {
     view: query.get('view') === 'table' ? 'table' : 'chart',
     last: last === null ? kLastDefault : Math.max(10, Math.min(kLastMax, last)),
   };
+}
+
+function parseFleet(query: URLSearchParams): FleetPlace {
+  const filter: FleetFilter = {};
+  for (const key of kFleetFilters) {
+    const value = (query.get(key) ?? '').slice(0, kNameMax);
+    if (value) filter[key] = value;
+  }
+  return Object.keys(filter).length > 0 ? { page: 'fleet', filter } : { page: 'fleet' };
+}
+
+// As the API and the address take it: empty where nothing is filtered.
+export function filterQuery(filter: FleetFilter): string {
+  const query = new URLSearchParams();
+  for (const key of kFleetFilters) if (filter[key]) query.set(key, filter[key]);
+  return query.toString();
 }
 
 function parseFabric(query: URLSearchParams): FabricPlace {
@@ -273,7 +295,7 @@ export function writePlace(place: Place): string {
 
 // What is as it usually is stays out of the address.
 function writePath(place: Place): string {
-  if (place.page === 'fleet') return '/';
+  if (place.page === 'fleet') return withQuery('/', new URLSearchParams(filterQuery(place.filter ?? {})));
   if (place.page === 'cardinality') return '/cardinality';
   if (place.page === 'incidents') return '/incidents';
   if (place.page === 'incident') return `/incidents/${encodeURIComponent(place.id)}`;

@@ -42,7 +42,7 @@ export function useFabricData(place: FabricPlace): FabricData {
   usePoll([], async (signal) => { fabric.value = await api.fabric(signal); }, (message) => { refused.value = message; }, everyAt(null));
 
   usePoll([place.focus, place.depth, place.open.join('\n'), place.at], async (signal) => {
-    const worst = place.focus ? null : (await api.jobs(signal)).jobs[0];
+    const worst = place.focus ? null : (await api.jobs({}, signal)).jobs[0];
     const wanted = place.focus || (worst ? `job:${worst.job_id}` : '');
     if (!wanted) {
       focus.value = '';

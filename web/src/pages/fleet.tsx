@@ -1,14 +1,17 @@
-// Every job, worst first, one row each.
+// The fleet: a few numbers, then jobs, worst first, one row each; which of them are shown is in the address.
 import { useSignal } from '@preact/signals';
 import { api, paths, Refused } from '../base/api';
 import type { Job, JobList, WarningList } from '../base/decode';
-import { clean, clock, count, duration, utc } from '../base/format';
+import { otlpAddress, type FleetNumbers } from '../base/fleet';
+import { clean, clock, count, duration, gpuTime, utc } from '../base/format';
 import { healthMark, stateMark } from '../base/health';
-import { usePoll } from '../base/poll';
+import { unlessRefused, usePoll } from '../base/poll';
 import { serverUrl } from '../base/root';
-import { copy, curl } from '../base/share';
+import { copy, curl, shellWord } from '../base/share';
 import type { Trend } from '../base/trend';
-import { fabricPlace, jobPlace, nodesPlace, servicePlace, slePlace } from '../base/url';
+import { fabricPlace, filterQuery, go, jobPlace, nodesPlace, servicePlace, slePlace, type FleetFilter, type FleetPlace } from '../base/url';
+import { kCauses } from '../base/verdict_terms';
+import { CopyButton } from '../widgets/copy_button';
 import { Frame, PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
@@ -17,15 +20,19 @@ import { Spark } from '../widgets/spark';
 import { Warnings } from '../widgets/warnings';
 
 const kSlowlyMs = 10_000;
+const kNumbersMs = 3_000;
 const kServicesShown = 24;
 
-export function Fleet() {
+export function Fleet({ place }: { place: FleetPlace }) {
+  const filter = place.filter ?? {};
+  const numbers = useSignal<FleetNumbers | null>(null);
   const list = useSignal<JobList | null>(null);
   const refused = useSignal<string | null>(null);
   const services = useSignal<string[]>([]);
   const trends = useSignal<Map<string, Trend>>(new Map());
   const ahead = useSignal<WarningList>({ warnings: [], total: 0 });
-  usePoll([], async (signal) => { list.value = await api.jobs(signal); }, (message) => { refused.value = message; });
+  usePoll([filterQuery(filter)], async (signal) => { list.value = await api.jobs(filter, signal); }, (message) => { refused.value = message; });
+  usePoll([], async (signal) => { numbers.value = await unlessRefused(api.fleet(signal)); }, () => {}, () => kNumbersMs);
   usePoll([], async (signal) => {
     services.value = await api.services(signal).catch((error: unknown) => {
       // A server that knows no services says so with a 404.
@@ -45,7 +52,12 @@ export function Fleet() {
   return (
     <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }]} state={<>{list.value && <Totals list={list.value} />}<PlaceLink to={nodesPlace()}>nodes</PlaceLink> <PlaceLink to={fabricPlace()}>fabric</PlaceLink> <PlaceLink to={slePlace()}>SLEs</PlaceLink> <PlaceLink to={{ page: 'incidents' }}>incidents</PlaceLink> <PlaceLink to={{ page: 'alerts', id: '' }}>alerts</PlaceLink> <PlaceLink to={{ page: 'cardinality' }}>series</PlaceLink></>}>
       {refused.value && <p class="card" role="alert">{refused.value}</p>}
-      {!list.value ? <Loading what="the jobs" /> : list.value.jobs.length > 0 ? <Jobs list={list.value} trends={trends.value} /> : services.value.length === 0 ? <Empty /> : null}
+      {!list.value ? <Loading what="the jobs" /> : list.value.known === 0
+        ? services.value.length === 0 && <Empty numbers={numbers.value} />
+        : <>
+            <Numbers numbers={numbers.value} />
+            <Jobs list={list.value} trends={trends.value} filter={filter} />
+          </>}
       <Warnings warnings={ahead.value.warnings} total={ahead.value.total} />
       {services.value.length > 0 && <Services names={services.value} />}
     </Frame>
@@ -57,10 +69,54 @@ function Totals({ list }: { list: JobList }) {
   return <span>{count(list.total)} {list.total === 1 ? 'job' : 'jobs'}{bad > 0 ? `, ${count(bad)} in need of a person` : ''}</span>;
 }
 
-function Jobs({ list, trends }: { list: JobList; trends: Map<string, Trend> }) {
+function Numbers({ numbers }: { numbers: FleetNumbers | null }) {
+  const figures: [string, string, string][] = [
+    ['jobs', count(numbers?.running), `running, of ${count(numbers?.jobs)} known`],
+    ['GPUs', count(numbers?.gpus), `${count(numbers?.idle)} idle`],
+    ['ranks', count(numbers?.ranks), `on ${count(numbers?.nodes)} nodes${numbers?.silent ? `, ${count(numbers.silent)} silent` : ''}`],
+    ['open verdicts', count(numbers?.verdicts), numbers?.verdicts === 0 ? 'nothing is wrong' : ''],
+    ['lost in 24 h', (numbers && (gpuTime(numbers.lostGpuSeconds) || (numbers.lostGpuSeconds === null ? '–' : '0 GPU-hours'))) ?? '–', 'to what verdicts name'],
+  ];
+  return (
+    <dl class="card figures" aria-label="The fleet in numbers">
+      {figures.map(([name, value, more]) => <div key={name}><dt>{name}</dt><dd><b>{value}</b> <span class="muted">{more}</span></dd></div>)}
+    </dl>
+  );
+}
+
+const kStates = ['running', 'ended', 'silent'] as const;
+const kHealths: [string, string][] = [['hang', 'hung'], ['slow', 'slow'], ['suspected', 'suspected'], ['unknown', 'unknown'], ['ok', 'ok']];
+
+function Filters({ filter }: { filter: FleetFilter }) {
+  const set = (key: keyof FleetFilter, value: string): void => {
+    const next = { ...filter, [key]: value };
+    if (!value) delete next[key];
+    go(Object.keys(next).length > 0 ? { page: 'fleet', filter: next } : { page: 'fleet' }, true);
+  };
+  const field = (key: 'job' | 'host' | 'user') => (
+    <label key={key}>{key} <input type="search" size={12} maxLength={100} placeholder="any" value={filter[key] ?? ''} onInput={(event) => set(key, event.currentTarget.value)} /></label>
+  );
+  const choice = (key: 'health' | 'state' | 'cause', options: readonly (readonly [string, string])[]) => (
+    <label key={key}>{key} <select value={filter[key] ?? ''} onChange={(event) => set(key, event.currentTarget.value)}>
+      <option value="">any</option>
+      {options.map(([value, word]) => <option key={value} value={value}>{word}</option>)}
+    </select></label>
+  );
+  return (
+    <div class="filters" role="search" aria-label="Which jobs">
+      {field('job')}{field('host')}{field('user')}
+      {choice('health', kHealths)}{choice('state', kStates.map((one) => [one, one]))}{choice('cause', Object.keys(kCauses).sort().map((one) => [one, one]))}
+      {Object.keys(filter).length > 0 && <button type="button" onClick={() => go({ page: 'fleet' }, true)}>Show all</button>}
+    </div>
+  );
+}
+
+function Jobs({ list, trends, filter }: { list: JobList; trends: Map<string, Trend>; filter: FleetFilter }) {
   return (
     <section class="card flush">
-      <div class="scroll" tabIndex={0} role="region" aria-label="Jobs, worst first">
+      <Filters filter={filter} />
+      {list.jobs.length === 0 && <p class="none">None of {count(list.known)} jobs is like that.</p>}
+      {list.jobs.length > 0 && <div class="scroll" tabIndex={0} role="region" aria-label="Jobs, worst first">
         <table class="fleet">
           <caption class="offscreen">Jobs, worst first</caption>
           <thead>
@@ -70,19 +126,19 @@ function Jobs({ list, trends }: { list: JobList; trends: Map<string, Trend> }) {
               <th scope="col">state</th>
               <th scope="col" class="number">ranks</th>
               <th scope="col" class="number">step</th>
-              <th scope="col" class="number">ms/step</th>
+              <th scope="col" class="number">time a step <span class="muted">(line: last hour, from 0)</span></th>
               <th scope="col">what we know</th>
             </tr>
           </thead>
           <tbody>{list.jobs.map((job) => <Row key={job.job_id} job={job} trend={trends.get(job.job_id)} />)}</tbody>
         </table>
-      </div>
+      </div>}
       <div class="pager">
         <span class="muted">
-          {count(list.jobs.length)} of {count(list.total)} {list.total === 1 ? 'job' : 'jobs'}, worst first
+          {count(list.jobs.length)} of {count(list.known)} {list.known === 1 ? 'job' : 'jobs'}, worst first
         </span>
         <Menu label="Take this list with you" items={[
-          { label: 'Copy as curl', run: () => copy(curl(paths.jobs())) },
+          { label: 'Copy as curl', run: () => copy(curl(paths.jobs(filter))) },
           { label: 'Copy as CLI', run: () => copy(`lockstep jobs --server ${serverUrl()}`) },
         ]} />
       </div>
@@ -124,18 +180,20 @@ function Services({ names }: { names: string[] }) {
   );
 }
 
-function Empty() {
+function Empty({ numbers }: { numbers: FleetNumbers | null }) {
+  const { url, onlyHere } = otlpAddress(numbers, location.hostname);
+  const run = `lockstep run --server ${shellWord(url)} -- torchrun --nproc-per-node 8 train.py`;
   return (
     <section class="card empty">
       <h2>No jobs yet.</h2>
-      <p>
-        Start one with <code>NCCL_PROFILER_PLUGIN=lockstep</code> (below), or see <code>lockstep demo</code>.
-      </p>
-      <h3>How</h3>
+      <p>Put <code>lockstep run</code> before the command of a job, on each of its nodes:</p>
+      <p class="command"><code>{run}</code> <CopyButton content={run} name="Copy the command" /></p>
+      {onlyHere && <p role="note">This server takes data of its own machine alone ({numbers?.otlp}). For other nodes, start it with <code>--otlp-http 0.0.0.0:4318</code>.</p>}
+      <p class="muted">The job shows up here with its first collective. If it does not: <code>lockstep doctor</code> on its node. No GPUs at hand? <code>lockstep demo</code> plays a fleet.</p>
+      <h3>Or without lockstep run</h3>
       <ol>
-        <li>On each GPU node, run the agent and tell it where this server takes OTLP: <code>lockstep-agent --data DIR --server URL</code></li>
-        <li>Start the job with the plugin: <code>NCCL_PROFILER_PLUGIN=lockstep LOCKSTEP_JOB_ID=my-job torchrun …</code></li>
-        <li>The job shows up here with its first collective. If it does not: <code>lockstep doctor</code></li>
+        <li>On each GPU node, the agent: <code>lockstep-agent --data DIR --server {url}</code></li>
+        <li>The job with the plugin: <code>NCCL_PROFILER_PLUGIN=lockstep LOCKSTEP_JOB_ID=my-job torchrun …</code></li>
       </ol>
     </section>
   );

@@ -1,5 +1,6 @@
 import type { RefObject } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { charges, notColoured } from '../base/accused';
 import { paths } from '../base/api';
 import { count } from '../base/format';
 import type { Why } from '../base/decode';
@@ -31,6 +32,7 @@ interface Props {
 export function JobCharts({ place, why, matrix, rows, max, culprits, since, traced, hover, selected, pick, pinned, onFollow }: Props) {
   const root = useRef<HTMLElement>(null);
   const height = useMapHeight(root, matrix.ranks.length, matrix.steps.length > 0);
+  const charged = charges(why.verdicts);
   const path = paths.steps(place.job, place.last);
   const take = (name: string, table: () => string) => [
     { label: 'Copy as curl', run: () => copy(curl(path)) },
@@ -55,8 +57,10 @@ export function JobCharts({ place, why, matrix, rows, max, culprits, since, trac
         <Controls place={place} matrix={matrix} />
         <Menu label="Menu of the heat map" items={take('ranks-by-step', () => cellsCsv(matrix))} />
       </div>
-      <HeatMap {...{ matrix, rows, max, culprits, hover, since }} height={height} worstFirst={place.sort === 'badness'} cursor={selected} onPick={pick} />
+      <HeatMap {...{ matrix, rows, max, culprits, charged, hover, since }} height={height} worstFirst={place.sort === 'badness'} cursor={selected} onPick={pick} />
+      {notColoured(charged).map((line) => <p key={line} class="hint">{line}</p>)}
       <p class="hint muted">
+        {kSorted[place.sort]}{' '}
         {pinned
           ? <>Showing steps {count(matrix.steps[0])}–{count(matrix.steps[matrix.steps.length - 1])}, not the newest. <button type="button" class="plain" onClick={onFollow}>Go to the newest</button></>
           : <span class="keys"><kbd>←↑↓→</kbd> move <kbd>Enter</kbd> down <kbd>Esc</kbd> up <kbd>s</kbd> sort <kbd>t</kbd> table <kbd>p</kbd> kernels</span>}
@@ -64,6 +68,13 @@ export function JobCharts({ place, why, matrix, rows, max, culprits, since, trac
     </section>
   );
 }
+
+// What the order of the rows is by.
+const kSorted: Record<Sort, string> = {
+  badness: 'Sorted: who is named by a verdict, then most own time beyond the peers in the newest 50 steps.',
+  rank: 'Sorted by rank.',
+  host: 'Sorted by host, then by rank.',
+};
 
 export function Controls({ place, matrix }: { place: JobPlace; matrix: StepMatrix }) {
   const choices = [...new Set<number>([...kLastChoices, place.last])].sort((a, b) => a - b);

@@ -2,7 +2,7 @@
 // happened there this week.
 import { useSignal } from '@preact/signals';
 import { api, paths } from '../base/api';
-import { clean, count, utc, when } from '../base/format';
+import { clean, clock, count, utc, when } from '../base/format';
 import { useKeys } from '../base/hooks';
 import { gpuName, type Lane, type Line, type NodeDetail, type NodeSeries } from '../base/node';
 import { usePoll } from '../base/poll';
@@ -17,7 +17,7 @@ import { Warnings } from '../widgets/warnings';
 import { Answer, Events, Gpus, Incidents, nodeMark, oddest, openVerdicts, SeriesTable, spanText, Verdicts } from './node_parts';
 import '../style/node.css';
 
-const kEveryMs = 3_000;
+const kEveryMs = 5_000;
 const kSeriesEveryMs = 10_000;
 
 export function NodePage({ place }: { place: NodePlace | GpuPlace }) {
@@ -122,6 +122,7 @@ function Legend({ series, loud }: { series: NodeSeries; loud: boolean }) {
   return (
     <p class="hint muted">
       One line for each rank, GPU or adapter{loud && '; red: named by an open verdict'}. Hatched: nothing was told.
+      {series.isLater && ` Nothing is known before ${clock(series.fromNs, true)}.`}
       {!hardware && ' The node tells no metrics: lockstep-agent on it would.'}
       {series.leftOut > 0 && ` ${count(series.leftOut)} more series are left out.`}
     </p>

@@ -1,6 +1,7 @@
 // Which rank is slower than its peers, and since when: one row per rank, one column per step, colour = own time above the
 // median of the ranks. Focusable; the page moves the cursor with the arrow keys.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { kChargeGlyphs, type Charge } from '../base/accused';
 import { count, duration, excess } from '../base/format';
 import { useWidth } from '../base/hooks';
 import { cell, type StepMatrix } from '../base/matrix';
@@ -18,6 +19,7 @@ interface Props {
   height: number;
   worstFirst: boolean;
   culprits: ReadonlySet<number>;
+  charged: ReadonlyMap<number, Charge>;  // what they are accused of
   cursor: Point | null;
   hover: PointSignal;
   since: readonly number[];
@@ -27,7 +29,7 @@ interface Props {
 const kAxisHeight = 24;
 const kLabelEvery = 14;
 
-export function HeatMap({ matrix, rows, max, height, worstFirst, culprits, cursor, hover, since, onPick }: Props) {
+export function HeatMap({ matrix, rows, max, height, worstFirst, culprits, charged, cursor, hover, since, onPick }: Props) {
   const [box, width] = useWidth();
   const canvas = useRef<HTMLCanvasElement>(null);
   const [focused, setFocused] = useState(false);
@@ -69,7 +71,7 @@ export function HeatMap({ matrix, rows, max, height, worstFirst, culprits, curso
     >
       <canvas ref={canvas} style={{ width: `${width}px`, height: `${height + kAxisHeight}px` }} />
       <Crosshair axis={axis} hover={hover} selected={null} since={since} />
-      <RowMarks {...{ bands, cursor, culprits, placeOf, axis, matrix }} />
+      <RowMarks {...{ bands, cursor, culprits, charged, placeOf, axis, matrix }} />
       {shown && <PointTip {...{ point: shown, matrix, axis, placeOf, bands, height, width }} />}
       <span class="offscreen" role="status">{cursor && focused ? describe(matrix, cursor).join(', ') : ''}</span>
     </div>
@@ -81,12 +83,13 @@ interface MarksProps {
   bands: readonly Band[];
   cursor: Point | null;
   culprits: ReadonlySet<number>;
+  charged: ReadonlyMap<number, Charge>;
   placeOf: ReadonlyMap<number, number>;
   axis: Axis;
 }
 
-// "◂ 5" beside the rows a verdict names and the selected one, and a frame around the cell under the cursor.
-function RowMarks({ matrix, bands, cursor, culprits, placeOf, axis }: MarksProps) {
+// "◂ 5" beside the rows a verdict names and the selected one (⇄: for a link, ■: it stands still), and a frame around the cell under the cursor.
+function RowMarks({ matrix, bands, cursor, culprits, charged, placeOf, axis }: MarksProps) {
   const marks = [...new Set([...culprits, ...(cursor?.rank != null ? [cursor.rank] : [])])].filter((rank) => placeOf.has(rank)).sort((a, b) => placeOf.get(a)! - placeOf.get(b)!);
   let free = -Infinity;
   const column = cursor ? matrix.steps.indexOf(cursor.step) : -1;
@@ -99,7 +102,7 @@ function RowMarks({ matrix, bands, cursor, culprits, placeOf, axis }: MarksProps
         const y = Math.max(8, top + height / 2);
         if (y < free) return null;
         free = y + kLabelEvery;
-        return <div key={rank} class="row-mark" style={{ left: `${axis.left + axis.width + 4}px`, top: `${y}px` }}>◂ {rank}</div>;
+        return <div key={rank} class="row-mark" style={{ left: `${axis.left + axis.width + 4}px`, top: `${y}px` }}>{kChargeGlyphs[charged.get(rank) ?? 'slow']} {rank}</div>;
       })}
       {box && (
         <div class="row-cursor" style={{ left: `${axis.left}px`, width: `${axis.width}px`, top: `${box.top}px`, height: `${Math.max(2, box.height)}px` }} />

@@ -1,0 +1,72 @@
+// GET /api/fleet: the fleet in a few numbers.
+#include <algorithm>
+
+#include "api/answer.h"
+#include "api/endpoints.h"
+#include "api/jobs/job_view.h"
+#include "api/nodes/node_view.h"
+#include "incident/incident_registry.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kDayNs = 86'400'000'000'000;
+
+// What verdicts of the last day cost, as incidents count it: of one job those that overlap count once, with the one that
+// says most. Of one that began before, the share of its time that is in the day. NaN: no incidents are kept.
+double lost_gpu_seconds(const ApiContext& context, int64_t now) {
+  if (context.incidents == nullptr) return std::numeric_limits<double>::quiet_NaN();
+  incident::Incident day;
+  const int64_t since = now - kDayNs;
+  for (const incident::Incident& one :
+       context.incidents->incidents([&](const incident::Incident& it) { return it.until_unix_ns >= since; })) {
+    for (incident::Finding finding : one.findings) {
+      const int64_t until = std::max(finding.until_unix_ns(), finding.begin_unix_ns + 1);
+      if (finding.kind != incident::FindingKind::kVerdict || until < since) continue;
+      const double within = static_cast<double>(until - std::max(since, finding.begin_unix_ns));
+      finding.lost_gpu_seconds *= within / static_cast<double>(until - finding.begin_unix_ns);
+      day.findings.push_back(std::move(finding));
+    }
+  }
+  double lost = 0;
+  for (const incident::JobCost& cost : incident::costs_of(day, now)) lost += cost.lost_gpu_seconds;
+  return lost;
+}
+
+}  // namespace
+
+HttpResponse get_fleet(const ApiContext& context, const ApiRequest&) {
+  const int64_t now = context.clock.unix_ns();
+  uint64_t jobs = 0, running = 0, ranks = 0, gpus = 0, idle = 0, silent = 0, open = 0;
+  for (const JobInfo& job : context.steps.jobs()) {
+    ++jobs;
+    const bool is_over =
+        std::all_of(job.ranks.begin(), job.ranks.end(), [](const RankInfo& rank) { return rank.ended; });
+    if (!is_over && now - job.last_seen_unix_ns <= kSilentAfterNs) ++running;
+  }
+  const Nodes nodes = nodes_of(context);
+  for (const auto& [host, node] : nodes) {
+    ranks += node.ranks.size();
+    gpus += node.gpus.size();
+    idle += node.gpus_idle(now);
+    silent += now - node.last_seen_unix_ns > kSilentAfterNs ? 1 : 0;
+  }
+  for (const Verdict& verdict : context.diagnosis.verdicts("")) open += verdict.state == VerdictState::kCleared ? 0 : 1;
+  JsonWriter json;
+  json.begin_object()
+      .field("jobs", jobs)
+      .field("jobs_running", running)
+      .field("nodes", static_cast<uint64_t>(nodes.size()))
+      .field("nodes_silent", silent)
+      .field("gpus", gpus)
+      .field("gpus_idle", idle)
+      .field("ranks", ranks)
+      .field("verdicts_open", open);
+  // For whoever asks how to send something here; with a port of 0 only the ready line knows it.
+  json.field("otlp_http", context.otlp_http.ends_with(":0") ? "" : context.otlp_http).field("is_tls", context.is_tls);
+  write_number(json, "lost_gpu_seconds_day", lost_gpu_seconds(context, now));
+  json.end_object();
+  return json_answer(json);
+}
+
+}  // namespace lockstep
