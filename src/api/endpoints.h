@@ -75,6 +75,7 @@ HttpResponse get_timeline(const ApiContext&, const ApiRequest&);                
 HttpResponse get_services(const ApiContext&, const ApiRequest&);                   // services.cc
 HttpResponse get_service(const ApiContext&, const ApiRequest&);                    // services.cc
 HttpResponse get_perfetto(const ApiContext&, const ApiRequest&);                   // jobs/perfetto.cc
+HttpResponse post_mcp(const ApiContext&, const ApiRequest&);                       // mcp/mcp.cc
 HttpResponse get_jaeger_services(const ApiContext&, const ApiRequest&);            // jaeger/jaeger_services.cc
 HttpResponse get_jaeger_service_operations(const ApiContext&, const ApiRequest&);  // jaeger/jaeger_services.cc
 HttpResponse get_jaeger_operations(const ApiContext&, const ApiRequest&);          // jaeger/jaeger_services.cc

@@ -172,6 +172,7 @@ constexpr Route kRoutes[] = {
     {"/api/owners/takeover", "", "give a host or job to another owner", Role::kOperate, post_owner_takeover, "POST",
      false, true},
     // Others' clients know these; parameters they add are let through.
+    {"/mcp", "", "Model Context Protocol: tools for assistants", Role::kRead, post_mcp, "POST", true},
     {"/jaeger/api/services", "", "Jaeger: services", Role::kRead, get_jaeger_services},
     {"/jaeger/api/services/{name}/operations", "", "Jaeger: names of a service's spans", Role::kRead,
      get_jaeger_service_operations},
@@ -327,7 +328,7 @@ bool is_own_api(std::string_view path) {
 // Receivers for others' clients: what they send besides is their business, not a mistake.
 bool is_foreign_api(std::string_view path) {
   return path.starts_with("/jaeger/") || path.starts_with("/tempo/") || path.starts_with("/prometheus/") ||
-         path == "/federate";
+         path == "/federate" || path == "/mcp";
 }
 
 // The row that answers a request; of a path that is served with other methods only, the row that says which.
@@ -422,7 +423,11 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
     refused.headers.emplace_back("allow", method);
     return refused;
   };
-  if (request.method != "GET" && request.method != "POST") return only("GET");
+  if (request.method != "GET" && request.method != "POST") {
+    ApiRequest other{request, {}, {}, {}, {}};
+    const Found found = find_route(request, &other);
+    return only(found.route != nullptr ? found.route->method : "GET");
+  }
   if (is_api && !context.ready) {
     return not_yet("starting: the durable log is being read back; try again in a moment");
   }

@@ -307,6 +307,14 @@ CALLS = {
     "GET /api/session/oidc/callback": ["/api/session/oidc/callback?code=<word>&state=<word>"],
     "POST /api/session/end": ["/api/session/end"],
     "GET /api/audit": ["/api/audit", "/api/audit?who=<word>"],
+    "POST /mcp": [
+        ("/mcp", '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "%s", "arguments": %s}}' % call)
+        for call in (
+            ("jobs", "{}"), ("why", '{"job": "<word>-job"}'), ("step", '{"job": "<word>-job"}'), ("node", '{"host": "<word>-node-0"}'),
+            ("query", '{"query": "{__name__=~\\".+\\"}"}'), ("profile", '{"job": "<word>-job"}'), ("incidents", "{}"),
+            ("evidence", '{"query": "/api/logs"}'), ("order_profile", '{"job": "<word>-job"}'),
+        )
+    ],
     "GET /api/owners": ["/api/owners"],
     "POST /api/owners/takeover": [
         ("/api/owners/takeover", '{"kind": "host", "name": "<word>-node-0", "owner": "somebody"}'),
@@ -362,6 +370,8 @@ def answers(tenant, names, harmful=True):
         real = names.fill_in(path).replace("<from>", str(now - 600)).replace("<to>", str(now))
         data = None if body is None else names.fill_in(body).replace("<from>", str(now - 600)).replace("<to>", str(now))
         headers = harness.OURS if method == "POST" else {}
+        if real == "/mcp":
+            headers = {**headers, "Content-Type": "application/json"}
         if method == "POST" and real.startswith("/prometheus/api/v1") and "/admin/" not in real:
             headers = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
         answer = tenant.ask(method, real, data.encode() if data is not None else None, headers)
