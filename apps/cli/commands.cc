@@ -13,6 +13,7 @@ constexpr Command kCommands[] = {
     {"alerts", "what fires, what it costs and who was told; silences", run_alerts},
     {"sle", "minutes of GPUs that were good, and what the degraded ones are charged to", run_sle},
     {"jobs", "the jobs the server knows, worst first", run_jobs},
+    {"logs", "what jobs and nodes logged: by rank, host, time, severity, text; --follow", run_logs},
     {"mfu", "why MFU is what it is: from the GPU's peak down to what was achieved", run_mfu},
     {"step", "one step, rank against rank: who made whom wait, the critical path", run_step},
     {"path", "the way from one GPU or rank to another, hop by hop, and how each hop does", run_path},

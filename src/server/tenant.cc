@@ -43,6 +43,7 @@
 #include "server/verdict_keeper.h"
 #include "sle/service_watch.h"
 #include "sle/sle_watch.h"
+#include "store/logs/columnar_log_store.h"
 #include "store/metrics/metric_engine.h"
 #include "store/spans/columnar_span_store.h"
 #include "store/sqlite_state_store.h"
@@ -77,6 +78,7 @@ std::optional<std::string> clock_problem(const ClockWitness& witness) {
 struct Stores {
   std::unique_ptr<ColumnarStepStore> steps;
   std::unique_ptr<ColumnarSpanStore> spans;
+  std::unique_ptr<ColumnarLogStore> logs;
   std::unique_ptr<MetricEngine> metrics;
   std::unique_ptr<StateStore> state;
   std::unique_ptr<BlobStore> blobs;
@@ -90,6 +92,8 @@ Result<Stores> open_stores(const std::string& tenant, const ServerOptions& optio
       LOCKSTEP_TRY(ColumnarStepStore::open(step_options(options, common.witness, memory), common.clock, counters));
   stores.spans =
       LOCKSTEP_TRY(ColumnarSpanStore::open(span_options(options, common.witness, memory), common.clock, counters));
+  stores.logs =
+      LOCKSTEP_TRY(ColumnarLogStore::open(log_record_options(options, common.witness, memory), common.clock, counters));
   stores.metrics =
       LOCKSTEP_TRY(MetricEngine::open(metric_options(options, common.witness, memory), common.clock, counters));
   stores.state = LOCKSTEP_TRY(open_sqlite_state_store(options.data + "/state.sqlite"));
@@ -111,6 +115,7 @@ uint64_t analysis_memory(const ServerOptions& options) {
 struct Diagnosis {
   Diagnosis(Stores& stores, AgentRegistry& agents, Counters& counters)
       : applier(*stores.steps, *stores.spans, agents, counters) {
+    applier.keep_logs(*stores.logs);
     applier.subscribe(engine);
     engine.restore(known_verdicts(*stores.state));
   }
@@ -140,7 +145,7 @@ class OpenTenant final : public Tenant {
   Readiness& readiness() override { return readiness_; }
   MemoryBudget& memory() override { return memory_; }
   StoreSet store_set(std::string name) override {
-    return {std::move(name), *log_, steps_, spans_, metrics_, state_, stores_.sle.get()};
+    return {std::move(name), *log_, steps_, spans_, logs_, metrics_, state_, stores_.sle.get()};
   }
 
  private:
@@ -169,6 +174,7 @@ class OpenTenant final : public Tenant {
   Stores stores_;
   ColumnarStepStore& steps_ = *stores_.steps;
   ColumnarSpanStore& spans_ = *stores_.spans;
+  ColumnarLogStore& logs_ = *stores_.logs;
   MetricEngine& metrics_ = *stores_.metrics;
   StateStore& state_ = *stores_.state;
 
@@ -304,6 +310,7 @@ sle::SleWatch::Reads OpenTenant::sle_reads() {
 ApiContext OpenTenant::make_context() {
   ApiContext context{steps_,    spans_, traces_, named_metrics_,    state_, agents_, engine_,
                      counters_, clock_, ready_,  common_.web_folder};
+  context.logs = &logs_;
   context.feedback = &feedback_;
   context.alerts = &alerts_;
   context.incidents = &incidents_;
@@ -371,10 +378,11 @@ LogOptions OpenTenant::log_options() {
   LogOptions options{.folder = options_.data + "/log",
                      .total_bytes_max = static_cast<uint64_t>(options_.log_bytes_max)};
   options.sealed_through = [this] {
-    return std::min({applier_.applied_through(), steps_.first_unsealed() - 1, spans_.first_unsealed() - 1});
+    return std::min({applier_.applied_through(), steps_.first_unsealed() - 1, spans_.first_unsealed() - 1,
+                     logs_.first_unsealed() - 1});
   };
   options.seal = [this] {
-    for (const Result<void>& sealed : {steps_.seal(), spans_.seal()}) {
+    for (const Result<void>& sealed : {steps_.seal(), spans_.seal(), logs_.seal()}) {
       if (!sealed.ok())
         LOCKSTEP_LOG_WARN("server", "the log is full and cannot be relieved: %s", sealed.error().c_str());
     }
