@@ -15,6 +15,7 @@ constexpr Command kCommands[] = {
     {"jobs", "the jobs the server knows, worst first", run_jobs},
     {"top", "jobs worst first, live; down to ranks and one rank; over any ssh", run_top},
     {"report", "a job as one HTML file to send to somebody: verdicts, pictures, numbers", run_report},
+    {"logs", "what jobs and nodes logged: by rank, host, time, severity, text; --follow", run_logs},
     {"mfu", "why MFU is what it is: from the GPU's peak down to what was achieved", run_mfu},
     {"step", "one step, rank against rank: who made whom wait, the critical path", run_step},
     {"path", "the way from one GPU or rank to another, hop by hop, and how each hop does", run_path},

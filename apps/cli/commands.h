@@ -27,6 +27,7 @@ int run_alerts(const Arguments& arguments);      // alerts.cc
 int run_incidents(const Arguments& arguments);   // incidents.cc
 int run_sle(const Arguments& arguments);         // sle.cc
 int run_jobs(const Arguments& arguments);        // jobs.cc
+int run_logs(const Arguments& arguments);        // logs.cc
 int run_hang(const Arguments& arguments);        // hang.cc
 int run_lines(const Arguments& arguments);       // lines.cc
 int run_postmortem(const Arguments& arguments);  // postmortem.cc

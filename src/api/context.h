@@ -32,6 +32,7 @@ namespace lockstep {
 
 class AlertCenter;
 class BackupSource;
+class ColumnarLogStore;
 class BlobStore;
 class Captures;
 class AuditLog;
@@ -93,6 +94,7 @@ struct ApiContext {
   const Counters* of_tenants = nullptr;   // what the operator alone is told; nullptr: nothing more
   BackupSource* backup = nullptr;         // everything the server keeps, for a copy; nullptr: not from here
   BlobStore* blobs = nullptr;             // files of captures; nullptr: none are kept
+  const ColumnarLogStore* logs = nullptr;  // log records on disk; nullptr: those in memory are all there are
   const FlowTable* flows = nullptr;       // that switches reported; nullptr: none are received here
   Readiness* readiness = nullptr;         // asked once `ready` is set; nullptr: nothing else is checked
 

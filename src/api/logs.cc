@@ -1,47 +1,130 @@
-// GET /api/logs: log records, newest first.
+// GET /api/logs: log records and events, newest first.
+//
+// Those on disk (store/logs); steps, which are events too, are in memory alone and have to be asked for by name.
 #include <limits>
 
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "base/text.h"
+#include "model/events.h"
+#include "store/logs/columnar_log_store.h"
 
 namespace lockstep {
 namespace {
 
 // Of so many records, the newest, those of a host or a time are looked for.
 constexpr size_t kSearchedMax = 100'000;
+constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 
 int64_t time_of(const LogRecord& record) {
   return record.time_unix_ns != 0 ? record.time_unix_ns : record.observed_unix_ns;
 }
 
-}  // namespace
+struct Asked {
+  int64_t limit = 100, from = 0, to = kLargest, after = 0;
+  std::string service, event, job, host, gpu, rank;
+  int32_t severity_min = 0;
+  bool oldest_first = false;
+  std::vector<LogFilter> filters;
+};
 
-HttpResponse get_logs(const ApiContext& context, const ApiRequest& request) {
-  Result<int64_t> limit = int_parameter(request.http, "limit", 100, 1, 10'000);
-  if (!limit.ok()) return error_answer(400, limit.error());
-  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
-  Result<int64_t> from = int_parameter(request.http, "from", 0, 0, kLargest);
-  if (!from.ok()) return error_answer(400, from.error());
-  Result<int64_t> to = int_parameter(request.http, "to", kLargest, 0, kLargest);
-  if (!to.ok()) return error_answer(400, to.error());
-  const std::string host = request.http.parameter("host"), gpu = request.http.parameter("gpu");
-  const std::string job = request.http.parameter("job"), rank_text = request.http.parameter("rank");
-  const std::optional<int64_t> rank = parse_int(rank_text);
-  if (!rank_text.empty() && !rank) return error_answer(400, "rank: a rank is a whole number");
-  const bool filtered = !job.empty() || rank || !host.empty() || !gpu.empty() || *from > 0 || *to < kLargest;
-  Page<StoredLog> page = context.steps.logs(request.http.parameter("service"), request.http.parameter("event"),
-                                            filtered ? kSearchedMax : static_cast<size_t>(*limit));
+// "warn" and what is worse; or OTLP's number.
+Result<int32_t> severity_of(const std::string& text) {
+  if (text.empty()) return 0;
+  for (int32_t number = 1; number <= 24; number += 4) {
+    if (text == severity_word(number)) return number;
+  }
+  const std::optional<int64_t> number = parse_int(text);
+  if (!number || *number < 0 || *number > 24)
+    return Error{"severity is trace, debug, info, warn, error or fatal, or OTLP's number from 0 to 24"};
+  return static_cast<int32_t>(*number);
+}
+
+Result<Asked> read(const ServerRequest& request) {
+  Asked asked;
+  asked.limit = LOCKSTEP_TRY(int_parameter(request, "limit", 100, 1, 10'000));
+  asked.from = LOCKSTEP_TRY(int_parameter(request, "from", 0, 0, kLargest));
+  asked.to = LOCKSTEP_TRY(int_parameter(request, "to", kLargest, 0, kLargest));
+  asked.after = LOCKSTEP_TRY(int_parameter(request, "after", 0, 0, kLargest));
+  asked.service = request.parameter("service");
+  asked.event = request.parameter("event");
+  asked.job = request.parameter("job");
+  asked.host = request.parameter("host");
+  asked.gpu = request.parameter("gpu");
+  asked.rank = request.parameter("rank");
+  if (!asked.rank.empty() && !parse_int(asked.rank)) return Error{"rank: a rank is a whole number"};
+  asked.severity_min = LOCKSTEP_TRY(severity_of(request.parameter("severity")));
+  const std::string order = request.parameter("order");
+  if (!order.empty() && order != "newest" && order != "oldest") return Error{"order is newest or oldest"};
+  asked.oldest_first = order == "oldest";
+  if (std::string text = request.parameter("grep"); !text.empty()) asked.filters.push_back({.text = std::move(text)});
+  if (const std::string pattern = request.parameter("match"); !pattern.empty())
+    asked.filters.push_back({.text = "", .pattern = LOCKSTEP_TRY(log_pattern(pattern, false))});
+  return asked;
+}
+
+HttpResponse answer_from_disk(const ColumnarLogStore& logs, const Asked& asked) {
+  LogQuery query{.filters = asked.filters,
+                 .from_unix_ns = asked.from,
+                 .to_unix_ns = asked.to,
+                 .received_after_unix_ns = asked.after,
+                 .severity_min = asked.severity_min,
+                 .limit = static_cast<size_t>(asked.limit) + 1,  // one more says that there are more
+                 .oldest_first = asked.oldest_first};
+  for (const auto& [field, text] : {std::pair{LogField::kService, &asked.service},
+                                    {LogField::kEvent, &asked.event},
+                                    {LogField::kJob, &asked.job},
+                                    {LogField::kHost, &asked.host},
+                                    {LogField::kGpu, &asked.gpu},
+                                    {LogField::kRank, &asked.rank}}) {
+    if (!text->empty()) query.matches.push_back({.field = field, .text = *text});
+  }
+  LogPage page = logs.find(query);
+  const size_t found = page.entries.size();
+  if (found > static_cast<size_t>(asked.limit)) page.entries.pop_back();
+  JsonWriter json;
+  int64_t newest_received = asked.after;
+  json.begin_object().key("logs").begin_array();
+  for (const LogEntry& entry : page.entries) {
+    newest_received = std::max(newest_received, entry.received_unix_ns);
+    json.begin_object()
+        .field("time_unix_ns", entry.time_unix_ns)
+        .field("service", entry.service)
+        .field("event", entry.event)
+        .field("severity", entry.severity)
+        .field("severity_text", entry.severity_text)
+        .key("body")
+        .raw(entry.body);
+    if (entry.trace.size() == 48)
+      json.field("trace_id", entry.trace.substr(0, 32)).field("span_id", entry.trace.substr(32));
+    json.key("attributes").raw(entry.attributes).key("resource").raw(entry.resource).end_object();
+  }
+  json.end_array()
+      .field("total", static_cast<uint64_t>(found))
+      .field("shown", static_cast<uint64_t>(page.entries.size()))
+      .field("whole", page.whole)  // else there was more to look through than one answer may
+      .field("after", newest_received)
+      .end_object();
+  return json_answer(json);
+}
+
+HttpResponse answer_from_memory(const ApiContext& context, const Asked& asked) {
+  const std::optional<int64_t> rank = parse_int(asked.rank);
+  const bool filtered = !asked.job.empty() || rank || !asked.host.empty() || !asked.gpu.empty() || asked.from > 0 ||
+                        asked.to < kLargest || asked.severity_min > 0;
+  Page<StoredLog> page =
+      context.steps.logs(asked.service, asked.event, filtered ? kSearchedMax : static_cast<size_t>(asked.limit));
   if (filtered) {
     std::erase_if(page.items, [&](const StoredLog& item) {
       const int64_t time = time_of(item.record);
-      return time < *from || time > *to || (!host.empty() && find_string(*item.resource, "host.name") != host) ||
-             (!job.empty() && find_string(*item.resource, "lockstep.job_id") != job) ||
+      return time < asked.from || time > asked.to || item.record.severity < asked.severity_min ||
+             (!asked.host.empty() && find_string(*item.resource, "host.name") != asked.host) ||
+             (!asked.job.empty() && find_string(*item.resource, "lockstep.job_id") != asked.job) ||
              (rank && find_int(*item.resource, "lockstep.rank", -1) != *rank) ||
-             (!gpu.empty() && find_string(*item.resource, "lockstep.gpu_uuid") != gpu);
+             (!asked.gpu.empty() && find_string(*item.resource, "lockstep.gpu_uuid") != asked.gpu);
     });
     page.total = page.items.size();
-    if (page.items.size() > static_cast<size_t>(*limit)) page.items.resize(static_cast<size_t>(*limit));
+    if (page.items.size() > static_cast<size_t>(asked.limit)) page.items.resize(static_cast<size_t>(asked.limit));
   }
   JsonWriter json;
   json.begin_object().key("logs").begin_array();
@@ -62,6 +145,20 @@ HttpResponse get_logs(const ApiContext& context, const ApiRequest& request) {
     json.end_object();
   }
   return list_answer(json, page.total, page.items.size());
+}
+
+}  // namespace
+
+HttpResponse get_logs(const ApiContext& context, const ApiRequest& request) {
+  const Result<Asked> asked = read(request.http);
+  if (!asked.ok()) return error_answer(400, asked.error());
+  const bool is_step = asked->event == kEventTrainStep;
+  if (is_step || context.logs == nullptr) {
+    if (!asked->filters.empty() || asked->after > 0 || asked->oldest_first)
+      return error_answer(400, "grep, match, order and after are not for steps");
+    return answer_from_memory(context, *asked);
+  }
+  return answer_from_disk(*context.logs, *asked);
 }
 
 }  // namespace lockstep

@@ -128,6 +128,7 @@ void Applier::apply_records(LogsRequest& request, int64_t received_unix_ns, uint
   MutexLock lock(mutex_);
   const OneRecord record_at_hand(steps_, log_sequence, received_unix_ns);
   LogProgress progress{.received_unix_ns = received_unix_ns, .log_sequence = log_sequence, .agent_host = {}};
+  progress.keeps = logs_ != nullptr && (log_sequence == 0 || !logs_->holds(log_sequence, received_unix_ns));
   request.visit(
       [&](StepReport& report) {
         mutex_.assert_held();
@@ -139,6 +140,7 @@ void Applier::apply_records(LogsRequest& request, int64_t received_unix_ns, uint
         apply_group(group, progress);
       });
   note_steps_agent(progress);
+  if (progress.keeps) logs_->append(std::move(progress.kept), received_unix_ns, log_sequence);
   counters_.add("lockstep_apply_records_received_total", "signal=\"logs\"", progress.received);
   counters_.add("lockstep_apply_records_passed_total", "signal=\"logs\"", progress.passed);
   counters_.set("lockstep_apply_records_held", "", static_cast<int64_t>(attempts_.held()));
@@ -202,6 +204,8 @@ void Applier::apply_group(ResourceGroup& group, LogProgress& progress) {
     if (!applied.is_held && applied.refused == nullptr) ++progress.passed;
     if (applied.refused != nullptr) count_log(applied.refused);
     if (record.time_unix_ns == 0 && record.observed_unix_ns == 0) record.observed_unix_ns = progress.received_unix_ns;
+    if (progress.keeps && record.event_name != kEventTrainStep)
+      progress.kept.add(*resource, record, progress.received_unix_ns);
     steps_.append_log(resource, std::move(record));
   }
   note_agent(*resource, progress.received_unix_ns, records_lost);

@@ -5,7 +5,8 @@
 // has a log
 //   of its own.
 // Logs: Lockstep's events (model/events.h) become rows; every record is also kept as a log record. A record that has a
-//   Lockstep event name and cannot be read as one is counted, and kept as a log record only. Of a job's attempts one
+//   Lockstep event name and cannot be read as one is counted, and kept as a log record only. With keep_logs() they are on
+//   disk too, all but steps, which have a store of their own. Of a job's attempts one
 //   counts at a time (job_attempts.h): records of others are held, or refused as old_attempt.
 //
 // Order: batches are applied one after the other in the order of the calls; the caller keeps log order.
@@ -28,6 +29,7 @@
 #include "base/mutex.h"
 #include "model/step_report.h"
 #include "model/telemetry.h"
+#include "store/logs/columnar_log_store.h"
 #include "store/span_store.h"
 #include "store/step_store.h"
 
@@ -45,6 +47,8 @@ class Applier {
           return job ? std::optional<JobAttempts::Known>({job->attempt, job->last_seen_unix_ns}) : std::nullopt;
         }) {}
 
+  // Before the first apply(). Who goes on to keep them outlives this.
+  void keep_logs(ColumnarLogStore& logs) { logs_ = &logs; }
   void subscribe(StoreSubscriber& subscriber) { subscribers_.push_back(&subscriber); }
   // log_sequence: of the record of the durable log; 0: of none.
   // False: it failed (out of memory, a fault of ours). It is counted and told in one line with its sequence; what of it
@@ -79,6 +83,8 @@ class Applier {
     int64_t received = 0, passed = 0;  // records
     std::string agent_host;            // whose steps are not noted yet; empty: nobody's
     int64_t agent_lost = 0;
+    bool keeps = false;  // what comes is to be kept on disk
+    logs::LogColumns kept = {};
   };
   void apply_report(StepReport& report, LogProgress& progress) LOCKSTEP_REQUIRES(mutex_);
   void apply_group(ResourceGroup& group, LogProgress& progress) LOCKSTEP_REQUIRES(mutex_);
@@ -113,6 +119,7 @@ class Applier {
 
   StepStore& steps_;
   SpanStore& spans_;
+  ColumnarLogStore* logs_ = nullptr;  // nullptr: log records are in memory alone
   AgentRegistry& agents_;
   Counters& counters_;
   std::vector<StoreSubscriber*> subscribers_;

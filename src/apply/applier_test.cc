@@ -9,6 +9,8 @@
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/store_counters.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -218,6 +220,34 @@ TEST_F(ApplierTest, SpansAreKeptWithTheirService) {
   applier_.apply(Signal::kSpans, batch, 1000);
   EXPECT_EQ(spans_.newest("trainer", 10).items.at(0).span, span);
   EXPECT_EQ(counters_.value("lockstep_apply_records_passed_total", "signal=\"spans\""), 1);
+}
+
+TEST_F(ApplierTest, LogRecordsAreKeptOnDiskOnceAndStepsAreNot) {
+  testing::TemporaryFolder folder;
+  testing::FakeClock clock{1'700'000'000'000'000'000};
+  auto logs = ColumnarLogStore::open({.folder = folder.path(), .background = false}, clock, counters_).value();
+  applier_.keep_logs(*logs);
+  auto batch = [] {
+    Batch made{.signal = Signal::kLogs};
+    ResourceGroup& group = made.groups.emplace_back();
+    group.resource = to_resource(identity());
+    StepSummary step;
+    step.step = 7_step;
+    LogRecord line;
+    line.body = "epoch 2";
+    group.logs = {to_record(step), line};
+    return made;
+  };
+  const int64_t received = clock.unix_ns();
+  EXPECT_TRUE(applier_.apply(Signal::kLogs, batch(), received, 5));
+  ASSERT_TRUE(logs->seal().ok());
+  EXPECT_TRUE(applier_.apply(Signal::kLogs, batch(), received, 5)) << "the log is read back";
+  const LogPage page = logs->find({});
+  ASSERT_EQ(page.entries.size(), 1u);
+  EXPECT_EQ(page.entries[0].body, "\"epoch 2\"");
+  EXPECT_EQ(page.entries[0].job, "job");
+  EXPECT_EQ(page.entries[0].rank, 3_rank);
+  EXPECT_EQ(page.entries[0].time_unix_ns, received) << "it told none of its own";
 }
 
 }  // namespace

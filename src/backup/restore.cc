@@ -50,6 +50,7 @@ const formats::Format* format_of(std::string_view name) {
   if (name.ends_with("metrics/tombstones")) return &formats::kTombstones;
   if (is_in("steps/")) return &formats::kStepFile;
   if (is_in("spans/")) return &formats::kSpanFile;
+  if (is_in("logs/")) return &formats::kLogFile;
   if (is_in("log/")) return &formats::kDurableLog;
   if (is_in("sle/") && (name.ends_with(".snap") || name.ends_with(".wal"))) return &formats::kMetricLog;  // its frame
   return nullptr;

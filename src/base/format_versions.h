@@ -36,6 +36,7 @@ inline constexpr Format kMetricBlock{"metric block", "LKSTMBLK", 1, 1, VersionPl
 inline constexpr Format kTombstones{"list of deletions", "LKSTMDEL", 2, 1, VersionPlace::kWord};
 inline constexpr Format kSpanFile{"span file", "LSSPANS\n", 1, 1, VersionPlace::kWord};
 inline constexpr Format kStepFile{"step file", "LSSTEPS\n", 1, 1, VersionPlace::kWord};
+inline constexpr Format kLogFile{"log file", "LSLOGS \n", 1, 1, VersionPlace::kWord};
 inline constexpr Format kState{"state database", "SQLite format 3", 5, 0, VersionPlace::kElsewhere};
 inline constexpr Format kSpool{"agent's spool", "", 2, 1, VersionPlace::kElsewhere};
 inline constexpr Format kKernelLogState{"kernel log position", "", 1, 1, VersionPlace::kElsewhere};
@@ -43,9 +44,9 @@ inline constexpr Format kKernelLogState{"kernel log position", "", 1, 1, Version
 inline constexpr Format kSleLedger{"SLE ledger", "", 3, 1, VersionPlace::kElsewhere};
 inline constexpr Format kBackup{"backup manifest", "", 1, 1, VersionPlace::kElsewhere};
 
-inline constexpr const Format* kAll[] = {&kDurableLog,     &kMetricLog, &kMetricBlock, &kTombstones,
-                                         &kSpanFile,       &kStepFile,  &kState,       &kSpool,
-                                         &kKernelLogState, &kSleLedger, &kBackup};
+inline constexpr const Format* kAll[] = {&kDurableLog, &kMetricLog,      &kMetricBlock, &kTombstones,
+                                         &kSpanFile,   &kStepFile,       &kLogFile,     &kState,
+                                         &kSpool,      &kKernelLogState, &kSleLedger,   &kBackup};
 
 enum class Found : uint8_t {
   kKnown,    // a version that is read

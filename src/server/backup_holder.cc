@@ -111,12 +111,13 @@ Result<void> BackupHolder::hold_set(const StoreSet& set, const std::string& fold
     held.files.push_back(std::move(one));
     return {};
   };
-  for (const char* part : {"log", "steps", "spans", "metrics"}) LOCKSTEP_TRY(make_directories(here + part));
+  for (const char* part : {"log", "steps", "spans", "logs", "metrics"}) LOCKSTEP_TRY(make_directories(here + part));
 
   // First what is made of the log, then the log: with all that the stores do not have in files by then.
   const std::shared_ptr<void> pin = set.log.pin();
   const std::vector<HeldFile> steps = LOCKSTEP_TRY(set.steps.hold(here + "steps"));
   const std::vector<HeldFile> spans = LOCKSTEP_TRY(set.spans.hold(here + "spans"));
+  const std::vector<HeldFile> logs = LOCKSTEP_TRY(set.logs.hold(here + "logs"));
   const std::vector<HeldFile> metrics = LOCKSTEP_TRY(set.metrics.hold(here + "metrics"));
   std::vector<HeldFile> sle;
   if (set.sle != nullptr) {
@@ -129,6 +130,7 @@ Result<void> BackupHolder::hold_set(const StoreSet& set, const std::string& fold
   for (const HeldFile& file : log.files) LOCKSTEP_TRY(add("log/", file));
   for (const HeldFile& file : steps) LOCKSTEP_TRY(add("steps/", file));
   for (const HeldFile& file : spans) LOCKSTEP_TRY(add("spans/", file));
+  for (const HeldFile& file : logs) LOCKSTEP_TRY(add("logs/", file));
   for (const HeldFile& file : metrics) LOCKSTEP_TRY(add("metrics/", file));
   for (const HeldFile& file : sle) LOCKSTEP_TRY(add("sle/", file));
   std::error_code failed;

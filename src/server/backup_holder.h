@@ -20,6 +20,7 @@
 #include "base/mutex.h"
 #include "bus/log.h"
 #include "sle/ledger.h"
+#include "store/logs/columnar_log_store.h"
 #include "store/metrics/metric_engine.h"
 #include "store/spans/columnar_span_store.h"
 #include "store/state_store.h"
@@ -33,6 +34,7 @@ struct StoreSet {
   DurableLog& log;
   ColumnarStepStore& steps;
   ColumnarSpanStore& spans;
+  ColumnarLogStore& logs;
   MetricEngine& metrics;
   const StateStore& state;
   sle::Ledger* sle = nullptr;  // nullptr: none is kept

@@ -36,6 +36,7 @@ struct World {
     span_options.folder = data + "/spans";
     span_options.background = false;
     spans = ColumnarSpanStore::open(span_options, clock, counters).value();
+    logs = ColumnarLogStore::open({.folder = data + "/logs", .background = false}, clock, counters).value();
     MetricEngineOptions metric_options;
     metric_options.folder = data + "/metrics";
     metric_options.background = false;
@@ -74,6 +75,7 @@ struct World {
   std::unique_ptr<DurableLog> log;
   std::unique_ptr<ColumnarStepStore> steps;
   std::unique_ptr<ColumnarSpanStore> spans;
+  std::unique_ptr<ColumnarLogStore> logs;
   std::unique_ptr<MetricEngine> metrics;
   std::unique_ptr<StateStore> state;
 };
@@ -84,7 +86,7 @@ class BackupHolderTest : public ::testing::Test {
     return std::make_unique<BackupHolder>(
         data_,
         [&world, name] {
-          return std::vector<StoreSet>{{name, *world.log, *world.steps, *world.spans, *world.metrics, *world.state}};
+          return std::vector<StoreSet>{{name, *world.log, *world.steps, *world.spans, *world.logs, *world.metrics, *world.state}};
         },
         world.clock, world.counters);
   }

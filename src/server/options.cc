@@ -133,6 +133,15 @@ void add_profile_flags(Flags& flags, ServerOptions& options) {
               "and its CPU time in seconds; 0: profiles are not analysed here (default 600)", 0, 86'400);
 }
 
+// Log records and events.
+void add_log_record_flags(Flags& flags, ServerOptions& options) {
+  flags
+      .number(&options.log_days, "--log-days", "N", "days for which log records and events are kept (default 7)", 1,
+              3650)
+      .number(&options.log_record_bytes_max, "--log-record-bytes-max", "N",
+              "size of log records on disk in bytes, oldest dropped first (default 17179869184)", 1 << 20, 1ll << 50);
+}
+
 // The network between nodes.
 void add_fabric_flags(Flags& flags, ServerOptions& options) {
   flags
@@ -250,6 +259,7 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
   add_bus_flags(flags, options, role, partitions);
   add_store_flags(flags, options);
   add_metric_flags(flags, options);
+  add_log_record_flags(flags, options);
   add_profile_flags(flags, options);
   add_fabric_flags(flags, options);
   add_alert_flags(flags, options);

@@ -44,6 +44,8 @@ struct ServerOptions {
   int64_t step_bytes_max = 32ll << 30;
   int64_t trace_days = 7;
   int64_t trace_bytes_max = 32ll << 30;
+  int64_t log_days = 7;
+  int64_t log_record_bytes_max = 16ll << 30;
   int64_t metric_days = 15;
   int64_t metric_bytes_max = 64ll << 30;
   std::string metric_ack = "written";

@@ -36,6 +36,17 @@ ColumnarSpanStoreOptions span_options(const ServerOptions& options, const ClockW
   spans.unsealed_bytes_max = part_of(memory, 8, spans.unsealed_bytes_max);
   return spans;
 }
+ColumnarLogStoreOptions log_record_options(const ServerOptions& options, const ClockWitness& witness,
+                                           const MemoryBudget& memory) {
+  ColumnarLogStoreOptions logs;
+  logs.witness = &witness;
+  logs.folder = options.data + "/logs";
+  logs.days = options.log_days;
+  logs.bytes_max = static_cast<uint64_t>(options.log_record_bytes_max);
+  logs.head_bytes_max = part_of(memory, 32, logs.head_bytes_max);
+  logs.unsealed_bytes_max = part_of(memory, 16, logs.unsealed_bytes_max);
+  return logs;
+}
 MetricEngineOptions metric_options(const ServerOptions& options, const ClockWitness& witness, MemoryBudget& memory) {
   MetricEngineOptions metrics;
   metrics.witness = &witness;

@@ -6,6 +6,7 @@
 #include "base/clock_witness.h"
 #include "base/memory_budget.h"
 #include "server/options.h"
+#include "store/logs/columnar_log_store.h"
 #include "store/metrics/metric_engine.h"
 #include "store/spans/columnar_span_store.h"
 #include "store/steps/columnar_step_store.h"
@@ -17,6 +18,8 @@ ColumnarStepStoreOptions step_options(const ServerOptions& options, const ClockW
                                       const MemoryBudget& memory);
 ColumnarSpanStoreOptions span_options(const ServerOptions& options, const ClockWitness& witness,
                                       const MemoryBudget& memory);
+ColumnarLogStoreOptions log_record_options(const ServerOptions& options, const ClockWitness& witness,
+                                           const MemoryBudget& memory);
 MetricEngineOptions metric_options(const ServerOptions& options, const ClockWitness& witness, MemoryBudget& memory);
 
 }  // namespace lockstep

@@ -47,6 +47,7 @@
 #include "server/verdict_keeper.h"
 #include "sle/service_watch.h"
 #include "sle/sle_watch.h"
+#include "store/logs/columnar_log_store.h"
 #include "store/metrics/metric_engine.h"
 #include "store/spans/columnar_span_store.h"
 #include "store/sqlite_state_store.h"
@@ -84,6 +85,7 @@ std::optional<std::string> clock_problem(const ClockWitness& witness) {
 struct Stores {
   std::unique_ptr<ColumnarStepStore> steps;
   std::unique_ptr<ColumnarSpanStore> spans;
+  std::unique_ptr<ColumnarLogStore> logs;
   std::unique_ptr<MetricEngine> metrics;
   std::unique_ptr<StateStore> state;
   std::unique_ptr<BlobStore> blobs;
@@ -97,6 +99,8 @@ Result<Stores> open_stores(const std::string& tenant, const ServerOptions& optio
       LOCKSTEP_TRY(ColumnarStepStore::open(step_options(options, common.witness, memory), common.clock, counters));
   stores.spans =
       LOCKSTEP_TRY(ColumnarSpanStore::open(span_options(options, common.witness, memory), common.clock, counters));
+  stores.logs =
+      LOCKSTEP_TRY(ColumnarLogStore::open(log_record_options(options, common.witness, memory), common.clock, counters));
   stores.metrics =
       LOCKSTEP_TRY(MetricEngine::open(metric_options(options, common.witness, memory), common.clock, counters));
   stores.state = LOCKSTEP_TRY(open_sqlite_state_store(options.data + "/state.sqlite"));
@@ -118,6 +122,7 @@ uint64_t analysis_memory(const ServerOptions& options) {
 struct Diagnosis {
   Diagnosis(Stores& stores, AgentRegistry& agents, Counters& counters)
       : applier(*stores.steps, *stores.spans, agents, counters) {
+    applier.keep_logs(*stores.logs);
     applier.subscribe(engine);
     engine.restore(known_verdicts(*stores.state));
   }
@@ -154,7 +159,7 @@ class OpenTenant final : public Tenant {
   Readiness& readiness() override { return readiness_; }
   MemoryBudget& memory() override { return memory_; }
   StoreSet store_set(std::string name) override {
-    return {std::move(name), *log_, steps_, spans_, metrics_, state_, stores_.sle.get()};
+    return {std::move(name), *log_, steps_, spans_, logs_, metrics_, state_, stores_.sle.get()};
   }
 
  private:
@@ -183,6 +188,7 @@ class OpenTenant final : public Tenant {
   Stores stores_;
   ColumnarStepStore& steps_ = *stores_.steps;
   ColumnarSpanStore& spans_ = *stores_.spans;
+  ColumnarLogStore& logs_ = *stores_.logs;
   MetricEngine& metrics_ = *stores_.metrics;
   StateStore& state_ = *stores_.state;
 
@@ -336,6 +342,7 @@ ApiContext OpenTenant::make_context() {
   ApiContext context{owned_steps_, spans_, traces_, named_metrics_,    state_, agents_, owned_verdicts_,
                      counters_,    clock_, ready_,  common_.web_folder};
   if (common_.jobs != nullptr) context.owns = [this](std::string_view job_id) { return common_.jobs->owns(job_id); };
+  context.logs = &logs_;
   context.feedback = &feedback_;
   context.alerts = &alerts_;
   context.incidents = &incidents_;
@@ -404,10 +411,11 @@ LogOptions OpenTenant::log_options() {
   LogOptions options{.folder = options_.data + "/log",
                      .total_bytes_max = static_cast<uint64_t>(options_.log_bytes_max)};
   options.sealed_through = [this] {
-    return std::min({applier_.applied_through(), steps_.first_unsealed() - 1, spans_.first_unsealed() - 1});
+    return std::min({applier_.applied_through(), steps_.first_unsealed() - 1, spans_.first_unsealed() - 1,
+                     logs_.first_unsealed() - 1});
   };
   options.seal = [this] {
-    for (const Result<void>& sealed : {steps_.seal(), spans_.seal()}) {
+    for (const Result<void>& sealed : {steps_.seal(), spans_.seal(), logs_.seal()}) {
       if (!sealed.ok())
         LOCKSTEP_LOG_WARN("server", "the log is full and cannot be relieved: %s", sealed.error().c_str());
     }

@@ -314,7 +314,7 @@ void Tenants::tell_operator() {
     of_tenants_.set("lockstep_tenant_log_bytes", label, theirs.value("lockstep_log_bytes"));
     of_tenants_.set("lockstep_tenant_file_bytes", label,
                     theirs.sum("lockstep_metric_block_bytes") + theirs.value("lockstep_step_file_bytes") +
-                        theirs.value("lockstep_span_file_bytes"));
+                        theirs.value("lockstep_span_file_bytes") + theirs.value("lockstep_log_record_file_bytes"));
   }
   of_tenants_.set("lockstep_tenants", "state=\"open\"", started);
   of_tenants_.set("lockstep_tenants", "state=\"failed\"", failed);

@@ -382,7 +382,7 @@ def logs_request(resource, records):
     for given in records:
         record = scope.log_records.add()
         record.time_unix_nano = given.get("time_unix_nano", now_ns())
-        record.severity_number = 9
+        record.severity_number = given.get("severity_number", 9)
         record.event_name = given.get("event_name", "")
         if "body" in given:
             set_value(record.body, given["body"])

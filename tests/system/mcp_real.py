@@ -28,7 +28,7 @@ def test_the_official_client_agrees_on_a_version_and_uses_every_tool(server, mod
         async with mcp.Client(server.url + "/mcp", mode=mode) as client:
             assert client.protocol_version == MODES[mode]
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-            assert {"jobs", "why", "evidence", "step", "query", "node", "profile", "incidents"} == set(tools)
+            assert {"jobs", "why", "evidence", "step", "query", "node", "profile", "logs", "incidents"} == set(tools)
             assert all(tool.annotations.read_only_hint for tool in tools.values())
             assert tools["why"].input_schema["required"] == ["job"]
             said = await client.call_tool("why", {"job": "train"})
@@ -38,7 +38,7 @@ def test_the_official_client_agrees_on_a_version_and_uses_every_tool(server, mod
             claim = next(one for one in why["verdicts"][0]["chain"] if "/evidence?" in one["query"])
             for tool, arguments in (
                 ("jobs", {}), ("evidence", {"query": claim["query"]}), ("query", {"query": "vector(1)"}),
-                ("profile", {"job": "train"}), ("incidents", {"limit": 5}),
+                ("profile", {"job": "train"}), ("incidents", {"limit": 5}), ("logs", {"severity": "warn"}),
             ):  # fmt: skip
                 answer = await client.call_tool(tool, arguments)
                 assert not answer.is_error, (tool, answer.content)

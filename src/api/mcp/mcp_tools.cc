@@ -184,6 +184,25 @@ Result<std::string> run_profile(const Asker& api, const Arguments& arguments) {
   return api.get(of_job(arguments, "/profiles/") + capture + "/summary");
 }
 
+// logs
+constexpr ArgumentRow kLogsArguments[] = {
+    {"job", kText, false, 0, 0, 0, "of this job"},
+    {"rank", kText, false, 0, 0, 0, "of this rank"},
+    {"host", kText, false, 0, 0, 0, "of this host"},
+    {"event", kText, false, 0, 0, 0, "of this event: gpu.xid, link.down, rank.status, ..."},
+    {"severity", kText, false, 0, 0, 0, "this bad or worse: trace, debug, info, warn, error, fatal"},
+    {"grep", kText, false, 0, 0, 0, "with this text in event, body or attributes"},
+    {"from", kText, false, 0, 0, 0, "not older, Unix nanoseconds"},
+    {"to", kText, false, 0, 0, 0, "not newer, Unix nanoseconds"},
+    {"limit", kNumber, false, 20, 1, 1000, "how many, newest first"},
+    kMaxBytes};
+Result<std::string> run_logs(const Asker& api, const Arguments& arguments) {
+  std::string query = with("", "limit", arguments.number("limit"));
+  for (const char* name : {"job", "rank", "host", "event", "severity", "grep", "from", "to"})
+    query = with(std::move(query), name, arguments.text(name));
+  return api.get("/api/logs", query);
+}
+
 // incidents
 constexpr ArgumentRow kIncidentsArguments[] = {
     {"incident", kText, false, 0, 0, 0, "one of them, i-...; without it, those that are not resolved"},
@@ -243,6 +262,8 @@ constexpr ToolRow kTools[] = {
      Role::kRead, kNodeArguments, run_node},
     {"profile", "Kernel profiles", "Kernel profiles of a job, and what the server found in one of them.", Role::kRead,
      kProfileArguments, run_profile},
+    {"logs", "Log records", "What jobs, ranks and nodes logged, and their events (XIDs, links, stacks), newest first.",
+     Role::kRead, kLogsArguments, run_logs},
     {"incidents", "Incidents", "What is broken now, since when, whom it hits, what it costs, who takes care of it.",
      Role::kRead, kIncidentsArguments, run_incidents},
     {"order_profile", "Order a kernel profile",

@@ -1,0 +1,155 @@
+#include "store/logs/columnar_log_store.h"
+
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "store/store_counters.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kBegin = 1'700'000'000 * kSecond;
+
+class LogStoreTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<ColumnarLogStore> open() {
+    Result<std::unique_ptr<ColumnarLogStore>> store = ColumnarLogStore::open(options_, clock_, counters_);
+    EXPECT_TRUE(store.ok()) << (store.ok() ? "" : store.error());
+    return store.ok() ? std::move(*store) : nullptr;
+  }
+  // A line of a rank, so many seconds after the beginning.
+  static void say(ColumnarLogStore& store, const std::string& text, int64_t second, int rank = 0, uint64_t sequence = 0,
+                  int severity = 9) {
+    LogRecord record;
+    record.time_unix_ns = kBegin + second * kSecond;
+    record.severity = severity;
+    record.body = text;
+    record.attributes = {{"second", second}};
+    logs::LogColumns columns;
+    columns.add({{"lockstep.job_id", "train"},
+                 {"lockstep.rank", int64_t{rank}},
+                 {"host.name", format("node-%d", rank / 8)},
+                 {"service.name", "trainer"}},
+                record, record.time_unix_ns + 1);
+    store.append(std::move(columns), record.time_unix_ns + 1, sequence);
+  }
+  static std::vector<std::string> bodies(const LogPage& page) {
+    std::vector<std::string> found;
+    for (const LogEntry& entry : page.entries) found.push_back(entry.body);
+    return found;
+  }
+  using Texts = std::vector<std::string>;
+
+  testing::TemporaryFolder folder_;
+  testing::FakeClock clock_{kBegin};
+  Counters counters_{kStoreCounters};
+  ColumnarLogStoreOptions options_{.folder = folder_.path() + "/logs", .background = false};
+};
+
+TEST_F(LogStoreTest, FindsByWhomWhenHowBadAndWhatWhetherSealedOrNot) {
+  auto store = open();
+  for (int second = 0; second < 20; ++second)
+    say(*store, format("loss is %d", second), second, second % 16, 0, second == 7 ? 17 : 9);
+  for (const bool sealed : {false, true}) {
+    if (sealed) ASSERT_TRUE(store->seal().ok());
+    EXPECT_EQ(bodies(store->find({.limit = 2})), (Texts{"\"loss is 19\"", "\"loss is 18\""}));
+    EXPECT_EQ(bodies(store->find({.limit = 2, .oldest_first = true})), (Texts{"\"loss is 0\"", "\"loss is 1\""}));
+    EXPECT_EQ(bodies(store->find({.matches = {{.field = LogField::kRank, .text = "3"}}})),
+              (Texts{"\"loss is 19\"", "\"loss is 3\""}));
+    EXPECT_EQ(store->find({.matches = {{.field = LogField::kHost, .text = "node-1"}}}).entries.size(), 8u);
+    EXPECT_EQ(store->find({.matches = {{.field = LogField::kJob, .text = "another"}}}).entries.size(), 0u);
+    EXPECT_EQ(bodies(store->find({.severity_min = 17})), Texts{"\"loss is 7\""});
+    EXPECT_EQ(bodies(store->find({.filters = {{.text = "is 12"}}})), Texts{"\"loss is 12\""});
+    EXPECT_EQ(bodies(store->find({.filters = {{.text = "", .pattern = *log_pattern("is 1[89]", false)}}, .limit = 9})),
+              (Texts{"\"loss is 19\"", "\"loss is 18\""}));
+    EXPECT_EQ(store->find({.filters = {{.negated = true, .text = "is 1"}}, .limit = 100}).entries.size(), 9u);
+    EXPECT_EQ(bodies(store->find({.from_unix_ns = kBegin + 4 * kSecond, .to_unix_ns = kBegin + 5 * kSecond})),
+              (Texts{"\"loss is 5\"", "\"loss is 4\""}));
+    EXPECT_EQ(bodies(store->find({.received_after_unix_ns = kBegin + 18 * kSecond + 1})), Texts{"\"loss is 19\""});
+    EXPECT_EQ(store->values(LogField::kHost, {}, 10), (Texts{"node-0", "node-1"}));
+    EXPECT_EQ(store->values(LogField::kSeverity, {}, 10), (Texts{"error", "info"}));
+  }
+}
+
+TEST_F(LogStoreTest, KeepsEverythingOverAStartAndKnowsWhatTheLogNeedNotBringAgain) {
+  {
+    auto store = open();
+    say(*store, "first", 1, 0, 41);
+    say(*store, "second", 2, 0, 42);
+    EXPECT_EQ(store->first_unsealed(), 41u);
+    ASSERT_TRUE(store->seal().ok());
+    EXPECT_EQ(store->first_unsealed(), UINT64_MAX);
+    say(*store, "third", 3, 0, 50);
+  }  // seals the rest
+  auto store = open();
+  EXPECT_EQ(bodies(store->find({})), (Texts{"\"third\"", "\"second\"", "\"first\""}));
+  EXPECT_TRUE(store->holds(42, kBegin + 2 * kSecond + 1));
+  EXPECT_TRUE(store->holds(50, kBegin + 3 * kSecond + 1));
+  EXPECT_FALSE(store->holds(51, kBegin + 4 * kSecond));
+  EXPECT_EQ(store->find({}).entries[0].attributes, "{\"second\":3}");
+}
+
+TEST_F(LogStoreTest, SmallFilesBecomeOneAndOldOnesGo) {
+  auto store = open();
+  for (int second = 0; second < 8; ++second) {
+    say(*store, format("%d", second), second);
+    ASSERT_TRUE(store->seal().ok());
+  }
+  EXPECT_EQ(list_directory(options_.folder)->size(), 8u);
+  store->maintain();
+  EXPECT_EQ(list_directory(options_.folder)->size(), 1u);
+  EXPECT_EQ(store->find({}).entries.size(), 8u);
+  clock_.advance(30ll * 86'400 * kSecond);
+  store->maintain();
+  clock_.advance(3600 * kSecond);  // no faster than RetentionPace
+  store->maintain();
+  EXPECT_TRUE(store->find({}).entries.empty());
+  EXPECT_EQ(counters_.value("lockstep_store_rows_dropped_total", "table=\"log_records\",reason=\"retention\""), 8);
+}
+
+TEST_F(LogStoreTest, HostileLinesAreCutAndStayText) {
+  auto store = open();
+  say(*store, std::string(1 << 20, 'x') + "\n", 1);
+  say(*store, std::string("bell\a, escape\x1b[2J, and \xff\xfe half a character \xc3", 46), 2);
+  ASSERT_TRUE(store->seal().ok());
+  const LogPage page = store->find({});
+  ASSERT_EQ(page.entries.size(), 2u);
+  EXPECT_EQ(page.entries[0].body.find_first_of("\a\x1b\xff"), std::string::npos) << page.entries[0].body;
+  EXPECT_LT(page.entries[1].body.size(), logs::kBodyBytesMax + 100);
+  EXPECT_TRUE(page.entries[1].body.ends_with("... (1048577 bytes)\""));
+  EXPECT_EQ(counters_.value("lockstep_log_records_cut_total"), 1);
+}
+
+TEST_F(LogStoreTest, WhatCannotBeReadIsKeptOutAndTheLogBringsItAgain) {
+  {
+    auto store = open();
+    say(*store, "lost", 1, 0, 7);
+  }
+  const std::string path = options_.folder + "/" + list_directory(options_.folder)->at(0);
+  std::string bytes = *read_file(path, 1 << 20);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x40);
+  ASSERT_TRUE(write_file_atomically(path, bytes).ok());
+  auto store = open();
+  EXPECT_TRUE(store->find({}).entries.empty());
+  EXPECT_EQ(counters_.sum("lockstep_log_record_groups_spoilt_total") +
+                counters_.sum("lockstep_log_record_files_refused_total"),
+            1);
+}
+
+TEST_F(LogStoreTest, OfMoreThanMemoryTakesTheOldestGoAndAreCounted) {
+  options_.unsealed_bytes_max = 100'000;
+  auto store = open();
+  for (int second = 0; second < 500; ++second)
+    say(*store, format("%d %s", second, std::string(500, 'x').c_str()), second);
+  const int64_t dropped =
+      counters_.value("lockstep_store_rows_dropped_total", "table=\"log_records\",reason=\"unsealed\"");
+  EXPECT_GT(dropped, 0);
+  EXPECT_EQ(counters_.value("lockstep_store_rows", "table=\"log_records\"") + dropped, 500);
+}
+
+}  // namespace
+}  // namespace lockstep
