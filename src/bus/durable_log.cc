@@ -121,7 +121,7 @@ class SegmentLog final : public DurableLog {
 
   Result<void> recover();
   Result<uint64_t> append(RecordKind kind, int64_t received_unix_ns, std::string_view payload) override;
-  Result<uint64_t> append_all(std::span<const LogEntry> entries) override;
+  Result<uint64_t> append_all(std::span<const AppendedRecord> entries) override;
   Result<void> replay(const std::function<void(uint64_t, RecordKind, int64_t, std::string_view)>& apply) override;
   uint64_t next_sequence() const override {
     MutexLock lock(mutex_);
@@ -272,12 +272,12 @@ Result<void> SegmentLog::replay(const std::function<void(uint64_t, RecordKind, i
 }
 
 Result<uint64_t> SegmentLog::append(RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
-  return append_all({{LogEntry{kind, received_unix_ns, payload}}});
+  return append_all({{AppendedRecord{kind, received_unix_ns, payload}}});
 }
 
-Result<uint64_t> SegmentLog::append_all(std::span<const LogEntry> entries) {
+Result<uint64_t> SegmentLog::append_all(std::span<const AppendedRecord> entries) {
   uint64_t bytes = 0;
-  for (const LogEntry& entry : entries) bytes += entry.payload.size();
+  for (const AppendedRecord& entry : entries) bytes += entry.payload.size();
   const auto count = static_cast<int64_t>(entries.size());
   if (bytes > kRecordBytesMax || entries.empty()) {
     received_.fetch_add(count, std::memory_order_relaxed);
@@ -510,7 +510,7 @@ void SegmentLog::drop_old_segments() {
 
 }  // namespace
 
-Result<uint64_t> DurableLog::append_all(std::span<const LogEntry>) {
+Result<uint64_t> DurableLog::append_all(std::span<const AppendedRecord>) {
   return Error{"this log takes one record at a time"};
 }
 

@@ -851,7 +851,7 @@ TEST_F(DurableLogTest, ALogThatNobodySyncsAsksTheDiskForNoSync) {
 TEST_F(DurableLogTest, SeveralRecordsAreThereTogetherWithOneSync) {
   std::unique_ptr<DurableLog> log = open();
   ASSERT_EQ(*log->append(RecordKind::kOtlpLogs, 1, "alone"), 1u);
-  const LogEntry entries[] = {
+  const AppendedRecord entries[] = {
       {RecordKind::kBusMetrics, 2, "a"}, {RecordKind::kBusLogs, 3, "b"}, {RecordKind::kBusSpans, 4, ""}};
   ASSERT_EQ(*log->append_all(entries), 2u);
   EXPECT_EQ(log->next_sequence(), 5u);

@@ -58,7 +58,7 @@ struct HeldLog {
   uint64_t through_sequence = 0;  // the last record in them; 0: none
 };
 
-struct LogEntry {
+struct AppendedRecord {
   RecordKind kind = RecordKind::kOtlpLogs;
   int64_t received_unix_ns = 0;
   std::string_view payload;
@@ -74,7 +74,7 @@ class DurableLog {
   virtual Result<uint64_t> append(RecordKind kind, int64_t received_unix_ns, std::string_view payload) = 0;
   // Several records with one sync, all of them or none: the sequence of the first; the others follow without a hole.
   // Together at most kRecordBytesMax.
-  virtual Result<uint64_t> append_all(std::span<const LogEntry> entries);
+  virtual Result<uint64_t> append_all(std::span<const AppendedRecord> entries);
   // Calls back for every record from the oldest; used once at start, before the first append.
   virtual Result<void> replay(const std::function<void(uint64_t sequence, RecordKind kind, int64_t received_unix_ns,
                                                        std::string_view payload)>& apply) = 0;

@@ -52,7 +52,7 @@ class FillingLog final : public DurableLog {
   Result<uint64_t> append(RecordKind kind, int64_t received, std::string_view payload) override {
     return log_->append(kind, received, payload);
   }
-  Result<uint64_t> append_all(std::span<const LogEntry> entries) override {
+  Result<uint64_t> append_all(std::span<const AppendedRecord> entries) override {
     if (is_full) return Error{"no room"};
     return log_->append_all(entries);
   }

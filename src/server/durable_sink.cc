@@ -235,7 +235,7 @@ DurableSink::FromBus DurableSink::take(std::span<const TakenRecord> records, Bus
     ++outcome.done;
   }
   if (!prepared.empty()) {
-    std::vector<LogEntry> entries;
+    std::vector<AppendedRecord> entries;
     for (const Prepared& one : prepared) entries.push_back({one.kind, one.received_unix_ns, one.logged});
     Result<uint64_t> first = log_.append_all(entries);
     if (!first.ok()) return {0, first.error()};

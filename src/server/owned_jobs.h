@@ -66,6 +66,9 @@ class OwnedStepStore final : public StepStore {
   Page<StoredLog> logs(std::string_view service, std::string_view event, size_t limit) const override {
     return steps_.logs(service, event, limit);
   }
+  void visit_rare_logs(const std::function<bool(const StoredLog&)>& visit) const override {
+    steps_.visit_rare_logs(visit);
+  }
 
  private:
   bool owns(std::string_view job_id) const { return jobs_ == nullptr || jobs_->owns(job_id); }

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "ingest/counters_table.h"
 #include "ingest/uploads/upload_receiver.h"
+#include "net/server_ports.h"
 #include "store/blobs/directory_blob_store.h"
 #include "testing/eventually.h"
 #include "testing/temporary_folder.h"
@@ -72,6 +73,7 @@ class UploadsTest : public ::testing::Test {
   }
   HttpResponse answer(const ServerRequest& request) {
     MutexLock lock(mutex_);
+    if (request.path == kServerPortsPath) return {404, {}, "no\n"};  // whoever is refused asks whether this is the port
     seen_.push_back(request.method + " " + request.path);
     if (const int status = failing_ ? failing_(request) : 0; status != 0) return {status, {}, "no\n"};
     EXPECT_TRUE(UploadReceiver::is_for(request));
