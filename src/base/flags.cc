@@ -292,7 +292,7 @@ Result<void> Flags::parse_words(const std::vector<std::string>& arguments) {
       if (equals != std::string::npos) return Error{format("%s: %s takes no value", program_.c_str(), name.c_str())};
     } else if (equals != std::string::npos) {
       value = word.substr(equals + 1);
-    } else if (flag->value_name.starts_with("[")) {
+    } else if (flag->value_name.starts_with("[") && flag->value_name.ends_with("]")) {  // "[TENANT=]URL" is none such
       if (i + 1 < arguments.size() && parse_shown_int(arguments[i + 1])) value = arguments[++i];
     } else if (i + 1 < arguments.size()) {
       value = arguments[++i];

@@ -227,5 +227,13 @@ TEST(FlagsNumbers, AnOptionalValueIsTheNextWordOnlyWhereThatIsANumber) {
   EXPECT_EQ(read({"job", "--watch", "99"}).first, -1);
 }
 
+TEST(FlagsNumbers, AValueOfWhichAPartIsOptionalIsNeeded) {
+  std::vector<std::string> urls;
+  Flags flags("lockstepd", "x");
+  flags.list(&urls, "--remote-write", "[TENANT=]URL", "where to");
+  ASSERT_TRUE(flags.parse({"--remote-write", "http://peer/write"}).ok());
+  EXPECT_EQ(urls, std::vector<std::string>{"http://peer/write"});
+}
+
 }  // namespace
 }  // namespace lockstep

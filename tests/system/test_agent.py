@@ -133,11 +133,16 @@ def test_steps_flow_from_callbacks_to_the_api(start, server, recorders, replay, 
         "lockstep_collective_bytes_total",
         "lockstep_collective_gpu_seconds_total",
     } <= set(names)
-    operations = server.get("/api/metrics", name="lockstep_collective_operations_total")["series"]
-    by_rank = collections.Counter()
-    for one in operations:
-        by_rank[one["labels"]["rank"]] += one["points"][-1][1]
-    assert len(by_rank) == RANKS and len(set(by_rank.values())) == 1, "every rank took part in every collective"
+
+    def took_part():
+        operations = server.get("/api/metrics", name="lockstep_collective_operations_total")["series"]
+        by_rank = collections.Counter()
+        for one in operations:
+            by_rank[one["labels"]["rank"]] += one["points"][-1][1]
+        assert len(by_rank) == RANKS and len(set(by_rank.values())) == 1, by_rank
+        return True
+
+    harness.eventually(took_part, DELIVERED_S, "every rank took part in every collective")
     assert agent.stop() == 0
 
 

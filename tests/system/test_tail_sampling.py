@@ -270,7 +270,9 @@ def test_a_plain_collector_is_asked_once_and_gets_everything_else(start, recorde
         agent = start(TracingAgent, tmp_path / "agent", recorders, address, "--trace-budget", "1000")
         finish(replay(HEALTHY, speed=4))
         harness.eventually(lambda: "/v1/traces" in paths and "/v1/logs" in paths, DELIVERED_S, "spans and steps")
-        assert len(polls) == 1 and re.fullmatch(r"/v1/lockstep/commands\?host=[^&]+", polls[0]), polls
+        # Once for commands, and once whether another port has them.
+        assert len(polls) == 2 and re.fullmatch(r"/v1/lockstep/commands\?host=[^&]+", polls[0]), polls
+        assert polls[1] == "/.well-known/lockstep"
         assert agent.log().count("no commands from") == 1
         assert agent.counters().total("lockstep_agent_commands_polls_total", result="unknown_path") == 1
         assert agent.stop() == 0
