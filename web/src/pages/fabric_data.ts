@@ -1,6 +1,6 @@
 // What the fabric page knows: counts, differences and changes; the graph around the focus and whatever was followed further; who depends on
 // the focus; ports of switches, the worst first.
-import { useSignal, type ReadonlySignal } from '@preact/signals';
+import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
 import { api } from '../base/api';
 import { joinGraphs, type Affected, type Fabric, type Graph } from '../base/fabric';
 import { everyAt, unlessRefused, usePoll } from '../base/poll';
@@ -35,7 +35,7 @@ export function useFabricData(place: FabricPlace): FabricData {
   const graph = useSignal<Graph | null>(null);
   const noGraph = useSignal<string | null>(null);
   const affected = useSignal<Affected | null>(null);
-  const ports = useSignal<PortRow[] | null>(null);
+  const asked = useSignal<{ of: string; rows: PortRow[] } | null>(null);
   const bad = useSignal<PortRow[] | null>(null);
   const every = everyAt(place.at);
 
@@ -67,16 +67,18 @@ export function useFabricData(place: FabricPlace): FabricData {
     const everywhere = await ask('port', '');
     bad.value = everywhere.length === 0 ? null : sortPorts(everywhere.filter(isBadPort), 'worst');
     // The dearest of all questions: not asked twice.
-    const asked = place.by === 'port' && !of ? everywhere : await ask(place.by, of);
-    const worst = sortPorts(asked, place.sort).slice(0, kPortsShown);
+    const found = place.by === 'port' && !of ? everywhere : await ask(place.by, of);
+    const worst = sortPorts(found, place.sort).slice(0, kPortsShown);
     if (worst.length === 0) {
-      ports.value = [];
+      asked.value = { of, rows: [] };
       return;
     }
     const all = decodePorts(await unlessRefused(api.promql(portValuesQuery(place.by, worst), place.at, signal)));
     const wanted = new Set(worst.map((row) => `${row.switchName}\n${row.port}`));
-    ports.value = sortPorts(all.filter((row) => wanted.has(`${row.switchName}\n${row.port}`)), place.sort);
+    asked.value = { of, rows: sortPorts(all.filter((row) => wanted.has(`${row.switchName}\n${row.port}`)), place.sort) };
   }, () => {}, every);
+  // What was answered of another focus is not shown as this one's.
+  const ports = useComputed(() => (asked.value?.of === switchOf(focus.value) ? asked.value.rows : null));
 
   return { fabric, refused, focus, graph, noGraph, affected, ports, bad };
 }
