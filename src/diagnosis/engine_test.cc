@@ -681,5 +681,24 @@ TEST(DiagnosisEngine, WhatNobodyLooksAtIsBoundedAndNotLost) {
   EXPECT_EQ(engine.waiting("nobody"), 0u);
 }
 
+// Looks come when there is time for them: between two of them a rank may have become well again.
+TEST(DiagnosisEngine, WhatIsOverEndsWithTheLastStepThatShowedItHoweverSeldomSomebodyLooked) {
+  for (int64_t every : {1, 3, 4, 5, 7}) {
+    MadeUpJob job(8);
+    DiagnosisEngine engine;
+    for (StepNumber step = 0_step; step < 91_step; ++step) {
+      for (const auto& [who, row] : job.step(step, [](StepNumber number, std::vector<RankPlan>&ranks) {
+             ranks[3].own_ms *= number >= 20_step && number < 40_step ? 1.6 : 1;
+           }))
+        engine.on_step(who, row, job.now_unix_ns());
+      if (step % every == 0) engine.tick(job.now_unix_ns());
+    }
+    const std::vector<Verdict> verdicts = engine.verdicts("job");
+    ASSERT_EQ(verdicts.size(), 1u) << every;
+    EXPECT_EQ(verdicts[0].state, VerdictState::kCleared) << every;
+    EXPECT_EQ(verdicts[0].through_step, 39_step) << every;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 """`lockstep why`: the cause stands in the first line, what is over is one line in the past, and without a job it is the worst."""
 
 import json
-import re
 
 import harness
 from test_feedback import SLOW, STEP_NS, WORLD, confirmed
@@ -45,8 +44,7 @@ def test_the_worst_job_its_cause_first_and_what_is_over_in_one_line(server):
     play(server, "bad", 90, slow=range(20, 40))
     (over,) = harness.eventually(lambda: cleared(server, "bad"), 15, "a verdict that is over")
     assert over["id"] == verdict["id"] and " made all " in over["sentence"], over["sentence"]
-    # Reports that come late on a busy machine may let it last a step or two longer.
-    assert re.search(r" in steps 20 to (39|40|41): ", over["sentence"]), over["sentence"]
+    assert " in steps 20 to 39: " in over["sentence"], over["sentence"]
     said = why(server, "bad")
     assert said.returncode == 0, said
     text = " ".join(said.stdout.split())

@@ -26,7 +26,8 @@ namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kTryAgainNs = 10 * kSecondNs;
-constexpr int64_t kDrainsAfterDeathMax = 1024;  // of a file that somebody else goes on writing
+constexpr int64_t kStoppedMostNs = 3'600 * kSecondNs;  // a step that says more would not be believed
+constexpr int64_t kDrainsAfterDeathMax = 1024;         // of a file that somebody else goes on writing
 
 // Of "lockstep-1000", where it is a folder of user 1000: nobody else's files are read or removed through it.
 std::shared_ptr<const UserFolder> open_users_folder(const std::string& parent, const std::string& name) {
@@ -261,7 +262,8 @@ void RecorderWatch::look_at(WatchedRank& rank, bool flush, CollectedBatch& batch
   look.alive = writer.has_value();
   look.stopped = writer && writer->stopped();
   if (look.stopped && rank.looked_ns != 0)
-    rank.stopped_ns += std::min(look.now_ns - rank.looked_ns, PollPlan::kUsualNs);
+    rank.stopped_ns =
+        std::min(rank.stopped_ns + std::min(look.now_ns - rank.looked_ns, PollPlan::kUsualNs), kStoppedMostNs);
   rank.looked_ns = look.now_ns;
 
   rank.header = rank.reader->header();

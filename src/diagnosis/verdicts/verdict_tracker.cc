@@ -70,7 +70,10 @@ void say(TrackedVerdict& tracked) {
 }
 
 void clear(TrackedVerdict& tracked) {
-  tracked.verdict.state = VerdictState::kCleared;
+  Verdict& verdict = tracked.verdict;
+  verdict.state = VerdictState::kCleared;
+  // Findings are made of several steps, of which the newest may have been well already when somebody looked.
+  if (!tracked.late_in.empty()) verdict.through_step = std::min(verdict.through_step, tracked.late_in.back());
   say(tracked);
 }
 

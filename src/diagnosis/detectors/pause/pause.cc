@@ -206,6 +206,7 @@ void drop_stretches(std::vector<StepNumber>& steps) {
 }  // namespace
 
 std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<AttributedRange>& explained) {
+  // While one is seen to be stopped, that others stand still too is its echo.
   if (std::vector<Finding> seen = find_seen_stopped(window); !seen.empty()) return seen;
   std::vector<StepNumber> steps = window.complete_steps();
   std::erase_if(steps, [&](StepNumber number) { return number < window.first_step() + kSettleSteps; });

@@ -1,6 +1,7 @@
 #include "diagnosis/detectors/pause/seen_stopped.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/median.h"
 #include "base/text.h"
@@ -26,23 +27,39 @@ struct Stopped {
   double ns = 0;
 };
 
+// Who was found stopped in a step: kept with it, since steps are looked at again and again and hardly ever have one.
+struct StoppedSlots {
+  std::vector<size_t> slots;
+};
+
+const std::vector<size_t>& stopped_in(const StepFrame& frame) {
+  const auto make = [&] {
+    StoppedSlots found;
+    for (size_t slot = 0; slot < frame.rows.size(); ++slot)
+      if (frame.state[slot] != 0 && frame.rows[slot].summary.stopped_ns > 0) found.slots.push_back(slot);
+    return found;
+  };
+  return frame.derived<StoppedSlots>(make).slots;
+}
+
 std::vector<Stopped> measure_stopped(const JobWindow& window, const std::vector<StepNumber>& steps) {
-  std::vector<Stopped> of_slot(window.slots());
+  std::map<size_t, Stopped> of_slot;
   for (StepNumber number : steps) {
-    const StepFrame* frame = window.frame(number);
-    for (size_t slot = 0; slot < frame->rows.size(); ++slot) {
-      if (frame->state[slot] == 0 || frame->rows[slot].summary.stopped_ns <= 0) continue;
-      of_slot[slot].rank = window.rank_of(slot);
-      of_slot[slot].hit.push_back(number);
-      of_slot[slot].ns += static_cast<double>(frame->rows[slot].summary.stopped_ns);
+    const StepFrame& frame = *window.frame(number);
+    for (size_t slot : stopped_in(frame)) {
+      Stopped& one = of_slot[slot];
+      one.rank = window.rank_of(slot);
+      one.hit.push_back(number);
+      one.ns += static_cast<double>(frame.rows[slot].summary.stopped_ns);
     }
   }
-  std::erase_if(of_slot, [&](const Stopped& one) {
-    return one.hit.size() < kHitsSuspect || one.hit.back() + kRecentSteps < steps.back();
-  });
-  std::stable_sort(of_slot.begin(), of_slot.end(), [](const Stopped& a, const Stopped& b) { return a.ns > b.ns; });
-  if (of_slot.size() > kFindingsMax) of_slot.resize(kFindingsMax);
-  return of_slot;
+  std::vector<Stopped> found;
+  for (auto& [slot, one] : of_slot)
+    if (one.hit.size() >= kHitsSuspect && one.hit.back() + kRecentSteps >= steps.back())
+      found.push_back(std::move(one));
+  std::stable_sort(found.begin(), found.end(), [](const Stopped& a, const Stopped& b) { return a.ns > b.ns; });
+  if (found.size() > kFindingsMax) found.resize(kFindingsMax);
+  return found;
 }
 
 // What a step takes since it began, and what it would: as before, where there is a before, else without the time in
