@@ -59,6 +59,9 @@ export function fleetPages({ visit }) {
       await page.getByRole('heading', { name: /step 1,384/i }).waitFor();
       await page.goto(`${front.url}/lockstep/nodes/node-3.rack2/`);
       await page.getByText('6 idle').waitFor();
+      await page.goto(`${front.url}/lockstep/docs/runbooks/ecc`);
+      await page.getByRole('heading', { level: 1 }).waitFor();
+      await page.goto(`${front.url}/lockstep/nodes/node-3.rack2/`);
       await page.getByRole('link', { name: 'Fleet' }).click();
       await page.getByText('6 of 6 jobs').waitFor();
       assert.equal(new URL(page.url()).pathname, '/lockstep/');

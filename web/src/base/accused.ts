@@ -8,7 +8,7 @@ export const kChargeGlyphs: Record<Charge, string> = { slow: '◂', link: '⇄',
 
 const kLinkLayers: readonly string[] = ['nic', 'link', 'switch', 'nvlink'];
 
-export function chargeOf(verdict: Pick<Verdict, 'kind' | 'culprit'>): Charge {
+function chargeOf(verdict: Pick<Verdict, 'kind' | 'culprit'>): Charge {
   if (verdict.kind === 'hang' || verdict.kind === 'fail') return 'hung';
   return kLinkLayers.includes(verdict.culprit.layer) ? 'link' : 'slow';
 }

@@ -1,6 +1,7 @@
 // Nodes and their GPUs: who runs there, what happened there, and how they did over time.
 import { decodeVerdict, decodeWarnings, exact, list, num, object, step, text, type Verdict, type Warning } from './decode';
 import { decodeIncidents, type IncidentRow } from './incident';
+import { median } from './kernel_profile';
 
 export interface NodeRow {
   host: string;  // exact: it is sent back in paths
@@ -226,12 +227,11 @@ function firstKnown(lanes: readonly Lane[], points: number): number {
 
 export const gpuName = (gpu: NodeGpu): string => (gpu.index === null ? text(gpu.uuid) : `GPU ${gpu.index}`);
 
-// The line that stands furthest from the middle of all, and that middle; null where fewer than two know the moment.
+// The line that stands furthest from the middle of all, and that middle; null where none knows the moment.
 export function oddAt(lane: Lane, at: number): { line: Line; value: number; middle: number } | null {
   const known = lane.lines.flatMap((line) => (line.values[at] === null || line.values[at] === undefined ? [] : [{ line, value: line.values[at] }]));
   if (known.length === 0) return null;
-  const sorted = known.map((one) => one.value).sort((a, b) => a - b);
-  const middle = (sorted[Math.floor((sorted.length - 1) / 2)]! + sorted[Math.ceil((sorted.length - 1) / 2)]!) / 2;
+  const middle = median(known.map((one) => one.value))!;
   const odd = known.reduce((worst, one) => (Math.abs(one.value - middle) > Math.abs(worst.value - middle) ? one : worst));
   return { ...odd, middle };
 }

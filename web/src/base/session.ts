@@ -2,7 +2,7 @@
 // asks for one; the token itself is sent once and kept nowhere, a cookie that no script can read stands for it.
 import { signal } from '@preact/signals';
 import { list, object, text } from './decode';
-import { prefix } from './root';
+import { rooted } from './root';
 
 export interface Session {
   wanted: boolean;    // nothing is shown before somebody signs in
@@ -37,7 +37,7 @@ export function noteUnknown(): void {
 // A server that does not know the question has no tokens either.
 export async function askSession(): Promise<void> {
   try {
-    const response = await fetch(prefix + '/api/session', { headers: { accept: 'application/json' } });
+    const response = await fetch(rooted('/api/session'), { headers: { accept: 'application/json' } });
     if (response.ok) session.value = decodeSession(await response.json());
   } catch {
     // The page's own questions will say that nobody answers.
@@ -46,13 +46,13 @@ export async function askSession(): Promise<void> {
 
 // Leads to the issuer's page and back to where one was going.
 export function issuerPath(): string {
-  return `${prefix}/api/session/oidc?return=${encodeURIComponent(location.pathname + location.search)}`;
+  return rooted(`/api/session/oidc?return=${encodeURIComponent(location.pathname + location.search)}`);
 }
 
 // Empty on success, else why not, for a person.
 export async function signIn(token: string): Promise<string> {
   try {
-    const response = await fetch(prefix + '/api/session', {
+    const response = await fetch(rooted('/api/session'), {
       method: 'POST', headers: { accept: 'application/json', 'content-type': 'application/json' }, body: JSON.stringify({ token }),
     });
     const answer: unknown = await response.json().catch(() => null);
@@ -66,7 +66,7 @@ export async function signIn(token: string): Promise<string> {
 
 export async function signOut(): Promise<void> {
   try {
-    const response = await fetch(prefix + '/api/session/end', {
+    const response = await fetch(rooted('/api/session/end'), {
       method: 'POST', headers: { accept: 'application/json', 'content-type': 'application/json' }, body: '{}',
     });
     if (response.ok) session.value = { ...kNobody, issuer: session.peek().issuer, wanted: true };

@@ -1,7 +1,8 @@
 // A page of docs/, as the server has it: it can be read where nothing outside can be reached.
 import { useEffect, useState } from 'preact/hooks';
 import { documentLink, parseMarkdown, type Block, type Inline } from '../base/markdown';
-import { docsPlace, type DocsPlace } from '../base/url';
+import { rooted } from '../base/root';
+import { docsPlace, writePlace, type DocsPlace } from '../base/url';
 import { Frame, PlaceLink, type Crumb } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import '../style/docs.css';
@@ -12,7 +13,7 @@ type Answer = { document: string; blocks: Block[] } | { document: string; failed
 
 async function load(document: string): Promise<Answer> {
   try {
-    const answer = await fetch(`/docs/${document}.md`);
+    const answer = await fetch(rooted(`/docs/${document}.md`));
     if (answer.ok) return { document, blocks: parseMarkdown(await answer.text()) };
     return { document, failed: answer.status === 404 ? `There is no document ${document}.` : `The server answers ${answer.status}.` };
   } catch {
@@ -84,5 +85,5 @@ function InlineView({ part, document }: { part: Inline; document: string }) {
   const to = documentLink(document, part.href);
   if (!to) return <>{part.text}</>;
   if ('url' in to) return <a href={to.url} rel="noreferrer">{part.text}</a>;
-  return to.part ? <a href={`/docs/${to.document}#${to.part}`}>{part.text}</a> : <PlaceLink to={docsPlace(to.document)}>{part.text}</PlaceLink>;
+  return to.part ? <a href={`${writePlace(docsPlace(to.document))}#${to.part}`}>{part.text}</a> : <PlaceLink to={docsPlace(to.document)}>{part.text}</PlaceLink>;
 }

@@ -91,7 +91,7 @@ function words(lane: Lane, series: NodeSeries): string {
 }
 
 // Room for the lines: from 0 where that does not flatten them.
-export function rangeOf(lane: Lane): [number, number] {
+function rangeOf(lane: Lane): [number, number] {
   let low = Infinity;
   let high = -Infinity;
   for (const line of lane.lines) {

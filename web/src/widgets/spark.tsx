@@ -1,5 +1,5 @@
 // A line in a row of a table: how a number went, without an axis. Its range is told to whoever cannot see it, and on hover.
-import { count, duration } from '../base/format';
+import { duration } from '../base/format';
 import { trendPathData, type Trend } from '../base/trend';
 
 const kWidth = 72;
@@ -13,11 +13,11 @@ export function Spark({ trend }: { trend: Trend | undefined }) {
   const words = `last hour: ${duration(low)} to ${duration(high)} a step`;
   return (
     <span class="spark-box">
-    <svg class="spark" width={kWidth} height={kHeight} role="img" aria-label={words}>
-      <title>{words}</title>
-      <path d={trendPathData(trend, kWidth, kHeight)} />
-    </svg>
-    <span class="spark-range muted" aria-hidden="true">{count(low)}–{duration(high)}</span>
+      <svg class="spark" width={kWidth} height={kHeight} role="img" aria-label={words}>
+        <title>{words}</title>
+        <path d={trendPathData(trend, kWidth, kHeight)} />
+      </svg>
+      <span class="spark-range muted" aria-hidden="true">{duration(low)}–{duration(high)}</span>
     </span>
   );
 }
