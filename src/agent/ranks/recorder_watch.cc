@@ -330,7 +330,11 @@ void RecorderWatch::look_at(WatchedRank& rank, bool flush, CollectedBatch& batch
   if (is_sooner) rank.metrics_at_ns = (look.now_ns / options_.metrics_profiled_ns + 1) * options_.metrics_profiled_ns;
   if (look.now_ns >= rank.metrics_at_ns || look.over || flush) tell_metrics(rank, look, batch);
   if (look.alive) adjust_detail(rank, look);
-  if (look.over) rank.dead = true;
+  if (!look.over) return;
+  rank.dead = true;
+  // Nobody waits any more for the operations that these belong to.
+  if (const size_t waiting = rank.assembler->waiting(); waiting > 0)
+    counters_.add("lockstep_agent_recorder_lost_total", "reason=\"orphan\"", static_cast<int64_t>(waiting));
 }
 
 void RecorderWatch::adjust_detail(WatchedRank& rank, const Look& look) {

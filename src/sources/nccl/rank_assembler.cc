@@ -10,7 +10,6 @@ namespace {
 // drift.
 constexpr uint64_t kGpuOffsetWindow = 2048;
 // An orphan that is still one after so many drains lost its parent to the ring or to another process.
-constexpr int kOrphanDrainsMax = 3;
 // Silences are told in milliseconds: of callbacks closer together than this the first and the last will do.
 constexpr int64_t kActivityGrainNs = 20'000;
 
@@ -174,6 +173,10 @@ void RankAssembler::count_groups(bool all) {
 void RankAssembler::completed(Op& op) {
   if (op.complete) return;
   op.complete = true;
+  if (comm_of(op.comm_index) != nullptr) {  // of which there are so many: an index may be anything
+    int64_t& until_ns = completed_until_[{op.comm_index, op.p2p}];
+    until_ns = std::max(until_ns, op.enqueued_ns);
+  }
   if (op.grouped) {
     groups_.done(op.group_key, {op.function == Function::kSend, op.peer, op.bytes, op.start_ns, op.stop_ns});
   } else {
@@ -289,7 +292,7 @@ void RankAssembler::apply(const Record& record, int64_t now_ns) {
       apply_op(record);
       break;
     case RecordType::kKernelCh:
-      if (!apply_kernel(record)) waiting_.emplace_back(record, 0);
+      if (!apply_kernel(record)) waiting_.emplace_back(record, now_ns);
       break;
     case RecordType::kProxyStep:
       apply_transfer(record.proxy_step);
@@ -312,17 +315,13 @@ void RankAssembler::apply(const Record& record, int64_t now_ns) {
   }
 }
 
-void RankAssembler::retry_orphans() {
-  std::vector<std::pair<Record, int>> still;
-  for (auto& [record, drains] : waiting_) {
-    if (apply_kernel(record)) continue;
-    if (drains + 1 < kOrphanDrainsMax) {
-      still.emplace_back(record, drains + 1);
-    } else {
-      ++orphans_;
-    }
-  }
-  waiting_ = std::move(still);
+// A thread that is held up between its call and its record may take as long as any other.
+void RankAssembler::retry_orphans(int64_t now_ns) {
+  std::erase_if(waiting_, [&](const auto& waiting) { return apply_kernel(waiting.first); });
+  size_t over = waiting_.size() - std::min(waiting_.size(), kOpsMax);
+  while (over < waiting_.size() && now_ns - waiting_[over].second > kCloseAfterNs) ++over;
+  orphans_ += over;
+  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(over));
 }
 
 void RankAssembler::end_drain(int64_t now_ns, uint64_t records_lost) {
@@ -337,7 +336,7 @@ void RankAssembler::end_drain(int64_t now_ns, uint64_t records_lost) {
   // Lanes fill at different speeds: the loss may belong to any step that is open now, those of this drain included.
   for (OpenStep& step : steps_) step.records_lost += records_lost;
   if (inference_ != nullptr) take_inferred(now_ns, records_lost);
-  retry_orphans();
+  retry_orphans(now_ns);
   texts_.end_drain();
 
   sort_tail(flows_, flows_sorted, [](const FlowEvent& a, const FlowEvent& b) { return a.stop_ns < b.stop_ns; });

@@ -3,10 +3,11 @@
 //
 // The problem: records of one step come from several threads (lanes), children may be read before their parents, GPU
 // times are on the GPU's clock, and the GPU may still be working on a step that the host has already ended.
-// The method: operations are put together by op_id (orphans wait for the next drain), GPU times are mapped to host time
+// The method: operations are put together by op_id (orphans wait, as long as a step does), GPU times are mapped to host time
 // by the smallest (callback time - GPU time) seen lately, and a step is closed once everything enqueued in it has
-// completed, or two steps later, or after kCloseAfterNs, whichever comes first. An operation whose GPU time NCCL does
-// not tell, or of which a record was lost, is counted as unseen, and nothing waits for it.
+// completed. A host may be many steps ahead of its GPU, or of the thread that tells when kernels stop: that is waited
+// for, kCloseAfterNs and kStepsOpenMax at most. An operation whose GPU time NCCL does not tell is counted as unseen, and
+// nothing waits for it; nor for one that was overtaken: its record was lost, as one communicator runs in order.
 //
 // A job that does not tell its steps has them inferred (step_inference.h) and marked so, until it tells one.
 //
@@ -71,7 +72,7 @@ class RankAssembler {
   static constexpr size_t kFlowsMax = 131'072;       // transfers of open steps
   static constexpr size_t kActivityMax = 1'048'576;  // moments at which something was called
   static constexpr size_t kTotalsMax = 1024;         // functions by size of communicator; further ones are not counted
-  static constexpr size_t kStepsOpenMax = 8;
+  static constexpr size_t kStepsOpenMax = 64;
   static constexpr size_t kPhasesPerStepMax = 4096;
   static constexpr size_t kNotesPerStepMax = 64;
   // Beyond these a record cannot be true. Nor can an operation take longer: it is taken for that long.
@@ -105,7 +106,9 @@ class RankAssembler {
   std::map<CommId, std::map<int32_t, LinkFit>> link_fits() const { return link_fits_.fits(); }
   bool shut_down() const { return shut_down_; }
   bool any_marks() const { return any_marks_; }
+  // Records of operations that never came; and those whose operation may still come.
   uint64_t orphans() const { return orphans_; }
+  size_t waiting() const { return waiting_.size(); }
   // What was told and could not be kept: a record that cannot be true, texts, scalars and notes beyond their limits.
   uint64_t malformed() const { return malformed_ + texts_.dropped(); }
   const WorkFigures& work_figures() const { return figures_; }
@@ -217,7 +220,7 @@ class RankAssembler {
   static bool is_sound(const Record& record);
   void end_phase(int64_t at_ns);
   void end_step(int64_t at_ns, int64_t now_ns);
-  void retry_orphans();
+  void retry_orphans(int64_t now_ns);
 
   Op* find_op(uint64_t op_id);
   Ops::iterator forget(Ops::iterator op);
@@ -230,6 +233,7 @@ class RankAssembler {
   int32_t size_of(uint16_t index) const;
 
   bool ready(const OpenStep& step, int64_t now_ns, bool flush) const;
+  bool overtaken(const OpenStep& step, const Op& op) const;
   StepSummary close(const OpenStep& step) const;
   StepDetail detail_of(OpenStep& step) const;
   OpSpan span_of(const Op& op) const;
@@ -253,7 +257,7 @@ class RankAssembler {
   std::vector<Record> drained_;
   std::vector<std::pair<uint64_t, uint32_t>> order_;  // of drained_: time, index
   std::vector<int64_t> called_;                       // when something was called, of this drain
-  std::vector<std::pair<Record, int>> waiting_;       // orphans and how many drains they have waited
+  std::vector<std::pair<Record, int64_t>> waiting_;   // orphans, oldest first, and since when they wait
   Ops ops_;
   std::unordered_map<uint64_t, uint64_t> arrival_of_;  // op_id -> key of ops_
   uint64_t arrivals_ = 0;
@@ -262,6 +266,7 @@ class RankAssembler {
   std::deque<int64_t> activity_;  // callback times, sorted and thinned out after each drain
   std::deque<OpenStep> steps_;
   std::map<uint16_t, InFlightComm> comms_;
+  std::map<std::pair<uint16_t, bool>, int64_t> completed_until_;  // by communicator and whether p2p: newest enqueue
   std::deque<int64_t> gpu_offsets_;  // monotone queue: the front is the smallest of the window
   std::deque<uint64_t> gpu_offset_ids_;
   uint64_t gpu_offset_next_ = 0;

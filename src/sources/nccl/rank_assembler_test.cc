@@ -85,6 +85,17 @@ Record transfer(int32_t peer, int64_t wire_from_ms, int64_t wire_to_ms, uint32_t
   return record;
 }
 
+// As a host tells them: one operation each, of which nobody has told the end yet.
+std::vector<Record> enqueued_steps(int count) {
+  std::vector<Record> host;
+  for (int i = 1; i <= count; ++i) {
+    host.push_back(step_begin(StepNumber{i}, 10 * (i - 1)));
+    host.push_back(coll(static_cast<uint64_t>(i), 10 * i - 5));
+    host.push_back(step_end(StepNumber{i}, 10 * i));
+  }
+  return host;
+}
+
 struct RankAssemblerTest : ::testing::Test {
   RankAssembler assembler{kUnixShift};
 
@@ -176,9 +187,20 @@ TEST_F(RankAssemblerTest, ChildrenMayBeReadBeforeTheirParents) {
 }
 
 TEST_F(RankAssemblerTest, AChildWhoseParentNeverComesIsCounted) {
-  drain({kernel(99, 20, 50)});
-  for (int i = 0; i < 5; ++i) drain({});
+  drain({kernel(99, 20, 50)}, 1000);
+  for (int i = 0; i < 5; ++i) drain({}, 1000 + RankAssembler::kCloseAfterNs / kMs);
+  EXPECT_EQ(assembler.orphans(), 0u);  // however often somebody looks
+  EXPECT_EQ(assembler.waiting(), 1u);
+  drain({}, 1001 + RankAssembler::kCloseAfterNs / kMs);
   EXPECT_EQ(assembler.orphans(), 1u);
+  EXPECT_EQ(assembler.waiting(), 0u);
+}
+
+TEST_F(RankAssemblerTest, ChildrenWithoutParentsAreBounded) {
+  std::vector<Record> kernels(RankAssembler::kOpsMax + 3, kernel(99, 20, 50));
+  drain(kernels);
+  EXPECT_EQ(assembler.orphans(), 3u);
+  EXPECT_EQ(assembler.waiting(), RankAssembler::kOpsMax);
 }
 
 TEST_F(RankAssemblerTest, GpuTimesAreMappedByTheCallbackThatCameSoonest) {
@@ -214,8 +236,9 @@ TEST_F(RankAssemblerTest, ANewStepEndsTheOneBeforeIt) {
   EXPECT_EQ(steps[1].duration_ns, 50 * kMs);
 }
 
-TEST_F(RankAssemblerTest, AStepWhoseOperationNeverCompletesClosesTwoStepsLater) {
-  drain({step_begin(1_step, 0), coll(1, 50), step_end(1_step, 100), step_begin(2_step, 100), step_end(2_step, 200)});
+TEST_F(RankAssemblerTest, AStepWhoseOperationWasOvertakenClosesTwoStepsLater) {
+  drain({step_begin(1_step, 0), coll(1, 50), step_end(1_step, 100), step_begin(2_step, 100), coll(2, 150),
+         kernel(2, 160, 170), step_end(2_step, 200)});
   EXPECT_TRUE(take().empty());
   drain({step_begin(3_step, 200), step_end(3_step, 300)});
   std::vector<StepSummary> steps = take();
@@ -224,6 +247,28 @@ TEST_F(RankAssemblerTest, AStepWhoseOperationNeverCompletesClosesTwoStepsLater) 
   ASSERT_EQ(steps[0].comms.size(), 1u);
   EXPECT_EQ(steps[0].comms[0].count, 1);
   EXPECT_EQ(steps[0].comms[0].gpu_ns, 0);
+}
+
+TEST_F(RankAssemblerTest, AHostManyStepsAheadOfItsGpuIsWaitedFor) {
+  drain(enqueued_steps(20));
+  EXPECT_TRUE(take().empty());
+  for (int i = 1; i <= 20; ++i) {
+    drain({kernel(static_cast<uint64_t>(i), 200 + i, 201 + i)});
+    const std::vector<StepSummary> steps = take();
+    ASSERT_EQ(steps.size(), 1u) << i;
+    EXPECT_EQ(steps[0].step, StepNumber{i});
+    EXPECT_EQ(steps[0].unseen, 0);
+    EXPECT_EQ(steps[0].comms[0].gpu_ns, kMs);
+  }
+  EXPECT_EQ(assembler.orphans(), 0u);
+  EXPECT_EQ(assembler.totals().begin()->second.operations, 20u);
+}
+
+TEST_F(RankAssemblerTest, AHostIsWaitedForSoManyStepsAndNoMore) {
+  drain(enqueued_steps(static_cast<int>(RankAssembler::kStepsOpenMax) + 3));
+  const std::vector<StepSummary> steps = take();
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_EQ(steps[2].unseen, 1);
 }
 
 TEST_F(RankAssemblerTest, AStepWhoseOperationNeverCompletesClosesAfterAWhileOrWhenTheProcessIsOver) {

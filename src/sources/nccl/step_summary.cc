@@ -32,15 +32,23 @@ int64_t gpu_time(std::vector<std::pair<uint32_t, Interval>>& running) {
 
 }  // namespace
 
+// One that was enqueued on the same communicator after this step has completed before it.
+bool RankAssembler::overtaken(const OpenStep& step, const Op& op) const {
+  const auto until = completed_until_.find({op.comm_index, op.p2p});
+  return until != completed_until_.end() && until->second >= step.end_ns;
+}
+
 bool RankAssembler::ready(const OpenStep& step, int64_t now_ns, bool flush) const {
   if (step.end_ns == 0) return false;
-  if (flush || now_ns - step.ended_seen_ns > kCloseAfterNs) return true;
+  if (flush || now_ns - step.ended_seen_ns > kCloseAfterNs || steps_.size() > kStepsOpenMax) return true;
+  // Lanes are not read at one moment: what overtook may have been told by another thread.
   size_t ended_after = 0;
   for (const OpenStep& other : steps_) ended_after += other.end_ns != 0 && other.step > step.step;
-  if (ended_after >= 2 || steps_.size() > kStepsOpenMax) return true;
-  if (!waiting_.empty() || may_come_more(step, now_ns)) return false;
+  const bool is_last = ended_after < 2;
+  if (is_last && (!waiting_.empty() || may_come_more(step, now_ns))) return false;
   for (const auto& [arrival, op] : ops_) {
-    if (op.enqueued_ns >= step.start_ns && op.enqueued_ns < step.end_ns && !op.complete) return false;
+    if (op.complete || op.enqueued_ns < step.start_ns || op.enqueued_ns >= step.end_ns) continue;
+    if (is_last || !overtaken(step, op)) return false;
   }
   return true;
 }
