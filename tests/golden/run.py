@@ -17,21 +17,23 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RECORDINGS = ROOT / "tests" / "data" / "recordings"
 LOCKSTEP = ROOT / "build" / "bin" / "lockstep"
-# What is expected: None (no verdict at all), or kind, rank and the layers that are right.
+# What is expected: None (no verdict at all), or kind, rank and the layers that are right, and the share of the job that it costs where the
+# recordings tell: steps of the healthy twin, or what was injected, against those of the recording.
 EXPECTED = {
     "ddp_healthy": None,
     "hyb_healthy": None,
-    "ddp_compute_r2": ("slow", 2, {"gpu", "software"}),
+    "ddp_compute_r2": ("slow", 2, {"gpu", "software"}, 0.46),
     "hyb_compute_r5": ("slow", 5, {"gpu", "software"}),
-    "ddp_link_r1": ("slow", 1, {"link", "nic"}),
-    "hyb_data_r6": ("slow", 6, {"input"}),
-    "ddp_pulse_r0": ("slow", 0, {"host"}),
+    "ddp_link_r1": ("slow", 1, {"link", "nic"}, 0.85),
+    "hyb_data_r6": ("slow", 6, {"input"}, 0.77),
+    "ddp_pulse_r0": ("slow", 0, {"host"}, 0.36),
     "ddp_hang_missing_r1": ("hang", 1, {"software", "host"}),
 }
 
+SHARE_ERROR = 0.12  # steps of two runs differ, and one in ten of these is twice as long
 
 # Without the job's own marks nobody knows that a rank waited for its input: it is late on the host.
-EXPECTED_WITHOUT_STEPS = EXPECTED | {"hyb_data_r6": ("slow", 6, {"input", "host"})}
+EXPECTED_WITHOUT_STEPS = EXPECTED | {"hyb_data_r6": ("slow", 6, {"input", "host"}, 0.77)}
 
 
 SAMPLED = ["sampled:ddp_healthy", "sampled:ddp_compute_r2", "sampled:hyb_data_r6"]
@@ -42,7 +44,7 @@ def judge(expected, verdicts):
     """Every mistake as a line; none: right."""
     if expected is None:
         return [f"expected no verdict, got: {verdict['sentence']}" for verdict in verdicts]
-    kind, rank, layers = expected
+    kind, rank, layers, *share = expected
     if not verdicts:
         return [f"expected {kind} rank {rank}, got no verdict"]
     wrong = []
@@ -52,6 +54,8 @@ def judge(expected, verdicts):
             wrong.append(f"{verdict['kind']} rank {culprit['rank']} layer {culprit['layer']}: {verdict['sentence']}")
         if verdict["state"] != "confirmed":
             wrong.append(f"state is {verdict['state']}")
+        if share and abs(verdict["lost_share"] - share[0]) > SHARE_ERROR:
+            wrong.append(f"costs {verdict['lost_share']:.0%} of the job, really {share[0]:.0%}: {verdict['sentence']}")
         kinds = {claim["kind"] for claim in verdict["chain"]}
         for needed in ("waits_for", "self_time", "exclusion", "counterfactual"):
             if needed not in kinds:

@@ -605,8 +605,9 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
       worst.sure || (settled && ((lasting && (worst.obvious || worst.evident)) || (worst.clear && worst.evident)));
   finding.sure_with_signals = worst.nearly_sure || (settled && worst.plain);
   finding.through_step = steps.back();
-  finding.since_step =
-      worst.begin() == kNoStep ? since_step_of(window, worst.slot, worst.ns, steps.back()) : worst.begin();
+  finding.since_step = since_step_of(window, worst.slot, worst.ns, steps.back());
+  // Evidence is of a change: one that was late all along may have become a little later.
+  if (worst.begin() != kNoStep) finding.since_step = std::min(finding.since_step, worst.begin());
   // Who is hidden behind others costs nothing, whatever steps take longer since.
   if (saved >= kHiddenShare * last.step_ns) saved = cost_of_a_step(window, finding.since_step, saved, last.step_ns);
   finding.step_ns = static_cast<int64_t>(last.step_ns);
