@@ -57,6 +57,24 @@ export async function shot(page, name) {
   await page.screenshot({ path: join(kArtifacts, `${name}.png`) });
 }
 
+// Answers come one after the other, and a machine may be busy: what a page comes to within five seconds counts.
+async function becomes(look, isRight) {
+  const until = Date.now() + 5000;
+  for (;;) {
+    const seen = await look();
+    if (isRight(seen) || Date.now() > until) return seen;
+    await new Promise((resolve) => setTimeout(resolve, 25));
+  }
+}
+
+export async function counted(locator, wanted, why) {
+  assert.equal(await becomes(() => locator.count(), (seen) => seen === wanted), wanted, why);
+}
+
+export async function says(locator, words, why) {
+  assert.match(await becomes(() => locator.innerText(), (seen) => words.test(seen)), words, why);
+}
+
 // No serious or critical finding of axe on the page as it stands.
 export async function accessible(page) {
   const source = await readFile(require.resolve('axe-core/axe.min.js'), 'utf8');

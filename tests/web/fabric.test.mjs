@@ -2,7 +2,7 @@
 // set, those of that running server instead. Run by `npm run test:page` in web/ after `npm run build`.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { accessible, launch, noErrors, openPage, shot } from './browser.mjs';
+import { accessible, counted, launch, noErrors, openPage, says, shot } from './browser.mjs';
 import { canned, query } from './canned.mjs';
 import { kSlow, kSuspected } from './fixture_data.mjs';
 
@@ -17,33 +17,33 @@ describe('the fabric on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set'
   it('says first what is wrong, then shows what the worst job depends on, small enough to read', () => visit('/', async (page) => {
     await page.getByRole('link', { name: 'fabric' }).click();
     await page.getByRole('heading', { name: '3 ports are in trouble, first spine-3:Ethernet8: it went down; 2 cables are not where the file says.' }).waitFor();
-    assert.match(await region(page, 'What is wrong in the fabric').innerText(), /12,500 hosts[\s\S]*100,000 GPUs[\s\S]*32 spines/);
+    await says(region(page, 'What is wrong in the fabric'), /12,500 hosts[\s\S]*100,000 GPUs[\s\S]*32 spines/);
     await page.getByRole('heading', { name: `What depends on what, around job ${kSlow}?` }).waitFor();
     const first = (await page.locator('.graph-node.ill button:first-child').allInnerTexts()).map((words) => words.replace(/\s+/g, ' '));
     assert.deepEqual(first, ['▲ job llama-70b', '▲ rank 43', '▲ gpu node-17 17-3', '▲ host node-17'], 'the ill stand first of their column, named by their host');
     assert.ok(await page.locator('.graph-node').count() <= 7 * 12, 'a column has a dozen boxes');
-    assert.match(await region(page, 'Graph').innerText(), /32 of their neighbours left out/);
+    await says(region(page, 'Graph'), /32 of their neighbours left out/);
     const rows = await region(page, 'Ports').locator('tbody tr').allInnerTexts();
     assert.match(rows[0], /spine-3\s+Ethernet8\s+▲ went down/);
     assert.match(rows[1], /leaf-5\s+Ethernet50[\s\S]*▲ 880\s+41,000\s+2,200\s+3\.1 MB\s+46 GB\/s\s+92 %/);
     assert.match(rows[2], /leaf-9\s+Ethernet52\s+–\s+▲ 120/);
-    assert.match(await region(page, 'Differences').locator('tbody tr').first().innerText(), /node-13:mlx5_2\s+another port\s+leaf-2:Ethernet1\/9\s+leaf-2:Ethernet1\/14/);
-    assert.match(await region(page, 'Changes').innerText(), /node-13:mlx5_2\s+leaf-2:Ethernet1\/9\s+leaf-2:Ethernet1\/14/);
+    await says(region(page, 'Differences').locator('tbody tr').first(), /node-13:mlx5_2\s+another port\s+leaf-2:Ethernet1\/9\s+leaf-2:Ethernet1\/14/);
+    await says(region(page, 'Changes'), /node-13:mlx5_2\s+leaf-2:Ethernet1\/9\s+leaf-2:Ethernet1\/14/);
     await accessible(page);
     await shot(page, 'fabric');
   }));
 
   it('focuses by a click, follows further by a plus, and the address restores both', () => visit('/fabric?focus=leaf-5', async (page) => {
     await page.getByRole('heading', { name: 'What depends on what, around leaf leaf-5?' }).waitFor();
-    assert.match(await region(page, 'Graph').innerText(), /Who depends on leaf leaf-5\?\s+8 GPUs on 8 hosts\.[\s\S]*llama-70b\s+8 of 64\s+100 %\s+5, 13, 21/);
+    await says(region(page, 'Graph'), /Who depends on leaf leaf-5\?\s+8 GPUs on 8 hosts\.[\s\S]*llama-70b\s+8 of 64\s+100 %\s+5, 13, 21/);
     await page.getByRole('heading', { name: 'Which ports of leaf-5 are worst?' }).waitFor();
-    assert.equal(await region(page, 'Ports').locator('tbody tr').count(), 2);
-    assert.equal(await page.locator('path.edge.bad').count(), 3, 'lines over ports in trouble are marked');
+    await counted(region(page, 'Ports').locator('tbody tr'), 2);
+    await counted(page.locator('path.edge.bad'), 3, 'lines over ports in trouble are marked');
     await box(page, 'nic node-0:mlx5_5').locator('button').first().click();
     await page.getByRole('heading', { name: 'around nic node-0:mlx5_5?' }).waitFor();
     await page.goBack();
     await page.getByRole('heading', { name: 'around leaf leaf-5?' }).waitFor();
-    assert.equal(await box(page, 'rank vit-pretrain').count(), 0);
+    await counted(box(page, 'rank vit-pretrain'), 0);
     const before = await page.locator('.graph-node').count();
     await page.getByRole('button', { name: 'Follow node-0 further' }).click();
     await page.waitForFunction((old) => document.querySelectorAll('.graph-node').length > old, before);
@@ -76,7 +76,7 @@ describe('the fabric on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set'
     await page.getByRole('textbox', { name: 'focus' }).fill('spine-3');
     await page.keyboard.press('Enter');
     await page.getByRole('heading', { name: 'around spine spine-3?' }).waitFor();
-    assert.match(await region(page, 'Graph').innerText(), /[\d,]{5,} of their neighbours left out/);
+    await says(region(page, 'Graph'), /[\d,]{5,} of their neighbours left out/);
     await page.getByRole('textbox', { name: 'at', exact: true }).fill('soon');
     await page.getByText('such as -5m or 2026-11-15T22:00:00Z').waitFor();
     await page.getByRole('textbox', { name: 'at', exact: true }).fill('2026-01-15T03:00:00Z');
@@ -104,14 +104,14 @@ describe('the fabric on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set'
     assert.match(hops[3], /mlx5_2\s+Ethernet1\/16\s+LLDP/);
     assert.match(hops[6], /spine-0\s+13 %[\s\S]*4 more/);
     await page.getByRole('button', { name: '4 more' }).first().click();
-    assert.equal(await page.locator('.hops > li').nth(6).locator('.hop').count(), 8);
+    await counted(page.locator('.hops > li').nth(6).locator('.hop'), 8);
     await page.goBack();
     await page.getByRole('link', { name: 'The way from rank 6 to rank 15' }).waitFor();
   }));
 
   it('leads from a verdict to the place in the network that it names', () => visit(`/jobs/${kSuspected}`, async (page) => {
     const card = page.getByRole('region', { name: 'Verdict: slow, suspected' });
-    assert.match(await card.locator('.verdict-head').innerText(), /at link leaf-5:Ethernet50/);
+    await says(card.locator('.verdict-head'), /at link leaf-5:Ethernet50/);
     await card.getByRole('link', { name: 'link leaf-5:Ethernet50' }).click();
     await page.getByRole('heading', { name: 'What depends on what, around link leaf-5:Ethernet50 - spine-1:Ethernet6?' }).waitFor();
     assert.deepEqual([...query(page)], [['focus', 'link:leaf-5:Ethernet50']]);
@@ -134,12 +134,12 @@ describe('the fabric on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set'
     await page.getByRole('heading', { name: 'leaf-5:Ethernet50, on one of 8 equal ways, stands out: drops out 880/s, its siblings 0.' }).waitFor();
     const lines = await page.locator('.hops > li').nth(5).locator('.hop').allInnerTexts();
     assert.match(lines[0], /▲ Ethernet50\s+Ethernet6/, 'the way in trouble is the first');
-    assert.match(await page.locator('.hops > li').nth(6).locator('.hop').first().innerText(), /spine-1/, 'and its spine stands beside it');
+    await says(page.locator('.hops > li').nth(6).locator('.hop').first(), /spine-1/, 'and its spine stands beside it');
     const row = await region(page, 'Ports on the way').locator('tbody tr', { hasText: 'leaf-5:Ethernet50' }).first().innerText();
     assert.match(row, /13 %\s+not observed\s+46 GB\/s \(13\.2 GB\/s\)[\s\S]*▲ 880\/s \(0\)[\s\S]*▲ 41,000\/s \(9\/s\)[\s\S]*▲ 2,200\/s \(0\)[\s\S]*▲ 3\.1 MB \(40 kB\)/);
     const pairs = region(page, 'Sibling pairs');
     await pairs.getByText('It is this pair alone: on 7 pairs beside it nothing stands out.').waitFor();
-    assert.match(await pairs.locator('tbody tr').first().innerText(), /node-12 gpu5 → node-19 gpu5\s+▲ 1/);
+    await says(pairs.locator('tbody tr').first(), /node-12 gpu5 → node-19 gpu5\s+▲ 1/);
     await accessible(page);
     await shot(page, 'path');
     await page.getByRole('link', { name: 'node-12 gpu0 → node-19 gpu0' }).click();
@@ -159,10 +159,10 @@ describe('the fabric on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set'
     await shot(page, 'path-dark');
     await page.goto(`${held.world.url}/fabric/path?a=0&b=7&job=${kSlow}`);
     await page.getByRole('heading', { name: 'Over NVLink, within one domain.' }).waitFor();
-    assert.equal(await region(page, 'Sibling pairs').count(), 0);
+    await counted(region(page, 'Sibling pairs'), 0);
     await page.goto(`${held.world.url}/fabric/path?a=node-12000:gpu0&b=node-0:gpu0`);
     await page.getByText('Whether a port on it stands out is not known: nobody reports their counters.').waitFor();
-    assert.equal(await region(page, 'Sibling pairs').count(), 0);
+    await counted(region(page, 'Sibling pairs'), 0);
     await page.goto(`${held.world.url}/fabric/path?a=0&b=node-1:gpu9`);
     await page.getByText(/no GPU "0"/).waitFor();
     await page.goto(`${held.world.url}/fabric/path`);

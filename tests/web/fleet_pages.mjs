@@ -1,7 +1,7 @@
 // The fleet page: numbers, filters that the address holds, a phone, a proxy's prefix; and the page of series.
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
-import { accessible, shot } from './browser.mjs';
+import { accessible, counted, says, shot } from './browser.mjs';
 import { query } from './canned.mjs';
 import { kHung, kSlow } from './fixture_data.mjs';
 import { fits } from './node_pages.mjs';
@@ -15,7 +15,7 @@ export function fleetPages({ visit }) {
     await numbers.getByText('4', { exact: true }).waitFor();
     assert.match((await numbers.innerText()).replace(/\s+/g, ' '), /jobs 4 running, of 6 known GPUs 312 14 idle ranks 124 on 40 nodes, 1 silent open verdicts 3 lost in 24 h 21\.3 GPU-hours/);
     const rows = page.locator('tbody tr');
-    assert.equal(await rows.count(), 6);
+    await counted(rows, 6);
     await page.getByLabel('host').fill('node-17');
     await page.getByText('2 of 6 jobs').waitFor();
     assert.equal(query(page).get('host'), 'node-17');
@@ -24,7 +24,7 @@ export function fleetPages({ visit }) {
     await accessible(page);
     await page.reload();
     await page.getByRole('link', { name: kSlow }).waitFor();
-    assert.equal(await rows.count(), 1);
+    await counted(rows, 1);
     assert.equal(await page.getByLabel('health').inputValue(), 'slow');
     await page.getByLabel('cause').selectOption('ecc');
     await page.getByText('None of 6 jobs is like that.').waitFor();
@@ -74,7 +74,7 @@ export function fleetPages({ visit }) {
 
   it('marks who stands still in the heat map, and says what it is sorted by', () => visit(`/jobs/${kHung}`, async (page) => {
     await page.locator('.row-mark').first().waitFor();
-    assert.match(await page.locator('.row-mark').first().innerText(), /■ 21/);
+    await says(page.locator('.row-mark').first(), /■ 21/);
     await page.getByText('■ rank 21: stands still.').waitFor();
     await page.getByText('Sorted: who is named by a verdict').waitFor();
     await shot(page, 'job-hang-map');

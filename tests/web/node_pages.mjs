@@ -1,7 +1,7 @@
 // The pages of nodes and GPUs: faulty, healthy with idle GPUs, silent (a gap), with nothing to tell (empty), not known (error).
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
-import { accessible, shot } from './browser.mjs';
+import { accessible, counted, says, shot } from './browser.mjs';
 import { drawn, query } from './canned.mjs';
 import { kHostile, kSlow } from './fixture_data.mjs';
 import { kBareNode, kFaultyNode, kHealthyNode, kSilentNode } from './fixture_node.mjs';
@@ -18,14 +18,14 @@ export function nodePages({ visit }) {
     await page.getByRole('region', { name: 'Verdict: slow, confirmed' }).getByRole('link', { name: kFaultyNode }).click();
     await page.getByRole('heading', { name: /makes all 64 ranks wait/ }).waitFor();
     const runs = page.getByRole('region', { name: 'Who runs here' });
-    assert.match(await runs.innerText(), /8 GPUs, 0 idle[^]*llama-70b, rank 43[^]*anna/);
+    await says(runs, /8 GPUs, 0 idle[^]*llama-70b, rank 43[^]*anna/);
     await drawn(page, '.lane:nth-child(3) .plot');
     const lanes = page.getByRole('region', { name: 'Over time' });
-    assert.match(await lanes.innerText(), /GPU 3 differs: GPU clock 1,1\d\d MHz \(the others 1,97\d MHz\), GPU temperature 9\d/);
-    assert.match(await lanes.innerText(), /own time beyond its peers\s*llama-70b\s*rank 43 1(1|2)\d ms\s*median of 8/);
+    await says(lanes, /GPU 3 differs: GPU clock 1,1\d\d MHz \(the others 1,97\d MHz\), GPU temperature 9\d/);
+    await says(lanes, /own time beyond its peers\s*llama-70b\s*rank 43 1(1|2)\d ms\s*median of 8/);
     await lanes.getByRole('img', { name: /GPU temperature over time, 8 lines. Newest: GPU 3 9\d.* °C/ }).waitFor();
-    assert.match(await page.getByRole('region', { name: 'What the hardware said' }).innerText(), /gpu\.xid 79 3 times[^]*GPU fell off the bus[^]*<b>mlx5_0<\/b>/);
-    assert.equal(await page.getByRole('region', { name: 'Verdicts here' }).locator('tbody tr').count(), 2);
+    await says(page.getByRole('region', { name: 'What the hardware said' }), /gpu\.xid 79 3 times[^]*GPU fell off the bus[^]*<b>mlx5_0<\/b>/);
+    await counted(page.getByRole('region', { name: 'Verdicts here' }).locator('tbody tr'), 2);
     await accessible(page);
     await shot(page, 'node-faulty');
     await page.evaluate(() => window.scrollTo(0, 100_000));
@@ -46,7 +46,7 @@ export function nodePages({ visit }) {
 
   it('says of a healthy node who is idle, of a silent one since when, and of a bare one what is missing', () => visit(nodePath(kHealthyNode), async (page) => {
     await page.getByRole('heading', { name: `Nothing is open on ${kHealthyNode}: no verdict this week.` }).waitFor();
-    assert.match(await page.getByRole('region', { name: 'Who runs here' }).innerText(), /8 GPUs, 6 idle[^]*○ idle\s*nobody/);
+    await says(page.getByRole('region', { name: 'Who runs here' }), /8 GPUs, 6 idle[^]*○ idle\s*nobody/);
     await page.locator('.lane canvas').first().waitFor();
     await accessible(page);
     await shot(page, 'node-healthy');
@@ -66,7 +66,7 @@ export function nodePages({ visit }) {
 
   it('lists nodes worst first, keeps the filter in the address, and fits a phone', () => visit('/nodes', async (page) => {
     await page.getByRole('link', { name: kFaultyNode }).waitFor();
-    assert.match(await page.locator('tbody tr').first().innerText(), /▲ named\s*node-17/);
+    await says(page.locator('tbody tr').first(), /▲ named\s*node-17/);
     await accessible(page);
     await fits(page, 'the list of nodes');
     await shot(page, 'nodes-phone');

@@ -4,7 +4,7 @@
 // With LOCKSTEP_URL set, the same browser visits that running server instead: the second group below.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { accessible, launch, noErrors, openPage, shot } from './browser.mjs';
+import { accessible, counted, launch, noErrors, openPage, says, shot } from './browser.mjs';
 import { kHealthy, kHostile, kHung, kLarge, kSlow, kSuspected } from './fixture_data.mjs';
 import { canned, query } from './canned.mjs';
 import { kIncident } from './fixture_incident.mjs';
@@ -24,9 +24,9 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await page.getByRole('link', { name: kSlow }).waitFor();
     const words = await page.locator('tbody tr td:first-child').allInnerTexts();
     assert.deepEqual(words, ['▲ slow', '■ hung', '△ suspected', '◌ unknown', '✓ ok', '◌ unknown']);
-    assert.match(await page.locator('tbody tr').nth(1).innerText(), /24 of 32/);
+    await says(page.locator('tbody tr').nth(1), /24 of 32/);
     await page.getByRole('img', { name: 'last hour: 318 ms to 430 ms a step' }).waitFor();
-    assert.equal(await page.locator('svg.spark').count(), 1, 'a job of which nothing is known has no line');
+    await counted(page.locator('svg.spark'), 1, 'a job of which nothing is known has no line');
     await accessible(page);
     await shot(page, 'fleet');
   }));
@@ -36,13 +36,13 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
 
   it('shows SLEs by what is degraded, and what a chosen classifier has to do with it', () => visit('/sle', async (page) => {
     await page.getByRole('link', { name: 'Training progress' }).waitFor();
-    assert.match(await page.locator('tbody tr').first().innerText(), /95\.7 to 95\.7 %|9\d\.\d to 9\d\.\d %/, 'a range where minutes are unknown');
-    assert.match(await page.locator('main').innerText(), /Not measured here: model flop/);
+    await says(page.locator('tbody tr').first(), /95\.7 to 95\.7 %|9\d\.\d to 9\d\.\d %/, 'a range where minutes are unknown');
+    await says(page.locator('main'), /Not measured here: model flop/);
     await accessible(page);
     await shot(page, 'sle');
     await page.getByRole('link', { name: 'Training progress' }).click();
     await page.getByRole('heading', { name: 'Who is charged?' }).waitFor();
-    assert.match(await page.locator('.sle-parts .total').innerText(), /100 %/);
+    await says(page.locator('.sle-parts .total'), /100 %/);
     await page.locator('.sle-parts').getByRole('link', { name: 'gpu', exact: true }).click();
     await page.getByRole('heading', { name: 'When was it charged to gpu?' }).waitFor();
     assert.equal(query(page).get('classifier'), 'gpu');
@@ -54,7 +54,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
   it('leads from a verdict to what to do about its cause', () => visit(jobPath(kSlow), async (page) => {
     await page.getByRole('link', { name: /^What to do about/ }).first().click();
     await page.getByRole('heading', { name: /^What to do when Lockstep says:/, level: 2 }).waitFor();
-    assert.match(await page.locator('main').innerText(), /What looks alike/);
+    await says(page.locator('main'), /What looks alike/);
     await accessible(page);
     await shot(page, 'runbook');
     await page.locator('article').getByRole('link', { name: 'slow-compute' }).first().click();
@@ -72,8 +72,8 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     try {
       await visit('/', async (page) => {
         await page.getByRole('heading', { name: 'No jobs yet.' }).waitFor();
-        assert.match(await page.locator('main').innerText(), /lockstep run --server http:\/\/127\.0\.0\.1:5318 -- torchrun/, 'with the address of this server');
-        assert.match(await page.locator('main').innerText(), /NCCL_PROFILER_PLUGIN=lockstep/);
+        await says(page.locator('main'), /lockstep run --server http:\/\/127\.0\.0\.1:5318 -- torchrun/, 'with the address of this server');
+        await says(page.locator('main'), /NCCL_PROFILER_PLUGIN=lockstep/);
         await accessible(page);
         await shot(page, 'fleet-empty');
       });
@@ -132,13 +132,13 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await page.getByRole('link', { name: kSlow }).click();
     const card = page.getByRole('region', { name: 'Verdict: slow, confirmed' });
     await card.waitFor();
-    assert.match(await card.innerText(), /GPU slowed by heat \(gpu\): Rank 43 \(node-17, GPU 3\) makes all 64 ranks wait 118 ms a step/);
-    assert.match(await card.innerText(), /Considered and set aside \(1\)[^]*Not checked \(1\)/);
+    await says(card, /GPU slowed by heat \(gpu\): Rank 43 \(node-17, GPU 3\) makes all 64 ranks wait 118 ms a step/);
+    await says(card, /Considered and set aside \(1\)[^]*Not checked \(1\)/);
     assert.equal(await card.getByRole('link', { name: 'incident', exact: true }).getAttribute('href'), `/incidents/${kIncident}`);
     await mapReady(page);
     await card.getByRole('button', { name: 'Show rank 43' }).click();
     await panel(page).getByText('node-17').waitFor();
-    assert.match(await panel(page).innerText(), /Rank 43 · step 1,388[\s\S]*throttle-thermal[\s\S]*own time/);
+    await says(panel(page), /Rank 43 · step 1,388[\s\S]*throttle-thermal[\s\S]*own time/);
     assert.equal(query(page).get('rank'), '43');
     assert.equal(query(page).get('step'), '1388');
     await accessible(page);
@@ -164,12 +164,12 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     // Asked for once the ranks are known, not a round of what changes slowly later; verdicts are asked for every second.
     const rounds = held.world.requests.filter((path) => path.endsWith('/why'));
     assert.ok(rounds.length > 0 && rounds.length < 5, `${rounds.length} rounds`);
-    assert.match(await cost.innerText(), /24 % of the last 200 steps is lost[\s\S]*19\.8 GPU-hours, 49\.50 at 2\.5 a GPU-hour/);
+    await says(cost, /24 % of the last 200 steps is lost[\s\S]*19\.8 GPU-hours, 49\.50 at 2\.5 a GPU-hour/);
     const widths = await cost.locator('.share-bar > span').evaluateAll((all) => all.map((one) => parseFloat(one.style.width)));
     assert.equal(widths.reduce((sum, width) => sum + width, 0), 100);
-    assert.match(await cost.getByRole('row', { name: /unexplained/ }).innerText(), /12 %/);
+    await says(cost.getByRole('row', { name: /unexplained/ }), /12 %/);
     const mfu = page.getByRole('region', { name: 'MFU', exact: true });
-    assert.match(await mfu.innerText(), /^Why is MFU[\s\S]*MFU is 38 %[\s\S]*fell from 59 % to 38 % at step 1,204/);
+    await says(mfu, /^Why is MFU[\s\S]*MFU is 38 %[\s\S]*fell from 59 % to 38 % at step 1,204/);
     // Bars step down: each ends where the next begins, the last where what was achieved ends.
     const places = await mfu.locator('.fall > span').evaluateAll((all) => all.map((one) => [parseFloat(one.style.left), parseFloat(one.style.width)]));
     const [, ...falls] = places;
@@ -182,8 +182,8 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
   it('says what is missing where MFU is not known, and shows no bar where nothing is lost', () => visit(jobPath(kHealthy), async (page) => {
     const mfu = page.getByRole('region', { name: 'MFU', exact: true });
     await mfu.waitFor();
-    assert.match(await mfu.innerText(), /MFU is not known: the job tells no FLOPs/);
-    assert.equal(await page.locator('.share-bar').count(), 0);
+    await says(mfu, /MFU is not known: the job tells no FLOPs/);
+    await counted(page.locator('.share-bar'), 0);
     await page.locator('section[aria-label=MFU]').scrollIntoViewIfNeeded();
     await shot(page, 'job-mfu-unknown');
   }));
@@ -237,7 +237,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await page.getByRole('region', { name: 'What is broken' }).getByText('guilty 4 times in 30 days').waitFor();
     const states = await page.locator('tbody tr td:first-child').allInnerTexts();
     assert.deepEqual(states, ['■ open', '■ open', '✓ resolved']);
-    assert.match(await page.locator('tbody tr').first().innerText(), /Rank 43[\s\S]*GPU-5b1e0f2a-43 of node-17[\s\S]*2 jobs[\s\S]*21.3 GPU-hours lost[\s\S]*4/);
+    await says(page.locator('tbody tr').first(), /Rank 43[\s\S]*GPU-5b1e0f2a-43 of node-17[\s\S]*2 jobs[\s\S]*21.3 GPU-hours lost[\s\S]*4/);
     assert.equal(await page.evaluate(() => window.hacked), undefined);
     await accessible(page);
     await shot(page, 'incidents');
@@ -248,19 +248,19 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
   it('shows an incident by its link alone: who is hit, what it costs, when what happened, what to do', () => visit(`/incidents/${kIncident}`, async (page) => {
     const answer = page.getByRole('region', { name: 'The incident' });
     await answer.waitFor();
-    assert.match(await answer.innerText(), /open[\s\S]*critical[\s\S]*Rank 43[\s\S]*2 jobs[\s\S]*21.3 GPU-hours lost, 42.60[\s\S]*guilty 4 times[\s\S]*Next: Drain node-17/i);
+    await says(answer, /open[\s\S]*critical[\s\S]*Rank 43[\s\S]*2 jobs[\s\S]*21.3 GPU-hours lost, 42.60[\s\S]*guilty 4 times[\s\S]*Next: Drain node-17/i);
     const hit = page.getByRole('region', { name: 'Whom it hits' });
-    assert.match(await hit.innerText(), /1 GPU on 1 host in 3 jobs depend on it[\s\S]*loses 31 %[\s\S]*19 min later so far[\s\S]*no verdict[\s\S]*1 of 4 ranks/);
-    assert.equal(await page.getByRole('region', { name: 'Timeline' }).locator('li').count(), 4);
-    assert.equal(await page.getByRole('region', { name: /^Verdict: / }).count(), 2);
+    await says(hit, /1 GPU on 1 host in 3 jobs depend on it[\s\S]*loses 31 %[\s\S]*19 min later so far[\s\S]*no verdict[\s\S]*1 of 4 ranks/);
+    await counted(page.getByRole('region', { name: 'Timeline' }).locator('li'), 4);
+    await counted(page.getByRole('region', { name: /^Verdict: / }), 2);
     assert.deepEqual(await page.locator('.of-job').allInnerTexts(), [`Evidence in ${kSlow}`, `Evidence in ${kHung}`]);
     await accessible(page);
     await shot(page, 'incident');
     await answer.getByLabel('A note with it').fill('looking at the fans');
     await answer.getByRole('button', { name: 'Acknowledge' }).click();
     await page.getByRole('region', { name: 'Timeline' }).getByText('looking at the fans').waitFor();
-    assert.equal(await answer.getByRole('button', { name: 'Acknowledge' }).count(), 0);
-    assert.match(await answer.innerText(), /acknowledged[\s\S]*on call/i);
+    await counted(answer.getByRole('button', { name: 'Acknowledge' }), 0);
+    await says(answer, /acknowledged[\s\S]*on call/i);
     await answer.getByRole('button', { name: 'Resolve' }).click();
     await answer.getByRole('button', { name: 'Open again' }).click();
     await answer.getByRole('button', { name: 'Acknowledge' }).waitFor();
@@ -275,7 +275,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
   it('leads from an alert to its incident', () => visit('/alerts', async (page) => {
     const rows = page.getByRole('region', { name: 'All alerts' }).locator('tbody tr');
     assert.match((await rows.nth(0).innerText()), /critical[\s\S]*Rank 43/);
-    assert.equal(await rows.nth(1).getByRole('link').count(), 1, 'one that is of no incident');
+    await counted(rows.nth(1).getByRole('link'), 1, 'one that is of no incident');
     await accessible(page);
     await shot(page, 'alerts');
     await rows.nth(0).getByRole('link', { name: kIncident }).click();
@@ -297,7 +297,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     try {
       await choose('Copy as Markdown');
       await answer.getByText('The server does not answer').waitFor();
-      assert.equal(await answer.getByRole('menu').count(), 0);
+      await counted(answer.getByRole('menu'), 0);
     } finally {
       held.world.down = false;
     }
@@ -310,19 +310,19 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
   it('shows early warnings on the fleet page and those of a job on its page', () => visit('/', async (page) => {
     const panel = page.getByRole('region', { name: 'Early warnings' });
     await panel.waitFor();
-    assert.equal(await panel.locator('li').count(), 2);
-    assert.match(await panel.locator('li').first().innerText(), /GPU 6 of node-02 \(rank 6 of vit-pretrain\): its thermal margin shrinks[\s\S]*look at fans/);
+    await counted(panel.locator('li'), 2);
+    await says(panel.locator('li').first(), /GPU 6 of node-02 \(rank 6 of vit-pretrain\): its thermal margin shrinks[\s\S]*look at fans/);
     await shot(page, 'fleet-warnings');
     await page.goto(held.world.url + jobPath(kSuspected));
     await panel.waitFor();
-    assert.equal(await panel.locator('li').count(), 1);
+    await counted(panel.locator('li'), 1);
     await panel.getByRole('button', { name: 'evidence' }).click();
-    assert.match(await panel.innerText(), /nvidia-smi -q -d TEMPERATURE -i GPU-6[\s\S]*Of 12 such warnings in simulation 9 came true in time/);
+    await says(panel, /nvidia-smi -q -d TEMPERATURE -i GPU-6[\s\S]*Of 12 such warnings in simulation 9 came true in time/);
     await accessible(page);
     await shot(page, 'job-warning');
     await page.goto(held.world.url + jobPath(kHealthy));
     await page.getByRole('region', { name: 'No open verdict' }).waitFor();
-    assert.equal(await panel.count(), 0);
+    await counted(panel, 0);
   }));
 
   it('copies the next command as it is shown', () => visit(jobPath(kSlow), async (page) => {
@@ -337,7 +337,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     const map = await page.locator('#heatmap').boundingBox();
     const at = { x: map.width - 60, y: 2 };
     await page.locator('#heatmap').hover({ position: at });
-    assert.match(await page.locator('.tip').innerText(), /rank 43, node-17, step 1,38\d\n\+1\d\d ms/);
+    await says(page.locator('.tip'), /rank 43, node-17, step 1,38\d\n\+1\d\d ms/);
     await shot(page, 'job-hover');
     await page.locator('#heatmap').click({ position: at });
     await panel(page).waitFor();
@@ -376,7 +376,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
 
   it('restores everything from the address', () => visit(`${jobPath(kSlow)}?step=1300&rank=43&sort=host&last=400`, async (page) => {
     await panel(page).getByText('node-17').waitFor();
-    assert.match(await panel(page).innerText(), /Rank 43 · step 1,300/);
+    await says(panel(page), /Rank 43 · step 1,300/);
     assert.equal(await page.getByLabel('sorted').inputValue(), 'host');
     assert.equal(await page.getByLabel('last').inputValue(), '400');
     await page.reload();
@@ -395,12 +395,12 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
   it('has a table twin that turns pages and says what it leaves out', () => visit(`${jobPath(kSlow)}?view=table`, async (page) => {
     await page.getByRole('table', { name: 'Ranks' }).waitFor();
     const ranks = page.getByRole('region', { name: 'Ranks as a table' });
-    assert.match(await ranks.innerText(), /1–32 of 64 ranks, worst first/);
+    await says(ranks, /1–32 of 64 ranks, worst first/);
     assert.equal(await ranks.locator('tbody tr').first().locator('td').first().innerText(), '43');
     await shot(page, 'job-table');
     await accessible(page);
     await ranks.getByRole('button', { name: 'Next' }).click();
-    assert.match(await ranks.innerText(), /33–64 of 64 ranks/);
+    await says(ranks, /33–64 of 64 ranks/);
   }));
 
   it('hands out curl, CLI and CSV from the menu of a chart', () => visit(jobPath(kSlow), async (page) => {
@@ -460,8 +460,8 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await page.keyboard.press('t');
     await page.getByText('<b onmouseover=hacked()>node-0</b>').first().waitFor();
     assert.equal(await page.evaluate(() => window.hacked), undefined);
-    assert.equal(await page.locator('main img, main script').count(), 0);
-    assert.equal(await page.getByText('\u202e').count(), 0);
+    await counted(page.locator('main img, main script'), 0);
+    await counted(page.getByText('\u202e'), 0);
     await shot(page, 'job-hostile');
   }));
 
@@ -534,7 +534,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await page.waitForTimeout(500);
     const map = await page.locator('#heatmap').boundingBox();
     await page.locator('#heatmap').hover({ position: { x: map.width - 60, y: 3 } });
-    assert.match(await page.locator('.tip').innerText(), /rank 3,000/);
+    await says(page.locator('.tip'), /rank 3,000/);
     await shot(page, 'job-large');
   }));
 });

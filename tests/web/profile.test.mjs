@@ -2,7 +2,7 @@
 // `npm run test:page` in web/ after `npm run build`.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { accessible, shot } from './browser.mjs';
+import { accessible, counted, says, shot } from './browser.mjs';
 import { canned, differs, drawn, query } from './canned.mjs';
 import { kSlow, kSuspected } from './fixture_data.mjs';
 
@@ -21,7 +21,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     await page.getByRole('button', { name: /^Show kernel cutlass_80_tensorop/ }).click();
     await ready(page);
     assert.match(query(page).get('kernel'), /align1>/);
-    assert.match(await page.getByRole('group', { name: 'Selected kernel' }).innerText(), /rank 43\s+11\.9 ms a step in 24 calls[\s\S]*median of 3 others\s+0 µs in 0/);
+    await says(page.getByRole('group', { name: 'Selected kernel' }), /rank 43\s+11\.9 ms a step in 24 calls[\s\S]*median of 3 others\s+0 µs in 0/);
     await page.getByRole('link', { name: 'To the verdict' }).click();
     await page.getByRole('region', { name: 'Verdict: slow, confirmed' }).waitFor();
     for (let back = 0; back < 4; back += 1) await page.goBack();
@@ -33,11 +33,11 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     assert.ok(colours >= 4, `${colours} colours`);
     const card = await page.getByRole('region', { name: 'What the profile shows' }).innerText();
     assert.match(card, /4 of 4 ranks profiled, the job has 64[\s\S]*clocks agree to[\s\S]*Rank 43 holds the others up by 5\.6 ms a step[\s\S]*slow GPU slowed by heat \(gpu\): Rank 43 \(node-17, GPU 3\)/);
-    assert.match(await page.getByRole('region', { name: 'Timeline' }).innerText(), /compute[\s\S]*communication[\s\S]*4 ranks/);
-    assert.match(await kernels(page).locator('tbody tr').first().innerText(), /align1\s+\+11\.9 ms\s+11\.9 ms\s+0 µs\s+24\s+0\s+506 µs\s+matrix multiplication, bf16/);
-    assert.match(await page.locator('section[aria-label=Gaps]').innerText(), /DataLoader.*data loading/);
-    assert.match(await page.getByRole('region', { name: 'Rank against its peers' }).innerText(), /median of 3 others[\s\S]*waiting for others in collectives\s+0 µs\s+3\.\d+ ms/);
-    assert.match(await page.locator('section[aria-label=Ranks] tbody tr').first().innerText(), /43\s+node-17[\s\S]*16 of 16/);
+    await says(page.getByRole('region', { name: 'Timeline' }), /compute[\s\S]*communication[\s\S]*4 ranks/);
+    await says(kernels(page).locator('tbody tr').first(), /align1\s+\+11\.9 ms\s+11\.9 ms\s+0 µs\s+24\s+0\s+506 µs\s+matrix multiplication, bf16/);
+    await says(page.locator('section[aria-label=Gaps]'), /DataLoader.*data loading/);
+    await says(page.getByRole('region', { name: 'Rank against its peers' }), /median of 3 others[\s\S]*waiting for others in collectives\s+0 µs\s+3\.\d+ ms/);
+    await says(page.locator('section[aria-label=Ranks] tbody tr').first(), /43\s+node-17[\s\S]*16 of 16/);
     assert.deepEqual(await page.locator('.steps-of a').evaluateAll((links) => links.map((link) => link.getAttribute('href'))),
       [1300, 1301, 1302, 1303].map((step) => `/jobs/${kSlow}/steps/${step}?rank=43`));
     await accessible(page);
@@ -58,7 +58,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     const wide = Number(query(page).get('to')) - Number(query(page).get('from'));
     assert.ok(wide > 0 && wide < 30e6, `${wide}`);
     await plot.hover({ position: { x: 161, y: 9 } });
-    assert.match(await page.locator('.tip').innerText(), /nvjet_tst_128x256\S+\n198 µs · compute\nrank 41, node-17, stream 7\n.* into step 1,300/);
+    await says(page.locator('.tip'), /nvjet_tst_128x256\S+\n198 µs · compute\nrank 41, node-17, stream 7\n.* into step 1,300/);
     await plot.click({ position: { x: 161, y: 9 } });
     await page.locator('tr.chosen', { hasText: 'nvjet_tst' }).waitFor();
     assert.equal(query(page).get('rank'), '41');
@@ -79,8 +79,8 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     await page.waitForFunction(() => !new URL(location.href).searchParams.has('from'));
     await page.locator('#kernels').focus();
     for (const key of ['ArrowDown', 'ArrowDown', 'Enter', '.', '.']) await page.keyboard.press(key);
-    assert.match(await page.locator('.tip').innerText(), /nvjet_tst\S+\n198 µs · compute\nrank 42/);
-    assert.match(await page.locator('p[role=status]').innerText(), /nvjet_tst/);
+    await says(page.locator('.tip'), /nvjet_tst\S+\n198 µs · compute\nrank 42/);
+    await says(page.locator('p[role=status]'), /nvjet_tst/);
     assert.equal(query(page).get('open'), '42,43');
     await page.keyboard.press('Space');
     await page.locator('tr.chosen', { hasText: 'nvjet_tst' }).waitFor();
@@ -114,7 +114,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
 
   it('says where a profile stands, and shows it by itself once it is analysed', () => visit(profilePath('p-failed'), async (page) => {
     await page.getByRole('heading', { name: 'The analysis failed: rank-43.json.gz: not a JSON trace (at byte 0)' }).waitFor();
-    assert.equal(await page.locator('a[download]').count(), 2, 'the traces can be fetched');
+    await counted(page.locator('a[download]'), 2, 'the traces can be fetched');
     await page.goto(held.world.url + profilePath('p-analysing'));
     await page.getByRole('heading', { name: /^Analysing the traces of 4 ranks/ }).waitFor();
     await shot(page, 'profile-analysing');
@@ -166,7 +166,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
   it('shows which line makes a rank slow, frame by frame and as a table', () => visit(`/jobs/${kSuspected}`, async (page) => {
     const lines = page.getByRole('region', { name: 'Lines', exact: true });
     await lines.getByText("train.py:142 in load_batch: 58 % of rank 6's time").waitFor();
-    assert.match(await lines.locator('.frame').nth(1).innerText(), /load_batch \(train\.py:142\)\s+\+56/);
+    await says(lines.locator('.frame').nth(1), /load_batch \(train\.py:142\)\s+\+56/);
     const [more, less] = await Promise.all(['load_batch (train.py:142)', 'step (train.py:160)'].map((name) => (
       lines.getByRole('button', { name }).evaluate((button) => getComputedStyle(button).backgroundColor.match(/[\d.]+/g).map(Number)))));
     assert.ok(more[0] > more[2] && less[2] > less[0], `red more ${more}, blue less ${less}`);
@@ -175,7 +175,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     await page.keyboard.press('ArrowLeft');
     assert.match(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), /^step \(train\.py:161\) −17: 9 % of rank 6's time, 26 % of its peers'/);
     await page.keyboard.press('Enter');
-    assert.equal(await lines.locator('.frame').count(), 3, 'its caller, the frame and its callee');
+    await counted(lines.locator('.frame'), 3, 'its caller, the frame and its callee');
     await page.keyboard.press('Escape');
     assert.equal(new URL(page.url()).pathname, `/jobs/${kSuspected}`, 'Esc goes out of the frames first');
     await lines.getByRole('button', { name: 'with the 2 callers that all have in common' }).click();
@@ -183,7 +183,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     await accessible(page);
     await shot(page, 'job-lines');
     await lines.getByRole('button', { name: 'as a table' }).click();
-    assert.match(await lines.getByRole('row', { name: /train.py:142/ }).innerText(), /58 %\s+2\.4 %\s+\+56/);
+    await says(lines.getByRole('row', { name: /train.py:142/ }), /58 %\s+2\.4 %\s+\+56/);
     await page.getByRole('button', { name: 'Which line?' }).click();
     await page.getByText('Looking at their stacks for 5 s').waitFor();
   }));

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { describe, it } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { accessible, launch, noErrors, openPage, shot } from './browser.mjs';
+import { accessible, counted, launch, noErrors, openPage, says, shot } from './browser.mjs';
 import { canned, differs, drawn, query } from './canned.mjs';
 import { kHostile, kLarge, kService, kSlow } from './fixture_data.mjs';
 
@@ -26,7 +26,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     const card = await page.getByRole('region', { name: 'Step 1,384' }).innerText();
     assert.match(card, /detail of all 64 ranks/);
     assert.match(card, /clocks agree to 6\.2 µs/);
-    assert.match(await page.getByRole('region', { name: 'Timeline' }).innerText(), /waiting in a collective[\s\S]*collective, all in it[\s\S]*64 ranks, a line each/);
+    await says(page.getByRole('region', { name: 'Timeline' }), /waiting in a collective[\s\S]*collective, all in it[\s\S]*64 ranks, a line each/);
     const box = await page.locator('#timeline').boundingBox();
     assert.ok(box.y + box.height <= 900, `the timeline ends at ${box.y + box.height}`);
     await accessible(page);
@@ -34,7 +34,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     const hrefs = await page.locator('a[download]').evaluateAll((links) => links.map((link) => link.getAttribute('href')));
     assert.deepEqual(hrefs, ['tar', 'pftrace'].map((format) => `/api/jobs/${kSlow}/steps/1384/perfetto?format=${format}`));
     const waits = page.getByRole('region', { name: 'Who waited for whom' });
-    assert.match(await waits.innerText(), /1–12 of 6\d pairs, longest wait first/);
+    await says(waits, /1–12 of 6\d pairs, longest wait first/);
     for (const name of ['Communicators', 'Phases', 'Ranks of the step']) await page.locator(`section[aria-label="${name}"]`).waitFor();
   }));
 
@@ -84,12 +84,12 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     const box = await page.locator('#timeline').boundingBox();
     const at = { x: 72 + (box.width - 120) * 0.75, y: 3 };
     await page.locator('#timeline').hover({ position: at });
-    assert.match(await page.locator('.tip').innerText(), /rank 0, node-12\nAllReduce 1,385 of dp, 1\d\d ms, 2\.2 GB\nwaiting in a collective; waited 1\d\d ms until rank 43 came/);
+    await says(page.locator('.tip'), /rank 0, node-12\nAllReduce 1,385 of dp, 1\d\d ms, 2\.2 GB\nwaiting in a collective; waited 1\d\d ms until rank 43 came/);
     await shot(page, 'step-hover');
     await page.locator('#timeline').click({ position: at });
     await panel(page).getByRole('heading', { name: 'Operations' }).waitFor();
     assert.equal(query(page).get('rank'), '0');
-    assert.match(await panel(page).innerText(), /Rank 0 in step 1,384[\s\S]*node-12[\s\S]*waiting in a collective[\s\S]*forward[\s\S]*AllReduce/);
+    await says(panel(page), /Rank 0 in step 1,384[\s\S]*node-12[\s\S]*waiting in a collective[\s\S]*forward[\s\S]*AllReduce/);
     await accessible(page);
     await shot(page, 'step-rank');
     await panel(page).getByRole('button', { name: 'AllReduce' }).click();
@@ -136,7 +136,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
   it('restores everything from the address', () => visit(`${stepPath(kSlow, 1384)}?from=100000000&to=200000000&ranks=40-47&rank=43`, async (page) => {
     await ready(page);
     await panel(page).getByRole('heading', { name: 'Rank 43 in step 1,384' }).waitFor();
-    assert.match(await page.getByRole('region', { name: 'Timeline' }).innerText(), /100 ms of it, from 100 ms · 8 ranks, a line each/);
+    await says(page.getByRole('region', { name: 'Timeline' }), /100 ms of it, from 100 ms · 8 ranks, a line each/);
     assert.equal(await page.getByRole('textbox', { name: 'ranks' }).inputValue(), '40-47');
     await shot(page, 'step-zoomed');
     await page.getByRole('textbox', { name: 'ranks' }).fill('40 to 47');
@@ -164,7 +164,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     const twin = page.getByRole('region', { name: 'Time by kind' });
     await twin.waitFor();
     assert.equal(await twin.locator('tbody tr').first().locator('td').first().innerText(), '43');
-    assert.match(await page.getByRole('region', { name: 'Timeline' }).innerText(), /1–32 of 64 ranks, most own work first/);
+    await says(page.getByRole('region', { name: 'Timeline' }), /1–32 of 64 ranks, most own work first/);
     await accessible(page);
     await shot(page, 'step-table');
   }));
@@ -199,7 +199,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     await page.locator('#timeline').hover({ position: { x: 1250, y: 5 } });
     await page.getByText('<b onmouseover=hacked()>node-0</b>').first().waitFor();
     assert.equal(await page.evaluate(() => window.hacked), undefined);
-    assert.equal(await page.locator('main img, main script, main i').count(), 0);
+    await counted(page.locator('main img, main script, main i'), 0);
   }));
 
   it('fits a narrow window', () => visit(stepPath(kSlow, 1384), async (page) => {
@@ -217,9 +217,9 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
   it('marks steps with detail on the job page and leads there', () => visit(`/jobs/${kSlow}?step=1384`, async (page) => {
     await page.getByText('step in detail').waitFor();
     await page.getByText('every rank on one axis').waitFor();
-    assert.match(await page.getByRole('region', { name: 'Charts' }).innerText(), /host\s+2\.\d %/);
+    await says(page.getByRole('region', { name: 'Charts' }), /host\s+2\.\d %/);
     await page.locator('header').getByText('MFU 38 %').waitFor();
-    assert.match(await page.locator('header').innerText(), /loss 2\.1/);
+    await says(page.locator('header'), /loss 2\.1/);
     await shot(page, 'job-step-detail');
     await page.getByRole('link', { name: 'Open step 1,384' }).click();
     await ready(page);
@@ -231,7 +231,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
   it('leads from the fleet to a service, whose name has a dot', () => visit('/', async (page) => {
     await page.getByRole('link', { name: kService }).click();
     await page.getByRole('heading', { name: /^First token after 182 ms/ }).waitFor();
-    assert.match(await page.locator('main').innerText(), /first token[\s\S]*182 ms[\s\S]*Not told: decode[\s\S]*1–10 of 1,812 requests, slowest first token first/);
+    await says(page.locator('main'), /first token[\s\S]*182 ms[\s\S]*Not told: decode[\s\S]*1–10 of 1,812 requests, slowest first token first/);
     await accessible(page);
     await shot(page, 'service');
     await page.reload();
@@ -269,7 +269,7 @@ describe('the step page on a running server', { skip: kServer ? false : 'LOCKSTE
         await page.goto(kServer + stepPath(found.job, found.step));
         const whole = await ready(page);
         assert.ok(whole.colours >= 4, `${whole.colours} colours`);
-        assert.match(await page.locator('h2.sentence').first().innerText(), /\w{3,}.*\.$/);
+        await says(page.locator('h2.sentence').first(), /\w{3,}.*\.$/);
         await accessible(page);
         await shot(page, `live-step-${colorScheme}`);
         await page.locator('#timeline').hover({ position: { x: 500, y: 20 } });
