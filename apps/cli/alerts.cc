@@ -28,7 +28,7 @@ std::string moment(Json row, const char* key) {
 
 // Indented; wrapped where the output has a width, else one line.
 void print_line(const std::string& text) {
-  std::fputs(row_columns() ? wrapped(text, 2).c_str() : ("  " + text + "\n").c_str(), stdout);
+  std::fputs(wrapped_row(text, 2).c_str(), stdout);
 }
 
 void print_alerts(const Json& document, const simdjson::dom::array& alerts) {

@@ -26,13 +26,6 @@ bool is_job_value(const Flags::Option& option) {
   return option.name == "--job";
 }
 
-// Between single quotes, as every shell reads them.
-std::string single_quoted(std::string_view text) {
-  std::string out = "'";
-  for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 // The words that may follow a command: those of its subcommands.
 std::string sub_name(const CommandUse& sub) {
   return sub.name.substr(sub.name.rfind(' ') + 1);
@@ -57,8 +50,7 @@ std::string option_names(const CommandUse& use) {
 std::string value_pattern(const CommandUse& use, bool of_jobs) {
   std::string pattern;
   for (const Flags::Option& option : use.options) {
-    const bool takes = !option.value_name.empty() && !option.value_name.starts_with("[");
-    if (takes && is_job_value(option) == of_jobs) pattern += (pattern.empty() ? "" : "|") + option.name;
+    if (option.needs_value() && is_job_value(option) == of_jobs) pattern += (pattern.empty() ? "" : "|") + option.name;
   }
   return pattern;
 }
@@ -69,11 +61,10 @@ std::string bash_script() {
   for_each_use([&](const std::string& key, const CommandUse& use) {
     std::string below;
     for (const CommandUse& sub : use.subcommands) below += (below.empty() ? "" : " ") + sub_name(sub);
-    if (!below.empty()) subs += format("    %s) subs=%s ;;\n", key.c_str(), single_quoted(below).c_str());
-    cases +=
-        format("    %s) options=%s; values=%s; job_values=%s; jobs=%d ;;\n", single_quoted(key).c_str(),
-               single_quoted(option_names(use)).c_str(), single_quoted("|" + value_pattern(use, false) + "|").c_str(),
-               single_quoted("|" + value_pattern(use, true) + "|").c_str(), takes_job(use) ? 1 : 0);
+    if (!below.empty()) subs += format("    %s) subs=%s ;;\n", key.c_str(), shell_word(below).c_str());
+    cases += format("    %s) options=%s; values=%s; job_values=%s; jobs=%d ;;\n", shell_word(key).c_str(),
+                    shell_word(option_names(use)).c_str(), shell_word("|" + value_pattern(use, false) + "|").c_str(),
+                    shell_word("|" + value_pattern(use, true) + "|").c_str(), takes_job(use) ? 1 : 0);
   });
   return format(R"SH(# lockstep completion bash: in ~/.bashrc: source <(lockstep completion bash)
 _lockstep_jobs() {
@@ -114,22 +105,22 @@ _lockstep() {
 # Where nothing is known, files.
 complete -o default -F _lockstep lockstep
 )SH",
-                single_quoted(names).c_str(), subs.c_str(), cases.c_str());
+                shell_word(names).c_str(), subs.c_str(), cases.c_str());
 }
 
 // "--server:help" for _describe, whose separator is the colon.
 std::string described_word(const std::string& word, const std::string& help) {
   std::string name;
   for (char c : word) name += c == ':' ? std::string("\\:") : std::string(1, c);
-  return single_quoted(name + ":" + help);
+  return shell_word(name + ":" + help);
 }
 
 std::string zsh_script() {
   std::string names, pairs, cases;
   for (const Command& command : commands()) names += "    " + described_word(command.name, command.help) + "\n";
   for_each_use([&](const std::string& key, const CommandUse& use) {
-    if (key.find(' ') != std::string::npos) pairs += (pairs.empty() ? "" : "|") + single_quoted(key);
-    cases += "    (" + single_quoted(key) + ")\n      options=(";
+    if (key.find(' ') != std::string::npos) pairs += (pairs.empty() ? "" : "|") + shell_word(key);
+    cases += "    (" + shell_word(key) + ")\n      options=(";
     for (const Flags::Option& option : use.options) cases += " " + described_word(option.name, option.help);
     cases += ")\n      subs=(";
     for (const CommandUse& sub : use.subcommands) cases += " " + described_word(sub_name(sub), sub.summary);
@@ -174,37 +165,40 @@ std::string fish_script() {
       "complete -c lockstep -f\n";
   for (const Command& command : commands())
     out += format("complete -c lockstep -n __fish_use_subcommand -a %s -d %s\n", command.name,
-                  single_quoted(command.help).c_str());
+                  shell_word(command.help).c_str());
   for_each_use([&](const std::string& key, const CommandUse& use) {
     std::string seen;
     for (std::string_view word : split(key, ' ')) {
       seen +=
           (seen.empty() ? "__fish_seen_subcommand_from " : "; and __fish_seen_subcommand_from ") + std::string(word);
     }
-    const std::string where = "complete -c lockstep -n " + single_quoted(seen);
+    const std::string where = "complete -c lockstep -n " + shell_word(seen);
     for (const CommandUse& sub : use.subcommands)
-      out += where + format(" -a %s -d %s\n", sub_name(sub).c_str(), single_quoted(sub.summary).c_str());
+      out += where + format(" -a %s -d %s\n", sub_name(sub).c_str(), shell_word(sub.summary).c_str());
     if (takes_job(use)) out += where + " -a '(lockstep completion --jobs 2>/dev/null)' -d job\n";
     for (const Flags::Option& option : use.options) {
-      const bool takes = !option.value_name.empty() && !option.value_name.starts_with("[");
-      const char* value = !takes                 ? ""
+      const char* value = !option.needs_value()  ? ""
                           : is_job_value(option) ? " -x -a '(lockstep completion --jobs 2>/dev/null)'"
                                                  : " -r -F";
       out += where + format(" -l %s%s -d %s\n", option.name.substr(option.name.find_first_not_of('-')).c_str(), value,
-                            single_quoted(option.help).c_str());
+                            shell_word(option.help).c_str());
     }
   });
   return out;
 }
 
-// One a line; nothing, and no word about it, where the server does not answer at once.
+// One a line; nothing, and no word about it, where the server does not answer at once. A job called "--server=..." would
+// be taken for an option, and the next call's token sent there: such a name has to be typed, behind "--".
 int print_jobs(const std::string& server) {
   const Answer answer = ServerCalls(server, kProgram, kJobsMs).ask(format("/api/jobs?limit=%zu", kJobsMax));
   if (answer.exit_code != kExitOk) return answer.exit_code;
   simdjson::dom::parser parser;
   Json document;
   if (parser.parse(answer.body).get(document)) return kExitFailed;
-  for (Json job : list_of(document, "jobs")) std::printf("%s\n", text_of(job, "job_id").c_str());
+  for (Json job : list_of(document, "jobs")) {
+    const std::string id = text_of(job, "job_id");
+    if (!id.starts_with("-")) std::printf("%s\n", id.c_str());
+  }
   return kExitOk;
 }
 

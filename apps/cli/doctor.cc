@@ -186,9 +186,7 @@ int show_coverage(const std::string& server, const std::string& job, bool json) 
   std::string said;  // what several need is said behind the last of them
   const auto say = [&](const std::string& todo) {
     if (!said.empty() && todo != said)
-      std::fputs(row_columns() ? wrapped("do: " + said, width == 0 ? 2 : width + 10).c_str()
-                               : format("        %-*s  do: %s\n", columns, "", said.c_str()).c_str(),
-                 stdout);
+      std::fputs(wrapped_row("do: " + said, width == 0 ? 2 : width + 10).c_str(), stdout);
     said = todo;
   };
   for (const char* wanted : {"judged", "partly", "not"}) {
@@ -244,8 +242,7 @@ int run_doctor(const Arguments& arguments) {
                               : check.state == State::kNote ? painted(Paint::kWarn, "note")
                                                             : painted(Paint::kBad, "wrong");
     const std::string head = padded(state, 6) + " " + padded(check.name, width) + " ";
-    std::fputs(row_columns() ? wrapped(check.found, width + 8, head).c_str() : (head + check.found + "\n").c_str(),
-               stdout);
+    std::fputs(wrapped_row(check.found, width + 8, head).c_str(), stdout);
     if (!check.todo.empty()) std::printf("       %-*s do: %s\n", columns, "", check.todo.c_str());
   }
   out.end_array().end_object();

@@ -66,7 +66,7 @@ void print_summary(const Json& incident) {
   }
 }
 
-void print_incident(const Json& incident) {
+void print_incident(const Json& incident, const std::string& page) {
   print_summary(incident);
   for (Json job : list_of(incident, "jobs")) {
     Json completion;
@@ -95,7 +95,7 @@ void print_incident(const Json& incident) {
   }
   for (Json verdict : list_of(incident, "verdicts")) {
     std::printf("\nevidence, job %s\n", text_of(verdict, "job_id").c_str());
-    print_verdict(verdict);
+    print_verdict(verdict, page);
   }
   std::printf("\n%s\n", text_of(incident, "link").c_str());
 }
@@ -145,7 +145,7 @@ int list(const Arguments& arguments) {
   return open ? kExitNo : kExitOk;
 }
 
-int show_text(const Answer& answer, bool json) {
+int show_text(const Answer& answer, const std::string& server, bool json) {
   if (answer.exit_code != kExitOk) return print_failure(answer);
   if (json) {
     std::printf("%s\n", answer.body.c_str());
@@ -154,7 +154,7 @@ int show_text(const Answer& answer, bool json) {
   simdjson::dom::parser parser;
   Json incident;
   if (parser.parse(answer.body).get(incident) || !incident.is_object()) return not_understood(kProgram);
-  print_incident(incident);
+  print_incident(incident, page_of(server));
   return kExitOk;
 }
 
@@ -167,7 +167,7 @@ int show(const Arguments& arguments) {
       .toggle(&json, "--json", "all of it as JSON");
   if (std::optional<int> code = answered(flags, arguments)) return *code;
   const std::string path = "/api/incidents/" + url_part(flags.positional()[0]);
-  if (!markdown) return show_text(ask(server, path, kProgram), json);
+  if (!markdown) return show_text(ask(server, path, kProgram), server, json);
   const Answer answer = ask(server, path + "/markdown", kProgram);
   if (answer.exit_code != kExitOk) return print_failure(answer);
   std::fwrite(answer.body.data(), 1, answer.body.size(), stdout);

@@ -12,6 +12,7 @@
 #include "apps/cli/options.h"
 #include "apps/cli/report_pictures.h"
 #include "apps/cli/server_call.h"
+#include "apps/cli/why.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/flags.h"
@@ -159,13 +160,8 @@ std::string verdicts_part(const Json& why) {
 }
 
 std::string where_time_goes(const Json& why) {
-  Json breakdown;
-  if (why["breakdown"].get(breakdown) || !breakdown.is_object()) return {};
   std::string row;
-  for (const char* part : {"compute", "waiting", "communication", "input", "host", "checkpoint", "idle", "other"}) {
-    const double percent = number_of(breakdown, part) * 100;
-    if (percent >= 0.5) row += format("%s%s %.0f %%", row.empty() ? "" : " · ", part, percent);
-  }
+  for (const std::string& part : time_parts(why)) row += (row.empty() ? "" : " · ") + part;
   return row.empty() ? "" : "<h2>Where the time of a step goes</h2>\n<p>" + row + "</p>\n";
 }
 

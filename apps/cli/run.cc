@@ -279,7 +279,7 @@ class Run {
   void choose_server();
   // A line: the job is not started.
   std::optional<std::string> join_agent();
-  std::optional<std::string> refusal(const std::optional<std::string>& sends_to) const;
+  std::optional<std::string> refusal() const;
   void set_environment();
   void set_profiler() const;
   void leave_agent(int code);
@@ -314,8 +314,10 @@ void Run::choose_server() {
 
 // Nothing that --server says is passed over: an agent that is there already sends where it was told to, so that the job
 // is not started where that is elsewhere.
-std::optional<std::string> Run::refusal(const std::optional<std::string>& sends_to) const {
-  if (options_.server.empty() || (sends_to && is_same_place(*sends_to, found_.url))) return std::nullopt;
+std::optional<std::string> Run::refusal() const {
+  if (options_.server.empty()) return std::nullopt;
+  const std::optional<std::string> sends_to = destination_of_agent(recorder_directory());
+  if (sends_to && is_same_place(*sends_to, found_.url)) return std::nullopt;
   return format("--server %s: the agent that reads this node's jobs already sends to %s; leave --server out to use it",
                 options_.server.c_str(), sends_to ? sends_to->c_str() : "where its own settings say");
 }
@@ -329,7 +331,7 @@ std::optional<std::string> Run::join_agent() {
   if (outer_ != 0) {
     if (!options_.server.empty()) found_ = find_otlp_receiver(server_);
     done_.push_back(format("the agent of the run around it (pid %d) serves", outer_));
-    return refusal(destination_of_agent(recorder_directory()));
+    return refusal();
   }
   found_ = find_otlp_receiver(server_);
   if (!found_.problem.empty()) done_.push_back(found_.problem);
@@ -355,7 +357,7 @@ std::optional<std::string> Run::join_agent() {
   if (agent_->how() != RunAgent::How::kAlreadyThere && !found_.answers)
     done_.push_back("no server answers there yet (lockstepd --data DIR)");
   if (agent_->how() == RunAgent::How::kStarted) return std::nullopt;
-  return refusal(destination_of_agent(recorder_directory()));
+  return refusal();
 }
 
 // Whether somebody reads that socket.

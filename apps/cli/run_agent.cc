@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/file_lock.h"
+#include "base/json_reader.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "net/http_client.h"
@@ -174,12 +175,11 @@ std::optional<std::string> destination_of_agent(const std::string& recorders) {
   HttpRequest request;
   request.path = "/checks";
   const Result<HttpResponse> answer = HttpClient(*page, kPageMs, 1 << 20).send(request);
-  // Without a JSON reader, which this program has not on every node: a URL needs no escapes.
-  constexpr std::string_view kKey = "\"destination\":\"";
-  const size_t at = answer.ok() && answer->status == 200 ? answer->body.find(kKey) : std::string::npos;
-  if (at == std::string::npos) return std::nullopt;
-  const size_t from = at + kKey.size();
-  const std::string place = as_one_line(answer->body.substr(from, answer->body.find('"', from) - from));
+  if (!answer.ok() || answer->status != 200) return std::nullopt;
+  const Result<JsonDocument> document = JsonDocument::parse(answer->body);
+  const std::optional<std::string> told = document.ok() ? document->root()["destination"].string() : std::nullopt;
+  if (!told) return std::nullopt;
+  const std::string place = as_one_line(*told);
   // "grpc http://..." where it sends so.
   return place.starts_with("grpc ") ? place.substr(5) : place;
 }

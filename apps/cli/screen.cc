@@ -16,8 +16,9 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr std::string_view kEnterScreen = "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J";
-constexpr std::string_view kLeaveScreen = "\x1b[?25h\x1b[?1049l";
+constexpr std::string_view kEnterScreen =
+    "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J";  // no cursor, no line goes over the edge
+constexpr std::string_view kLeaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 // For signal handlers, so plain values.
 volatile sig_atomic_t g_ended = 0, g_resized = 0, g_open = 0, g_with_keys = 0;
@@ -73,9 +74,10 @@ void on_resize(int) {
 
 void on_stop(int) {
   const int before = errno;
+  const bool was_open = g_open != 0;
   leave();
   ::raise(SIGSTOP);
-  enter();
+  if (was_open) enter();
   g_resized = 1;
   errno = before;
 }

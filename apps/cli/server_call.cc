@@ -146,7 +146,7 @@ Answer ServerCalls::send(HttpRequest request) {
   simdjson::dom::element document;
   std::string_view line;
   if (!parser.parse(answer->body).get(document) && !document["error"].get_string().get(line)) {
-    why = in_commands(std::string(line));
+    why = in_commands(as_one_line(line));
   } else if (answer->status == 401 || answer->status == 403) {
     why += ": " + as_one_line(trim(answer->body));
     if (token_.empty()) why += " (--token-file FILE or LOCKSTEP_TOKEN_FILE)";

@@ -62,7 +62,7 @@ int run_verdict(const Arguments& arguments) {
   simdjson::dom::parser parser;
   Json verdict;
   if (parser.parse(answer.body).get(verdict) || !verdict.is_object()) return not_understood("lockstep verdict");
-  print_verdict(verdict, server);
+  print_verdict(verdict, page_of(server));
   return kExitOk;
 }
 

@@ -74,10 +74,6 @@ Frame next_frame(const Arguments& arguments) {
   return {code, capture.end()};
 }
 
-bool is_final(int code) {
-  return code == kExitUsage || code == kExitNotFound;
-}
-
 std::string now_text() {
   return utc_time(SystemClock().unix_ns() / 1'000'000, "%Y-%m-%d %H:%M:%S") + " UTC";
 }
@@ -97,12 +93,7 @@ int on_screen(const Arguments& arguments, int64_t seconds, const Frame& first) {
     for (size_t i = 0; i < shown; ++i) drawn += "\n" + std::string(lines[i]);
     if (shown < lines.size()) drawn += "\n" + painted(Paint::kDim, format("%zu more lines", lines.size() - shown));
     screen.draw(drawn);
-    const int key = screen.wait_key(seconds * 1000);
-    if (key == Screen::kEnd) return kExitOk;
-    if (key == Screen::kResized) {
-      frame = next_frame(arguments);
-      continue;
-    }
+    if (screen.wait_key(seconds * 1000) == Screen::kEnd) return kExitOk;
     frame = next_frame(arguments);
     when = now_text();
     if (screen.ended()) return kExitOk;
@@ -145,7 +136,7 @@ std::optional<int> watched(const Arguments& arguments) {
   const int64_t seconds = watch().seconds;
   (void)terminal_size();  // before the output is taken
   Frame first = next_frame(arguments);
-  if (is_final(first.code) || first.code == kExitUnreachable) {
+  if (first.code == kExitUsage || first.code == kExitNotFound || first.code == kExitUnreachable) {
     std::fputs(first.text.c_str(), stderr);
     return first.code;
   }

@@ -227,6 +227,29 @@ void print_history(const std::vector<Json>& cleared, const std::string& job) {
 
 }  // namespace
 
+std::vector<std::string> time_parts(const Json& why) {
+  Json breakdown;
+  if (why["breakdown"].get(breakdown) || !breakdown.is_object()) return {};
+  bool seen = true;
+  const bool unseen = !why["communication_seen"].get_bool().get(seen) && !seen;
+  struct Part {
+    std::string_view name;
+    bool always;      // else only where there is any to speak of
+    bool needs_seen;  // it cannot be told from compute where communication is not seen
+  };
+  std::vector<std::string> parts;
+  for (const Part& part : {Part{"compute", true, false}, Part{"waiting", true, true}, Part{"communication", true, true},
+                           Part{"input", true, false}, Part{"host", false, false}, Part{"checkpoint", false, false},
+                           Part{"idle", false, false}, Part{"other", false, false}}) {
+    const std::string name(part.name);
+    const double percent = number_of(breakdown, name.c_str()) * 100;
+    if ((!part.always && percent < 0.5) || (unseen && part.needs_seen)) continue;
+    parts.push_back(
+        format("%s %.0f %%", unseen && name == "compute" ? "compute and unseen communication" : name.c_str(), percent));
+  }
+  return parts;
+}
+
 void print_why(std::string_view why_json, const WhyView& view) {
   simdjson::dom::parser parser;
   simdjson::padded_string padded(why_json);
@@ -261,26 +284,12 @@ void print_why(std::string_view why_json, const WhyView& view) {
     constexpr size_t kMost = 3;
     print_warnings(why, kMost);
   }
-  Json breakdown;
-  if (!why["breakdown"].get(breakdown) && breakdown.is_object()) {
+  if (const std::vector<std::string> parts = time_parts(why); !parts.empty()) {
     const size_t columns = prose_columns();
     std::string line = "where the time goes ";
     const std::string indent(line.size(), ' ');
-    bool seen = true;
-    const bool unseen = !why["communication_seen"].get_bool().get(seen) && !seen;
-    struct Part {
-      const char* name;
-      bool always;  // else only where there is any to speak of
-    };
-    for (Part part : {Part{"compute", true}, Part{"waiting", true}, Part{"communication", true}, Part{"input", true},
-                      Part{"host", false}, Part{"checkpoint", false}, Part{"idle", false}, Part{"other", false}}) {
-      double percent = number_of(breakdown, part.name) * 100;
-      if (!part.always && percent < 0.5) continue;
-      if (unseen && (std::string_view(part.name) == "waiting" || std::string_view(part.name) == "communication"))
-        continue;
-      const char* name =
-          unseen && std::string_view(part.name) == "compute" ? "compute and unseen communication" : part.name;
-      const std::string text = format("  %s %.0f %%", name, percent);
+    for (const std::string& part : parts) {
+      const std::string text = "  " + part;
       if (line.size() + text.size() > columns) {
         std::printf("%s\n", line.c_str());
         line = indent;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "apps/cli/answer_json.h"
 
@@ -15,6 +17,9 @@ void print_files(const Json& verdict, size_t indent);
 // One sentence each, with what to do, and how many more there are; nothing where there is none. Of GET /api/warnings or
 // .../why.
 void print_warnings(const Json& answer, size_t most = SIZE_MAX);
+
+// Where the time of a step goes: "compute 62 %", one each. Empty where nobody knows.
+std::vector<std::string> time_parts(const Json& why);
 
 struct WhyView {
   std::string_view server_url = {};  // of the link to the page; empty: none

@@ -26,6 +26,10 @@ std::string wrapped(std::string_view text, size_t indent, std::string_view label
   return out + "\n";
 }
 
+std::string wrapped_row(std::string_view text, size_t indent, std::string_view label) {
+  return row_columns() ? wrapped(text, indent, label) : padded(label, indent) + std::string(text) + "\n";
+}
+
 void print_wrapped(std::string_view text, size_t indent, std::string_view label) {
   std::fputs(wrapped(text, indent, label).c_str(), stdout);
 }

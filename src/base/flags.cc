@@ -71,6 +71,7 @@ Flags& Flags::optional_number(int64_t* target, std::string name, std::string val
     *target = without;
     return {};
   };
+  flags_.back().value_optional = true;
   return *this;
 }
 
@@ -292,7 +293,7 @@ Result<void> Flags::parse_words(const std::vector<std::string>& arguments) {
       if (equals != std::string::npos) return Error{format("%s: %s takes no value", program_.c_str(), name.c_str())};
     } else if (equals != std::string::npos) {
       value = word.substr(equals + 1);
-    } else if (flag->value_name.starts_with("[") && flag->value_name.ends_with("]")) {  // "[TENANT=]URL" is none such
+    } else if (flag->value_optional) {
       if (i + 1 < arguments.size() && parse_shown_int(arguments[i + 1])) value = arguments[++i];
     } else if (i + 1 < arguments.size()) {
       value = arguments[++i];
@@ -325,7 +326,7 @@ Result<void> Flags::parse_words(const std::vector<std::string>& arguments) {
 
 std::vector<Flags::Option> Flags::options() const {
   std::vector<Option> options;
-  for (const Flag& flag : flags_) options.push_back({flag.name, flag.value_name, flag.help});
+  for (const Flag& flag : flags_) options.push_back({flag.name, flag.value_name, flag.help, flag.value_optional});
   options.push_back({"--help", "", "this text"});
   return options;
 }

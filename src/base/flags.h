@@ -65,8 +65,10 @@ class Flags {
   // What there is to say of the program itself: for completion and manual pages.
   struct Option {
     std::string name;
-    std::string value_name;  // empty: takes none; "[N]": may have one
+    std::string value_name;  // empty: takes none
     std::string help;
+    bool value_optional = false;
+    bool needs_value() const { return !value_name.empty() && !value_optional; }
   };
   std::vector<Option> options() const;
   const std::string& program() const { return program_; }
@@ -83,11 +85,12 @@ class Flags {
  private:
   struct Flag {
     std::string name;
-    std::string value_name;  // empty: a toggle; "[N]": the value may be left out
+    std::string value_name;  // empty: a toggle
     std::string help;
     std::function<Result<void>(const std::string&)> set;
     std::function<void()> clear;  // of a list: a stronger origin replaces what a weaker one gave
     bool secret = false;
+    bool value_optional = false;
     std::string shown;   // as given
     std::string origin;  // empty: at its default
   };

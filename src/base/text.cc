@@ -142,15 +142,25 @@ std::string human_numbers(std::vector<int> numbers, size_t most) {
   return text;
 }
 
+// Bytes at `at` that are a control character: of ASCII, or of the set that Unicode has besides (U+0080 to U+009F), which
+// terminals obey as well. 0: none is there.
+static size_t control_bytes(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  if (byte(at) < 0x20 || byte(at) == 0x7F) return 1;
+  return byte(at) == 0xC2 && byte(at + 1) >= 0x80 && byte(at + 1) < 0xA0 ? 2 : 0;
+}
+
 bool has_control_characters(std::string_view text) {
-  return std::any_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (control_bytes(text, at) > 0) return true;
+  }
+  return false;
 }
 
 std::string as_one_line(std::string_view text) {
   std::string line(text);
-  for (char& letter : line) {
-    if (static_cast<unsigned char>(letter) < ' ' || letter == 0x7f) letter = ' ';
+  for (size_t at = 0; at < line.size(); ++at) {
+    for (size_t left = control_bytes(line, at); left > 0; --left) line[at + left - 1] = ' ';
   }
   return line;
 }

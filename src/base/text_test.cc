@@ -36,6 +36,16 @@ TEST(Text, ANumberIsTheWholeTextOrNothing) {
   for (const char* text : {"", "x", "1.5 ", "1e999"}) EXPECT_EQ(parse_double(text), std::nullopt) << text;
 }
 
+TEST(Text, OneLineHasNothingThatATerminalObeys) {
+  EXPECT_EQ(as_one_line("a\n\x1b[2Jb\x7f"), "a  [2Jb ");
+  EXPECT_EQ(as_one_line("a\xC2\x9B"
+                        "2Jb\xC2\x80"),
+            "a  2Jb  ");  // U+009B is ESC [ in one character
+  EXPECT_EQ(as_one_line("\xC2\xA0\xC3\x9B\xC2"), "\xC2\xA0\xC3\x9B\xC2");
+  EXPECT_TRUE(has_control_characters("a\xC2\x9B"));
+  EXPECT_FALSE(has_control_characters("\xC2\xA0\xC3\x9B, \xE2\x80\x9B"));
+}
+
 TEST(Text, AWordOfAShellIsThatTextAndNothingElse) {
   EXPECT_EQ(shell_word("link:leaf-1:Ethernet1/3"), "link:leaf-1:Ethernet1/3");
   EXPECT_EQ(shell_word(""), "''");
