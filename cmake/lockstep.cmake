@@ -34,8 +34,8 @@ endif()
 # LOCKSTEP_TEST_CLANG: test programs, and the libraries that no test keeps busy, are compiled by clang where it is there, without
 # optimization (tools/test_compiler.sh).
 set(LOCKSTEP_QUIET_LIBRARIES
-    lockstep_access lockstep_alert lockstep_api lockstep_backup lockstep_cli lockstep_control lockstep_egress lockstep_fabric lockstep_incident
-    lockstep_net_server lockstep_s3 lockstep_server lockstep_sle)
+    lockstep_access lockstep_agent lockstep_alert lockstep_api lockstep_backup lockstep_bus lockstep_cli lockstep_control lockstep_egress
+    lockstep_fabric lockstep_incident lockstep_net lockstep_net_server lockstep_s3 lockstep_server lockstep_sle)
 if(LOCKSTEP_TEST_CLANG)
   find_program(LOCKSTEP_CLANG clang++)
 endif()
