@@ -52,6 +52,9 @@ struct VerdictView {
 std::vector<VerdictView> verdicts_of(const ApiContext& context, const std::string& job_id);
 // Of all jobs, newest first.
 std::vector<VerdictView> all_verdicts(const ApiContext& context);
+// Those that are open, and what has cleared of those that diagnosis still holds; likewise.
+std::vector<VerdictView> live_verdicts(const ApiContext& context);
+std::optional<VerdictView> find_verdict(const ApiContext& context, const std::string& id);
 // What the ranks of a hang or a crash have left and is stored, for the verdicts of one answer: the store is asked once for
 // each attempt of a job. Thread rule: Confined.
 class VerdictFiles {

@@ -8,6 +8,7 @@
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
 #include "store/store_counters.h"
+#include "store/testing/forwarding_state.h"
 #include "store/testing/memory_metric_reader.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
@@ -26,6 +27,17 @@ struct FixedDiagnosis final : VerdictSource {
   std::string summary(std::string_view) const override { return ""; }
 };
 
+// Counts verdicts that are read.
+struct WatchedState final : testing::ForwardingState {
+  using ForwardingState::ForwardingState;
+  std::vector<StoredVerdict> find_verdicts(const VerdictsAsked& asked) const override {
+    std::vector<StoredVerdict> found = ForwardingState::find_verdicts(asked);
+    verdicts_read += found.size();
+    return found;
+  }
+  mutable size_t verdicts_read = 0;
+};
+
 // Two nodes of four GPUs each; ranks 0 to 3 of "llama" on node-1, nobody on node-2. Rank 2 takes 30 ms longer of its own.
 class NodesTest : public ::testing::Test {
  protected:
@@ -33,6 +45,7 @@ class NodesTest : public ::testing::Test {
     Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_.path() + "/state.sqlite");
     ASSERT_TRUE(state.ok());
     state_ = std::move(*state);
+    watched_.emplace(*state_);
     for (int64_t step = 0; step < 20; ++step) {
       for (int32_t rank = 0; rank < 4; ++rank) {
         StepSummary summary;
@@ -81,7 +94,8 @@ class NodesTest : public ::testing::Test {
     return verdict;
   }
   HttpResponse get(const std::string& path, const std::string& query = "") {
-    ApiContext context{steps_, spans_, traces_, metrics_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
+    ApiContext context{steps_,     spans_,    traces_, metrics_, *watched_, agents_,
+                       diagnosis_, counters_, clock_,  ready_,   "",        owns_};
     ServerRequest request;
     request.method = "GET";
     request.path = path;
@@ -110,6 +124,8 @@ class NodesTest : public ::testing::Test {
   StepTraceCache traces_{steps_, spans_, clock_};
   MemoryMetricReader metrics_;
   std::unique_ptr<StateStore> state_;
+  std::optional<WatchedState> watched_;
+  std::function<bool(std::string_view)> owns_;
   AgentRegistry agents_;
   FixedDiagnosis diagnosis_;
   std::atomic<bool> ready_{true};
@@ -204,6 +220,29 @@ TEST_F(NodesTest, WhatHappenedOnANodeIsThereForAWeekAndOfAGpuItsOwnAlone) {
   EXPECT_EQ(gpu["verdicts_total"].get_uint64().value(), 1u);
   EXPECT_EQ(gpu["events_total"].get_uint64().value(), 1u);
   EXPECT_EQ(json("/api/gpus/" + uuid_of("node-1", 1))["events_total"].get_uint64().value(), 0u);
+}
+
+TEST_F(NodesTest, APageReadsNoMoreVerdictsThanItMayShowAndNoneOfJobsThatAreAnothers) {
+  for (int i = 0; i < 20; ++i) {
+    Verdict verdict = verdict_on(format("v%d", i), 1, VerdictState::kConfirmed);
+    if (i % 2 == 1) verdict.culprit.host = "node-10";
+    if (i % 4 == 2) verdict.found_unix_ns = kNow - 8 * 86'400 * kSecond;
+    if (i % 8 == 4) verdict.job_id = "of another";
+    ASSERT_TRUE(state_->save_verdict(verdict).ok());
+  }
+  EXPECT_EQ(json("/api/nodes/node-1")["verdicts_total"].get_uint64().value(), 5u);
+  EXPECT_EQ(watched_->verdicts_read, 5u);
+  owns_ = [](std::string_view job_id) { return job_id != "of another"; };
+  EXPECT_EQ(json("/api/nodes/node-1")["verdicts_total"].get_uint64().value(), 3u);
+  EXPECT_EQ(json("/api/gpus/" + uuid_of("node-1", 1))["verdicts_total"].get_uint64().value(), 13u);
+
+  watched_->verdicts_read = 0;
+  EXPECT_EQ(text(json("/api/verdicts/v3")["id"]), "v3");
+  EXPECT_EQ(get("/api/verdicts/v4").status, 404);  // of another
+  EXPECT_EQ(watched_->verdicts_read, 2u);
+  EXPECT_EQ(json("/api/verdicts")["total"].get_uint64().value(), 0u);
+  EXPECT_EQ(watched_->verdicts_read, 2u) << "none of an earlier run is open";
+  EXPECT_EQ(json("/api/verdicts", "state=all")["total"].get_uint64().value(), 18u);
 }
 
 TEST_F(NodesTest, StepsAndSeriesHaveOneTimeAxis) {
