@@ -63,8 +63,9 @@ uint32_t hash_of(char kind, std::string_view text) {
   return hash;
 }
 
-constexpr int64_t LogRow::*kTimes[] = {&LogRow::time_unix_ns, &LogRow::received_unix_ns};
+constexpr int64_t LogRow::*kTimes[] = {&LogRow::time_unix_ns, &LogRow::arrival_unix_ns};
 constexpr int32_t LogRow::*kNumbers[] = {&LogRow::rank, &LogRow::severity};
+// In the order of LogField.
 constexpr uint32_t LogRow::*kNames[] = {&LogRow::job,   &LogRow::host, &LogRow::service,
                                         &LogRow::event, &LogRow::gpu,  &LogRow::severity_text};
 constexpr uint32_t LogRow::*kLines[] = {&LogRow::body, &LogRow::attributes, &LogRow::resource, &LogRow::trace};
@@ -119,7 +120,7 @@ void read_place(ByteReader& in, uint32_t section, columns::SectionPlace& place) 
 
 void LogColumns::add(const Attributes& resource, const LogRecord& record, int64_t received_unix_ns) {
   LogRow row;
-  row.received_unix_ns = received_unix_ns;
+  row.arrival_unix_ns = received_unix_ns;
   row.time_unix_ns = record.time_unix_ns != 0       ? record.time_unix_ns
                      : record.observed_unix_ns != 0 ? record.observed_unix_ns
                                                     : received_unix_ns;
@@ -152,7 +153,6 @@ LogEntry LogColumns::entry(const LogRow& row) const {
   auto name = [&](uint32_t id) { return std::string(names[id]); };
   auto line = [&](uint32_t id, const char* absent) { return id == 0 ? std::string(absent) : std::string(lines[id]); };
   return {.time_unix_ns = row.time_unix_ns,
-          .received_unix_ns = row.received_unix_ns,
           .severity = row.severity,
           .rank = Rank{row.rank},
           .job = name(row.job),
@@ -167,48 +167,23 @@ LogEntry LogColumns::entry(const LogRow& row) const {
           .trace = line(row.trace, "")};
 }
 
-std::string_view field_of(const LogColumns& columns, const LogRow& row, LogField field, std::string& number) {
-  switch (field) {
-    case LogField::kJob:
-      return columns.names[row.job];
-    case LogField::kHost:
-      return columns.names[row.host];
-    case LogField::kService:
-      return columns.names[row.service];
-    case LogField::kEvent:
-      return columns.names[row.event];
-    case LogField::kGpu:
-      return columns.names[row.gpu];
-    case LogField::kRank:
-      number = row.rank < 0 ? "" : std::to_string(row.rank);
-      return number;
-    case LogField::kSeverity:
-      return severity_word(row.severity);
+bool LogMatcher::begin(const LogColumns& columns) {
+  texts_.clear();
+  for (const LogMatch& match : query_.matches) {
+    const std::optional<uint32_t> text = columns.names.find(match.text);
+    if (!text) return false;
+    texts_.push_back(*text);
   }
-  return {};
+  return true;
 }
 
-void LogMatcher::begin(const LogColumns& columns) {
-  known_.assign(query_.matches.size(), std::vector<int8_t>(columns.names.size(), -1));
-}
-
-bool LogMatcher::wants(const LogColumns& columns, const LogRow& row) {
+bool LogMatcher::wants(const LogRow& row) const {
   if (row.time_unix_ns < query_.from_unix_ns || row.time_unix_ns > query_.to_unix_ns ||
-      row.received_unix_ns <= query_.received_after_unix_ns || row.severity < query_.severity_min)
+      row.arrival_unix_ns <= query_.after || row.severity < query_.severity_min ||
+      (query_.rank != kNoRank && row.rank != query_.rank.value()))
     return false;
-  std::string number;
-  for (size_t i = 0; i < query_.matches.size(); ++i) {
-    const LogMatch& match = query_.matches[i];
-    const size_t field = static_cast<size_t>(match.field);
-    // job, host, service, event, gpu stand in the order of the fields.
-    if (match.field == LogField::kRank || match.field == LogField::kSeverity) {
-      if (!match.holds(field_of(columns, row, match.field, number))) return false;
-      continue;
-    }
-    const uint32_t id = row.*kNames[field];
-    int8_t& known = known_[i][id];
-    if (known < 0) known = match.holds(columns.names[id]) ? 1 : 0;
-    if (known == 0) return false;
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    if (row.*kNames[static_cast<size_t>(query_.matches[i].field)] != texts_[i]) return false;
   }
   return true;
 }
@@ -225,11 +200,11 @@ bool LogMatcher::shows(const LogColumns& columns, const LogRow& row) const {
 }
 
 bool GroupMeta::may_have(const LogQuery& query) const {
-  if (!time.overlaps(query.from_unix_ns, query.to_unix_ns) || received.most <= query.received_after_unix_ns ||
+  if (!time.overlaps(query.from_unix_ns, query.to_unix_ns) || arrival.most <= query.after ||
       severity_most < query.severity_min)
     return false;
   for (const LogMatch& match : query.matches) {
-    if (hashes.empty() || match.negated || match.pattern != nullptr || match.text.empty()) continue;
+    if (hashes.empty()) continue;
     const char kind = match.field == LogField::kJob ? 'j' : match.field == LogField::kHost ? 'h' : 0;
     if (kind != 0 && !std::binary_search(hashes.begin(), hashes.end(), hash_of(kind, match.text))) return false;
   }
@@ -238,7 +213,7 @@ bool GroupMeta::may_have(const LogQuery& query) const {
 
 void encode_meta(std::string& out, const GroupMeta& meta) {
   put_varint(out, meta.rows);
-  for (const auto* range : {&meta.time, &meta.received}) {
+  for (const auto* range : {&meta.time, &meta.arrival}) {
     put_signed(out, range->least);
     put_signed(out, range->most);
   }
@@ -253,7 +228,7 @@ bool decode_meta(ByteReader& in, GroupMeta& meta) {
   const uint64_t rows = in.varint();
   if (rows > kGroupRows) in.fail();
   meta.rows = static_cast<uint32_t>(rows);
-  for (auto* range : {&meta.time, &meta.received}) {
+  for (auto* range : {&meta.time, &meta.arrival}) {
     range->least = in.signed_varint();
     range->most = in.signed_varint();
   }
@@ -271,7 +246,7 @@ GroupMeta write_group(const LogColumns& group, std::string& content) {
   std::vector<uint32_t>& hashes = meta.hashes;
   for (const LogRow& row : group.rows) {
     meta.time.add(row.time_unix_ns);
-    meta.received.add(row.received_unix_ns);
+    meta.arrival.add(row.arrival_unix_ns);
     meta.severity_most = std::max(meta.severity_most, row.severity);
     for (uint32_t hash : {hash_of('j', group.names[row.job]), hash_of('h', group.names[row.host])}) {
       const auto at = std::lower_bound(hashes.begin(), hashes.end(), hash);
