@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <simdjson.h>
 
+#include "api/jobs/step_window.h"
 #include "api/routes.h"
 #include "base/text.h"
 #include "store/memory_span_store.h"
@@ -279,6 +280,23 @@ TEST_F(NodesTest, StepsAndSeriesHaveOneTimeAxis) {
   const element past = json("/api/nodes/node-1/series",
                             format("last_s=10&points=2&to=%lld", static_cast<long long>(kNow - 10 * kSecond)));
   EXPECT_EQ(past["steps"].at(0)["last_step"].get_int64().value(), 9);
+}
+
+TEST_F(NodesTest, OfAJobTheStepsOfTheTimeAreReadAndNoOthers) {
+  StepSummary late;  // rank 3 began step 10 later than the others
+  late.step = 10_step;
+  late.start_unix_ns = kNow - 10 * kSecond + kSecond / 4;
+  steps_.append_step(identity_of(3_rank), late, kNow);
+  const JobInfo job = *steps_.job("llama");
+  const auto between = [&](int64_t from_ago_s, int64_t to_ago_s, int64_t most) {
+    const StepRange range = steps_between(steps_, job, kNow - from_ago_s * kSecond, kNow - to_ago_s * kSecond, most);
+    return std::pair(range.from.value(), range.to.value());
+  };
+  EXPECT_EQ(between(8, 5, 1000), std::pair(int64_t{12}, int64_t{15}));
+  EXPECT_EQ(between(10, 5, 1000), std::pair(int64_t{9}, int64_t{15})) << "rank 3 was still in step 9";
+  EXPECT_EQ(between(10, 5, 3), std::pair(int64_t{13}, int64_t{15}));
+  EXPECT_EQ(between(2, 0, 1000), std::pair(int64_t{18}, int64_t{19}));
+  EXPECT_EQ(between(3600, 0, 1000), std::pair(int64_t{0}, int64_t{19}));
 }
 
 TEST_F(NodesTest, TheFleetIsAFewNumbersAndJobsAreFoundByWhoAndWhere) {
