@@ -174,7 +174,7 @@ constexpr Route kRoutes[] = {
     {"/api/owners/takeover", "", "give a host or job to another owner", Role::kOperate, post_owner_takeover, "POST",
      false, true},
     // Others' clients know these; parameters they add are let through.
-    {"/mcp", "", "Model Context Protocol: tools for assistants", Role::kRead, post_mcp, "POST", true},
+    {"/mcp", "", "Model Context Protocol: tools for assistants", Role::kRead, post_mcp, "POST", true, true},
     {"/jaeger/api/services", "", "Jaeger: services", Role::kRead, get_jaeger_services},
     {"/jaeger/api/services/{name}/operations", "", "Jaeger: names of a service's spans", Role::kRead,
      get_jaeger_service_operations},
