@@ -71,16 +71,18 @@ void sort_newest_first(std::vector<VerdictView>& list) {
 
 }  // namespace
 
+const char* job_state(const JobInfo& job, int64_t now_unix_ns) {
+  const bool all_ended = !job.ranks.empty() && std::all_of(job.ranks.begin(), job.ranks.end(),
+                                                           [](const RankInfo& rank) { return rank.ended; });
+  if (all_ended) return "ended";
+  return now_unix_ns - job.last_seen_unix_ns > kSilentAfterNs ? "silent" : "running";
+}
+
 JobView view_of(const ApiContext& context, JobInfo info) {
   JobView view;
   view.info = std::move(info);
   const JobInfo& job = view.info;
-  bool all_ended = !job.ranks.empty() &&
-                   std::all_of(job.ranks.begin(), job.ranks.end(), [](const RankInfo& rank) { return rank.ended; });
-  view.state = all_ended                                                          ? "ended"
-               : context.clock.unix_ns() - job.last_seen_unix_ns > kSilentAfterNs ? "silent"
-                                                                                  : "running";
-
+  view.state = job_state(job, context.clock.unix_ns());
   view.summary = context.diagnosis.summary(job.job_id);
   view.sentence = view.summary;
   view.health = job.last_step < 0_step || view.state == "silent" ? "unknown" : "ok";

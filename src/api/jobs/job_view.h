@@ -17,9 +17,12 @@ namespace lockstep {
 // Nothing heard for so long: a rank or job is silent. Agents report a quiet process every few seconds.
 inline constexpr int64_t kSilentAfterNs = 30'000'000'000;
 
+// "ended" (every rank has), "silent", "running".
+const char* job_state(const JobInfo& job, int64_t now_unix_ns);
+
 struct JobView {
   JobInfo info;
-  std::string state;     // running ended silent
+  std::string state;     // job_state()
   std::string health;    // ok slow hang suspected unknown
   std::string sentence;  // the worst open verdict, else the summary of diagnosis
   std::string summary;

@@ -24,7 +24,11 @@ constexpr int64_t kNow = 1'000'000 * kSecond;
 
 struct FixedDiagnosis final : VerdictSource {
   std::vector<Verdict> list;
-  std::vector<Verdict> verdicts(std::string_view) const override { return list; }
+  mutable size_t times_asked = 0;
+  std::vector<Verdict> verdicts(std::string_view) const override {
+    ++times_asked;
+    return list;
+  }
   std::string summary(std::string_view) const override { return ""; }
 };
 
@@ -320,6 +324,15 @@ TEST_F(NodesTest, TheFleetIsAFewNumbersAndJobsAreFoundByWhoAndWhere) {
   for (const char* other : {"job=bert", "host=node-2", "user=bob", "state=ended", "health=ok", "cause=ecc"})
     EXPECT_EQ(found(other), 0u) << other;
   EXPECT_EQ(json("/api/jobs", "job=bert")["known"].get_uint64().value(), 1u);
+}
+
+TEST_F(NodesTest, WhatLooksAtTheWholeFleetLooksOnceAndTakesTurns) {
+  for (const char* path : {"/api/fleet", "/api/nodes", "/api/nodes/node-1"}) {
+    diagnosis_.times_asked = 0;
+    json(path);
+    EXPECT_EQ(diagnosis_.times_asked, 1u) << path;
+    EXPECT_TRUE(takes_turns({.method = "GET", .path = path, .query = "", .headers = {}, .body = ""})) << path;
+  }
 }
 
 TEST_F(NodesTest, WhatIsNotKnownIsOneClearLine) {
