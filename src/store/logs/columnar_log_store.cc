@@ -33,16 +33,6 @@ std::string dropped_because(const char* reason) {
   return format("%s,reason=\"%s\"", kTable, reason);
 }
 
-GroupMeta meta_of(const LogColumns& columns) {
-  GroupMeta meta{.rows = static_cast<uint32_t>(columns.rows.size())};
-  for (const LogRow& row : columns.rows) {
-    meta.time.add(row.time_unix_ns);
-    meta.arrival.add(row.arrival_unix_ns);
-    meta.severity_most = std::max(meta.severity_most, row.severity);
-  }
-  return meta;
-}
-
 struct Ref {
   const LogColumns* columns;
   const LogRow* row;
@@ -148,7 +138,7 @@ void ColumnarLogStore::append(LogColumns columns, int64_t received_unix_ns, uint
       row.arrival_unix_ns = std::max(row.arrival_unix_ns, arrival_last_ + 1);
       arrival_last_ = row.arrival_unix_ns;
     }
-    part.meta = meta_of(columns);
+    part.meta = logs::meta_of(columns);
     part.bytes = columns.memory_bytes();
     head_rows_ += columns.rows.size();
     head_bytes_ += part.bytes;
@@ -178,7 +168,7 @@ void ColumnarLogStore::join_small_parts() {
     if (joined.first_sequence == 0) joined.first_sequence = part.first_sequence;
     joined.last_sequence = std::max(joined.last_sequence, part.last_sequence);
   }
-  joined.meta = meta_of(all);
+  joined.meta = logs::meta_of(all);
   joined.bytes = all.memory_bytes();
   joined.columns = std::make_shared<const LogColumns>(std::move(all));
   head_.erase(head_.end() - static_cast<ptrdiff_t>(small), head_.end());

@@ -22,13 +22,6 @@ constexpr size_t kNamesBytesMax = 64u << 20;
 constexpr size_t kLinesBytesMax = 256u << 20;
 constexpr size_t kHashesMax = 512;
 
-// Never in the middle of a character.
-std::string_view beginning_of(std::string_view text, size_t bytes) {
-  if (text.size() <= bytes) return text;
-  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
-  return text.substr(0, bytes);
-}
-
 std::string as_json(std::string_view text) {
   JsonWriter json;
   return json.string(text).take();
@@ -40,11 +33,11 @@ std::string body_of(const Value& body, size_t& cut) {
     std::string json = to_text(body);
     if (json.size() <= kBodyBytesMax) return json;
     ++cut;
-    return as_json(std::string(beginning_of(json, kBodyBytesMax)) + "...");
+    return as_json(std::string(utf8_prefix(json, kBodyBytesMax)) + "...");
   }
   if (text->size() <= kBodyBytesMax) return as_json(*text);
   ++cut;
-  return as_json(std::string(beginning_of(*text, kBodyBytesMax)) + format("... (%zu bytes)", text->size()));
+  return as_json(std::string(utf8_prefix(*text, kBodyBytesMax)) + format("... (%zu bytes)", text->size()));
 }
 
 std::string attributes_of(const Attributes& attributes, size_t& cut) {
@@ -126,7 +119,7 @@ void LogColumns::add(const Attributes& resource, const LogRecord& record, int64_
                                                     : received_unix_ns;
   row.severity = std::clamp(record.severity, 0, 255);
   row.rank = static_cast<int32_t>(std::clamp<int64_t>(find_int(resource, "lockstep.rank", -1), -1, INT32_MAX));
-  auto name = [&](std::string_view text) { return names.intern(beginning_of(text, kNameBytesMax)); };
+  auto name = [&](std::string_view text) { return names.intern(utf8_prefix(text, kNameBytesMax)); };
   row.job = name(find_string(resource, "lockstep.job_id"));
   row.host = name(find_string(resource, "host.name"));
   row.service = name(find_string(resource, "service.name"));
@@ -241,13 +234,20 @@ bool decode_meta(ByteReader& in, GroupMeta& meta) {
   return in.ok();
 }
 
-GroupMeta write_group(const LogColumns& group, std::string& content) {
-  GroupMeta meta{.rows = static_cast<uint32_t>(group.rows.size())};
-  std::vector<uint32_t>& hashes = meta.hashes;
-  for (const LogRow& row : group.rows) {
+GroupMeta meta_of(const LogColumns& columns) {
+  GroupMeta meta{.rows = static_cast<uint32_t>(columns.rows.size())};
+  for (const LogRow& row : columns.rows) {
     meta.time.add(row.time_unix_ns);
     meta.arrival.add(row.arrival_unix_ns);
     meta.severity_most = std::max(meta.severity_most, row.severity);
+  }
+  return meta;
+}
+
+GroupMeta write_group(const LogColumns& group, std::string& content) {
+  GroupMeta meta = meta_of(group);
+  std::vector<uint32_t>& hashes = meta.hashes;
+  for (const LogRow& row : group.rows) {
     for (uint32_t hash : {hash_of('j', group.names[row.job]), hash_of('h', group.names[row.host])}) {
       const auto at = std::lower_bound(hashes.begin(), hashes.end(), hash);
       if (hashes.size() <= kHashesMax && (at == hashes.end() || *at != hash)) hashes.insert(at, hash);

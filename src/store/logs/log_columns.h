@@ -75,6 +75,8 @@ struct GroupMeta {
 void encode_meta(std::string& out, const GroupMeta& meta);
 bool decode_meta(columns::ByteReader& in, GroupMeta& meta);
 
+// But for hashes and sections, which are for files.
+GroupMeta meta_of(const LogColumns& columns);
 // Puts the sections of a group behind `content`.
 GroupMeta write_group(const LogColumns& group, std::string& content);
 // Names and rows alone; their lines are empty until read_lines().
