@@ -99,22 +99,27 @@ void print_record(const Json& record) {
               said_by(record).c_str());
 }
 
-// Prints an answer, oldest first; where to go on. A negative number: it was not understood.
-int64_t print_page(const std::string& body, bool newest_first) {
+struct Shown {
+  int64_t after = 0;  // where to go on
+  bool more = false;  // that came already
+};
+// Prints an answer, oldest first. nullopt: it was not understood.
+std::optional<Shown> print_page(const std::string& body, bool newest_first) {
   simdjson::dom::parser parser;
   Json document;
-  int64_t after = 0;
-  if (parser.parse(body).get(document) || document["after"].get_int64().get(after)) return -1;
+  Shown shown;
+  if (parser.parse(body).get(document) || document["after"].get_int64().get(shown.after)) return std::nullopt;
   std::vector<Json> records;
   for (Json record : list_of(document, "logs")) records.push_back(record);
   if (newest_first) std::reverse(records.begin(), records.end());
   for (const Json& record : records) print_record(record);
   bool whole = true;
-  if (!document["whole"].get_bool().get(whole) && !whole)
+  if (!document["whole"].get_bool().get(whole) && !whole && newest_first)
     std::fprintf(stderr, "%s: there is more to look through than one answer may; narrow it by --since or JOB\n",
                  kProgram);
   std::fflush(stdout);
-  return after;
+  shown.more = !whole || number_of(document, "total") > number_of(document, "shown");
+  return shown;
 }
 
 int show(const Asked& asked) {
@@ -129,19 +134,16 @@ int show(const Asked& asked) {
     std::printf("%s\n", answer.body.c_str());
     return kExitOk;
   }
-  int64_t after = print_page(answer.body, true);
-  if (after < 0) return not_understood(kProgram);
-  if (after == 0) after = SystemClock().unix_ns();  // nothing so far: what comes from now on
+  std::optional<Shown> shown = print_page(answer.body, true);
+  if (shown) shown->more = false;  // older ones, which are not asked for
   ServerCalls calls(asked.server, kProgram, 30'000);
-  while (asked.follow) {
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-    answer = calls.ask(*path + format("&order=oldest&after=%lld", static_cast<long long>(after)));
+  while (shown && asked.follow) {
+    if (!shown->more) std::this_thread::sleep_for(std::chrono::seconds(1));
+    answer = calls.ask(*path + format("&order=oldest&after=%lld", static_cast<long long>(shown->after)));
     if (answer.exit_code != kExitOk) return print_failure(answer);
-    const int64_t next = print_page(answer.body, false);
-    if (next < 0) return not_understood(kProgram);
-    after = std::max(after, next);
+    shown = print_page(answer.body, false);
   }
-  return kExitOk;
+  return shown ? kExitOk : not_understood(kProgram);
 }
 
 }  // namespace

@@ -357,7 +357,7 @@ struct OneSaverAtATime final : testing::WithFailingAccess<StateStore> {
   }
   Result<std::vector<StoredAlertRow>> alert_rows() const override { return std::vector<StoredAlertRow>(); }
   Result<void> save_verdict(const Verdict&) override { return {}; }
-  std::vector<StoredVerdict> verdicts(std::string_view) const override { return {}; }
+  std::vector<StoredVerdict> find_verdicts(const VerdictsAsked&) const override { return {}; }
   Result<void> save_feedback(const VerdictFeedback&) override { return {}; }
   Result<void> drop_feedback(std::string_view) override { return {}; }
   std::vector<VerdictFeedback> feedback() const override { return {}; }

@@ -164,8 +164,10 @@ class ApiTest : public ::testing::Test {
       report.refused = {{"label_forbidden", 3}};
       using namespace std::string_literals;
       report.streams = {
-          {"O\x1a\0\0\0\x0a\x18\x0a\x09host.name\x12\x08\x0a\x06node-1\x0a\x0f\x0a\x0dlockstep.rank\x12\x02\x18\x2b\0scope"s,
+          {"O\x2c\0\0\0\x0a\x15\x0a\x09host.name\x12\x08\x0a\x06node-1\x0a\x13\x0a\x0dlockstep.rank\x12\x02\x18\x2b\0scope"s,
            9},
+          // Who is so called that it looks like another host.
+          {"O\x27\0\0\0\x0a\x25\x0a\x0cservice.name\x12\x15\x0a\x13host.name\x12\x08\x0a\x06node-9\0scope"s, 8},
           {"O\0\0\0host.name\x12"s, 8},  // cut off
           {"remote_write\0team\0node\0n1:9100"s, 7},
           {"scrape\0n2:9400\0TE\1\0\0\0x"s, 6},
@@ -814,7 +816,8 @@ TEST_F(ApiTest, CardinalitySaysWhoMadeTheSeriesAndWhatWasRefused) {
   std::string senders;
   for (element one : json("/api/cardinality")["streams"]) senders += text(one["name"]) + "\n";
   EXPECT_EQ(senders,
-            "OTLP from node-1, rank 43\nOTLP, without a name\nremote write of n1:9100, job node, tenant team\n"
+            "OTLP from node-1, rank 43\nOTLP from host.name    node-9\nOTLP, without a name\nremote write of n1:9100, "
+            "job node, tenant team\n"
             "scraped from n2:9400\nrollup llama\n");
 }
 

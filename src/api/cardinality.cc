@@ -1,10 +1,8 @@
 // GET /api/cardinality: how many series there are, who made the most of them, and what was refused.
-#include <algorithm>
-#include <optional>
-
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "base/text.h"
+#include "ingest/otlp/metric_mapping.h"
 #include "model/metric_stream.h"
 
 namespace lockstep {
@@ -12,43 +10,19 @@ namespace {
 
 constexpr size_t kNameBytesMax = 200;
 
-// A length as protobuf writes it; nullopt: it is none, or beyond what a name has.
-std::optional<size_t> length_at(std::string_view bytes, size_t& at) {
-  size_t length = 0;
-  for (int shift = 0; shift <= 14; shift += 7) {
-    if (at >= bytes.size()) return std::nullopt;
-    const auto byte = static_cast<unsigned char>(bytes[at++]);
-    length |= static_cast<size_t>(byte & 0x7f) << shift;
-    if (byte < 0x80) return length;
-  }
-  return std::nullopt;
-}
-
-// A text or number of an OTLP resource by its key, from the resource's bytes, which peers make up: "" where there is none.
-std::string attribute_in(std::string_view bytes, std::string_view key) {
-  const size_t found = bytes.find(key);
-  if (found == std::string_view::npos) return {};
-  size_t at = found + key.size();
-  if (at >= bytes.size() || bytes[at++] != 0x12 || !length_at(bytes, at) || at >= bytes.size()) return {};
-  const char kind = bytes[at++];
-  const std::optional<size_t> value = length_at(bytes, at);
-  if (!value) return {};
-  if (kind == 0x18) return format("%zu", *value);
-  return kind == 0x0a ? std::string(bytes.substr(at, std::min(*value, kNameBytesMax))) : std::string();
-}
-
 // "OTLP from node-17, lockstep-agent, job llama-70b, rank 43". A stream's own name has the bytes by which the store knows
 // it again; a person needs who it is.
 std::string sender_name(std::string_view stream) {
   std::string name;
   const auto add = [&](const char* word, std::string_view value) {
-    if (!value.empty()) name.append(name.empty() ? "" : ", ").append(word).append(value.substr(0, kNameBytesMax));
+    if (!value.empty()) name.append(name.empty() ? "" : ", ").append(word).append(utf8_prefix(value, kNameBytesMax));
   };
   if (stream.starts_with('O') && stream.find('\0') != std::string_view::npos) {
-    add("OTLP from ", attribute_in(stream, "host.name"));
-    add(name.empty() ? "OTLP from " : "", attribute_in(stream, "service.name"));
-    add("job ", attribute_in(stream, "lockstep.job_id"));
-    add("rank ", attribute_in(stream, "lockstep.rank"));
+    const Attributes resource = MetricMapping::resource_of(stream);
+    add("OTLP from ", find_string(resource, "host.name"));
+    add(name.empty() ? "OTLP from " : "", find_string(resource, "service.name"));
+    add("job ", find_string(resource, "lockstep.job_id"));
+    if (const int64_t rank = find_int(resource, "lockstep.rank", -1); rank >= 0) add("rank ", std::to_string(rank));
     return as_one_line(name.empty() ? "OTLP, without a name" : name);
   }
   const std::vector<std::string_view> parts = split(stream, '\0');
@@ -59,7 +33,7 @@ std::string sender_name(std::string_view stream) {
     add("tenant ", parts[1]);
     return as_one_line(name);
   }
-  return as_one_line(std::string(stream.substr(0, kNameBytesMax)));
+  return as_one_line(utf8_prefix(stream, kNameBytesMax));
 }
 
 }  // namespace

@@ -38,18 +38,17 @@ double lost_gpu_seconds(const ApiContext& context, int64_t now) {
 HttpResponse get_fleet(const ApiContext& context, const ApiRequest&) {
   const int64_t now = context.clock.unix_ns();
   uint64_t jobs = 0, running = 0, ranks = 0, gpus = 0, idle = 0, silent = 0, open = 0;
-  for (const JobInfo& job : context.steps.jobs()) {
+  std::vector<JobInfo> known = context.steps.jobs();
+  for (const JobInfo& job : known) {
     ++jobs;
-    const bool is_over =
-        std::all_of(job.ranks.begin(), job.ranks.end(), [](const RankInfo& rank) { return rank.ended; });
-    if (!is_over && now - job.last_seen_unix_ns <= kSilentAfterNs) ++running;
+    running += job_state(job, now) == std::string_view("running") ? 1 : 0;
   }
-  const Nodes nodes = nodes_of(context);
+  const Nodes nodes = nodes_of(context, std::move(known));
   for (const auto& [host, node] : nodes) {
     ranks += node.ranks.size();
     gpus += node.gpus.size();
     idle += node.gpus_idle(now);
-    silent += now - node.last_seen_unix_ns > kSilentAfterNs ? 1 : 0;
+    silent += state_of(node, now) == std::string_view("silent") ? 1 : 0;
   }
   for (const Verdict& verdict : context.diagnosis.verdicts("")) open += verdict.state == VerdictState::kCleared ? 0 : 1;
   JsonWriter json;

@@ -15,6 +15,7 @@ namespace {
 // Of so many records, the newest, those of a host or a time are looked for.
 constexpr size_t kSearchedMax = 100'000;
 constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+constexpr int64_t kLooksNs = 20'000'000'000;  // through what is on disk; then the answer says that it is not whole
 
 int64_t time_of(const LogRecord& record) {
   return record.time_unix_ns != 0 ? record.time_unix_ns : record.observed_unix_ns;
@@ -22,7 +23,8 @@ int64_t time_of(const LogRecord& record) {
 
 struct Asked {
   int64_t limit = 100, from = 0, to = kLargest, after = 0;
-  std::string service, event, job, host, gpu, rank;
+  std::string service, event, job, host, gpu;
+  Rank rank = kNoRank;
   int32_t severity_min = 0;
   bool oldest_first = false;
   std::vector<LogFilter> filters;
@@ -51,42 +53,45 @@ Result<Asked> read(const ServerRequest& request) {
   asked.job = request.parameter("job");
   asked.host = request.parameter("host");
   asked.gpu = request.parameter("gpu");
-  asked.rank = request.parameter("rank");
-  if (!asked.rank.empty() && !parse_int(asked.rank)) return Error{"rank: a rank is a whole number"};
+  asked.rank = Rank{static_cast<int32_t>(LOCKSTEP_TRY(int_parameter(request, "rank", kNoRank.value(), 0, INT32_MAX)))};
   asked.severity_min = LOCKSTEP_TRY(severity_of(request.parameter("severity")));
   const std::string order = request.parameter("order");
   if (!order.empty() && order != "newest" && order != "oldest") return Error{"order is newest or oldest"};
   asked.oldest_first = order == "oldest";
   if (std::string text = request.parameter("grep"); !text.empty()) asked.filters.push_back({.text = std::move(text)});
   if (const std::string pattern = request.parameter("match"); !pattern.empty())
-    asked.filters.push_back({.text = "", .pattern = LOCKSTEP_TRY(log_pattern(pattern, false))});
+    asked.filters.push_back({.text = "", .pattern = LOCKSTEP_TRY(log_pattern(pattern))});
   return asked;
 }
 
-HttpResponse answer_from_disk(const ColumnarLogStore& logs, const Asked& asked) {
+HttpResponse answer_from_disk(const ApiContext& context, const ServerRequest& request, const Asked& asked) {
+  const auto nobody_waits = [&] {
+    return (request.is_gone && request.is_gone()) || (context.memory != nullptr && context.memory->spent());
+  };
+  const int64_t until_ns = context.clock.monotonic_ns() + kLooksNs;
   LogQuery query{.filters = asked.filters,
+                 .rank = asked.rank,
                  .from_unix_ns = asked.from,
                  .to_unix_ns = asked.to,
-                 .received_after_unix_ns = asked.after,
                  .severity_min = asked.severity_min,
-                 .limit = static_cast<size_t>(asked.limit) + 1,  // one more says that there are more
-                 .oldest_first = asked.oldest_first};
+                 .after = asked.after,
+                 .limit = static_cast<size_t>(asked.limit),
+                 .oldest_first = asked.oldest_first,
+                 .give_up = [&] { return nobody_waits() || context.clock.monotonic_ns() > until_ns; }};
   for (const auto& [field, text] : {std::pair{LogField::kService, &asked.service},
                                     {LogField::kEvent, &asked.event},
                                     {LogField::kJob, &asked.job},
                                     {LogField::kHost, &asked.host},
-                                    {LogField::kGpu, &asked.gpu},
-                                    {LogField::kRank, &asked.rank}}) {
+                                    {LogField::kGpu, &asked.gpu}}) {
     if (!text->empty()) query.matches.push_back({.field = field, .text = *text});
   }
-  LogPage page = logs.find(query);
-  const size_t found = page.entries.size();
-  if (found > static_cast<size_t>(asked.limit)) page.entries.pop_back();
+  const LogPage page = context.logs->find(query);
+  MemoryLease memory(context.memory, MemoryUse::kQueries);
+  // What was found, and the answer.
+  if ((page.gave_up && nobody_waits()) || !memory.add(2 * page.bytes)) return error_answer(503, kMemorySpent);
   JsonWriter json;
-  int64_t newest_received = asked.after;
   json.begin_object().key("logs").begin_array();
   for (const LogEntry& entry : page.entries) {
-    newest_received = std::max(newest_received, entry.received_unix_ns);
     json.begin_object()
         .field("time_unix_ns", entry.time_unix_ns)
         .field("service", entry.service)
@@ -100,18 +105,17 @@ HttpResponse answer_from_disk(const ColumnarLogStore& logs, const Asked& asked) 
     json.key("attributes").raw(entry.attributes).key("resource").raw(entry.resource).end_object();
   }
   json.end_array()
-      .field("total", static_cast<uint64_t>(found))
+      .field("total", static_cast<uint64_t>(page.entries.size() + (page.more ? 1 : 0)))
       .field("shown", static_cast<uint64_t>(page.entries.size()))
       .field("whole", page.whole)  // else there was more to look through than one answer may
-      .field("after", newest_received)
+      .field("after", page.after)
       .end_object();
   return json_answer(json);
 }
 
 HttpResponse answer_from_memory(const ApiContext& context, const Asked& asked) {
-  const std::optional<int64_t> rank = parse_int(asked.rank);
-  const bool filtered = !asked.job.empty() || rank || !asked.host.empty() || !asked.gpu.empty() || asked.from > 0 ||
-                        asked.to < kLargest || asked.severity_min > 0;
+  const bool filtered = !asked.job.empty() || asked.rank != kNoRank || !asked.host.empty() || !asked.gpu.empty() ||
+                        asked.from > 0 || asked.to < kLargest || asked.severity_min > 0;
   Page<StoredLog> page =
       context.steps.logs(asked.service, asked.event, filtered ? kSearchedMax : static_cast<size_t>(asked.limit));
   if (filtered) {
@@ -120,7 +124,7 @@ HttpResponse answer_from_memory(const ApiContext& context, const Asked& asked) {
       return time < asked.from || time > asked.to || item.record.severity < asked.severity_min ||
              (!asked.host.empty() && find_string(*item.resource, "host.name") != asked.host) ||
              (!asked.job.empty() && find_string(*item.resource, "lockstep.job_id") != asked.job) ||
-             (rank && find_int(*item.resource, "lockstep.rank", -1) != *rank) ||
+             (asked.rank != kNoRank && find_int(*item.resource, "lockstep.rank", -1) != asked.rank.value()) ||
              (!asked.gpu.empty() && find_string(*item.resource, "lockstep.gpu_uuid") != asked.gpu);
     });
     page.total = page.items.size();
@@ -158,7 +162,7 @@ HttpResponse get_logs(const ApiContext& context, const ApiRequest& request) {
       return error_answer(400, "grep, match, order and after are not for steps");
     return answer_from_memory(context, *asked);
   }
-  return answer_from_disk(*context.logs, *asked);
+  return answer_from_disk(context, request.http, *asked);
 }
 
 }  // namespace lockstep

@@ -37,6 +37,7 @@ TEST(Roles, EveryRouteIsAskedForUnderTheRoleOfItsRow) {
 TEST(Roles, WhatChangesSomethingNeedsMoreThanRead) {
   for (const Route& route : routes()) {
     if (!route.changes_state || route.role == Role::kAnyone) continue;
+    if (std::string_view(route.pattern) == "/mcp") continue;  // each of its tools needs the role of what it asks for
     EXPECT_TRUE(route.role == Role::kOperate || route.role == Role::kAdmin) << route.pattern;
   }
 }

@@ -19,7 +19,7 @@ constexpr const char* kSleParameters =
 constexpr Route kRoutes[] = {
     {"/api/jobs", "job host user state health cause limit", "every job known, worst first", Role::kRead, get_jobs},
     {"/api/fleet", "", "the fleet in a few numbers: jobs, GPUs, ranks, open verdicts, GPU time lost in a day",
-     Role::kRead, get_fleet},
+     Role::kRead, get_fleet, "GET", true},
     {"/api/jobs/{job}/why", "", "the verdicts of a job and, where there are none, why not", Role::kRead, get_why},
     {"/api/jobs/{job}/cost", "last", "where the time that a job loses goes; shares add to 100 %", Role::kRead,
      get_cost},
@@ -131,7 +131,7 @@ constexpr Route kRoutes[] = {
     {"/api/nodes/{name}", "days", "one node: its GPUs, who runs there, its verdicts, incidents and events", Role::kRead,
      get_node, "GET", true},
     {"/api/nodes", "host limit", "nodes, worst first: GPUs, those idle, ranks, what is open there", Role::kRead,
-     get_nodes},
+     get_nodes, "GET", true},
     {"/api/gpus/{name}/series", "to last_s points", "how a GPU and its node did over a time, beside its steps",
      Role::kRead, get_gpu_series, "GET", true},
     {"/api/gpus/{name}", "days", "one GPU: who holds it, its verdicts, incidents and events", Role::kRead, get_gpu,
@@ -174,7 +174,7 @@ constexpr Route kRoutes[] = {
     {"/api/owners/takeover", "", "give a host or job to another owner", Role::kOperate, post_owner_takeover, "POST",
      false, true},
     // Others' clients know these; parameters they add are let through.
-    {"/mcp", "", "Model Context Protocol: tools for assistants", Role::kRead, post_mcp, "POST", true},
+    {"/mcp", "", "Model Context Protocol: tools for assistants", Role::kRead, post_mcp, "POST", true, true},
     {"/jaeger/api/services", "", "Jaeger: services", Role::kRead, get_jaeger_services},
     {"/jaeger/api/services/{name}/operations", "", "Jaeger: names of a service's spans", Role::kRead,
      get_jaeger_service_operations},

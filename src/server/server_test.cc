@@ -285,7 +285,7 @@ struct FailingState final : testing::WithFailingAccess<StateStore> {
     saved[verdict.id] = verdict;
     return {};
   }
-  std::vector<StoredVerdict> verdicts(std::string_view) const override {
+  std::vector<StoredVerdict> find_verdicts(const VerdictsAsked&) const override {
     std::vector<StoredVerdict> list;
     for (const auto& [id, verdict] : saved) list.push_back({id, verdict.job_id, to_text(verdict.state), 0, ""});
     return list;

@@ -117,15 +117,20 @@ class SqliteStateStore final : public StateStore {
     return {};
   }
 
-  std::vector<StoredVerdict> verdicts(std::string_view job_id) const override {
+  std::vector<StoredVerdict> find_verdicts(const VerdictsAsked& asked) const override {
     MutexLock lock(mutex_);
     std::vector<StoredVerdict> list;
-    Statement query = prepare(
-        database_.get(),
-        job_id.empty() ? "SELECT id, job_id, state, found_unix_ns, json FROM verdicts ORDER BY found_unix_ns DESC, id"
-                       : "SELECT id, job_id, state, found_unix_ns, json FROM verdicts WHERE job_id = ? ORDER BY "
-                         "found_unix_ns DESC, id");
-    if (query && !job_id.empty()) bind_text(query.get(), 1, job_id);
+    std::string sql = "SELECT id, job_id, state, found_unix_ns, json FROM verdicts WHERE found_unix_ns >= ?1";
+    if (!asked.id.empty()) sql += " AND id = ?2";
+    if (!asked.job_id.empty()) sql += " AND job_id = ?3";
+    if (!asked.json_with.empty()) sql += " AND instr(json, ?4) > 0";
+    Statement query = prepare(database_.get(), (sql + " ORDER BY found_unix_ns DESC, id").c_str());
+    if (query) {
+      sqlite3_bind_int64(query.get(), 1, asked.found_since_unix_ns);
+      if (!asked.id.empty()) bind_text(query.get(), 2, asked.id);
+      if (!asked.job_id.empty()) bind_text(query.get(), 3, asked.job_id);
+      if (!asked.json_with.empty()) bind_text(query.get(), 4, asked.json_with);
+    }
     int outcome = query ? SQLITE_ROW : SQLITE_ERROR;
     while (query && (outcome = sqlite3_step(query.get())) == SQLITE_ROW) {
       list.push_back({column(query.get(), 0), column(query.get(), 1), column(query.get(), 2),

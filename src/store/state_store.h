@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +36,13 @@ struct StoredVerdict {
   int64_t found_unix_ns = 0;
   std::string json;  // as to_json(Verdict) wrote it
 };
+// Which of them; what is empty leaves none out.
+struct VerdictsAsked {
+  std::string_view id = {};
+  std::string_view job_id = {};
+  int64_t found_since_unix_ns = std::numeric_limits<int64_t>::min();
+  std::string_view json_with = {};  // in whose JSON this stands somewhere
+};
 
 // What src/alert keeps: an alert, a notification that is still to be delivered, a silence, what was done for a verdict.
 enum class AlertRowKind : uint8_t { kAlert = 1, kDelivery = 2, kSilence = 3, kAction = 4 };
@@ -53,7 +61,9 @@ struct StoredIncident {
 class StateStore : public AccessState {
  public:
   virtual Result<void> save_verdict(const Verdict& verdict) = 0;
-  virtual std::vector<StoredVerdict> verdicts(std::string_view job_id) const = 0;  // empty: of all jobs
+  virtual std::vector<StoredVerdict> find_verdicts(const VerdictsAsked& asked) const = 0;
+  // Every one there is: a request that many make asks for less.
+  std::vector<StoredVerdict> verdicts(std::string_view job_id) const { return find_verdicts({.job_id = job_id}); }
 
   virtual Result<void> save_feedback(const VerdictFeedback& feedback) = 0;
   virtual Result<void> drop_feedback(std::string_view verdict_id) = 0;  // nothing where there is none

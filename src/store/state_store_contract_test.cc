@@ -68,6 +68,24 @@ TEST_P(StateStoreContract, ListsNewestFoundFirstOfOneJobOrOfAll) {
   EXPECT_EQ(newest.json, to_json(verdict_of("v2", "b", 300)));
 }
 
+TEST_P(StateStoreContract, FindsVerdictsByNameByTimeAndByWhatTheySay) {
+  auto store = open();
+  Verdict node = verdict_of("v1", "a", 100);
+  node.culprit.host = "node-1";
+  ASSERT_TRUE(store->save_verdict(node).ok());
+  node.id = "v2";
+  node.found_unix_ns = 200;
+  ASSERT_TRUE(store->save_verdict(node).ok());
+  ASSERT_TRUE(store->save_verdict(verdict_of("v3", "b", 300)).ok());
+  EXPECT_EQ(ids(store->find_verdicts({.found_since_unix_ns = 200})), (std::vector<std::string>{"v3", "v2"}));
+  EXPECT_EQ(ids(store->find_verdicts({.json_with = "\"node-1\""})), (std::vector<std::string>{"v2", "v1"}));
+  EXPECT_EQ(ids(store->find_verdicts({.job_id = "a", .found_since_unix_ns = 101, .json_with = "node-"})),
+            (std::vector<std::string>{"v2"}));
+  EXPECT_EQ(ids(store->find_verdicts({.id = "v1"})), (std::vector<std::string>{"v1"}));
+  EXPECT_TRUE(store->find_verdicts({.id = "v1", .job_id = "b"}).empty());
+  EXPECT_TRUE(store->find_verdicts({.json_with = "node_1"}).empty());  // as it stands, no pattern
+}
+
 TEST_P(StateStoreContract, TheSameIdSavedAgainReplaces) {
   auto store = open();
   ASSERT_TRUE(store->save_verdict(verdict_of("v1", "a", 100)).ok());

@@ -109,7 +109,9 @@ def test_who_may_not_read_is_not_let_in_and_who_may_not_operate_changes_nothing(
 def test_pages_of_other_sites_and_forms_are_refused_and_there_is_no_stream(world):
     assistant = Assistant(world, world.read)
     assert assistant.send("tools/list", headers={"Origin": "http://evil.example"}).status == 403
-    assert assistant.send("tools/list", headers={"Content-Type": "text/plain"}).status == 415
+    for form in ("text/plain", "text/plain;a=, application/json"):
+        assert assistant.send("tools/list", headers={"Content-Type": form}).status == 403, form
+    assert assistant.send("tools/list", headers={"Content-Type": "text/plain", "X-Lockstep": "1"}).status == 415
     for method in ("GET", "DELETE"):
         answer = harness.request(world.http, method, "/mcp", None, {"Authorization": f"Bearer {world.read}"})
         assert answer.status == 405 and answer.headers["allow"] == "POST"

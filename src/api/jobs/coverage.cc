@@ -74,8 +74,7 @@ void count_ranks(const JobInfo& job, int64_t now_unix_ns, JobSeen& seen) {
   seen.ranks_heard = job.ranks.size();
   seen.ranks_expected =
       std::max<size_t>(job.ranks.size(), job.world_size > 0 ? static_cast<size_t>(job.world_size) : 0);
-  seen.ended = !job.ranks.empty() &&
-               std::all_of(job.ranks.begin(), job.ranks.end(), [](const RankInfo& rank) { return rank.ended; });
+  seen.ended = job_state(job, now_unix_ns) == std::string_view("ended");
   std::set<CommId> comms;
   std::set<int32_t> heard;
   for (const RankInfo& rank : job.ranks) {

@@ -64,18 +64,25 @@ void append_stored(std::vector<VerdictView>& list, const ApiContext& context, co
   }
 }
 
+void sort_newest_first(std::vector<VerdictView>& list) {
+  std::stable_sort(list.begin(), list.end(),
+                   [](const VerdictView& a, const VerdictView& b) { return a.found_unix_ns > b.found_unix_ns; });
+}
+
 }  // namespace
+
+const char* job_state(const JobInfo& job, int64_t now_unix_ns) {
+  const bool all_ended = !job.ranks.empty() && std::all_of(job.ranks.begin(), job.ranks.end(),
+                                                           [](const RankInfo& rank) { return rank.ended; });
+  if (all_ended) return "ended";
+  return now_unix_ns - job.last_seen_unix_ns > kSilentAfterNs ? "silent" : "running";
+}
 
 JobView view_of(const ApiContext& context, JobInfo info) {
   JobView view;
   view.info = std::move(info);
   const JobInfo& job = view.info;
-  bool all_ended = !job.ranks.empty() &&
-                   std::all_of(job.ranks.begin(), job.ranks.end(), [](const RankInfo& rank) { return rank.ended; });
-  view.state = all_ended                                                          ? "ended"
-               : context.clock.unix_ns() - job.last_seen_unix_ns > kSilentAfterNs ? "silent"
-                                                                                  : "running";
-
+  view.state = job_state(job, context.clock.unix_ns());
   view.summary = context.diagnosis.summary(job.job_id);
   view.sentence = view.summary;
   view.health = job.last_step < 0_step || view.state == "silent" ? "unknown" : "ok";
@@ -178,16 +185,26 @@ std::vector<VerdictView> verdicts_of(const ApiContext& context, const std::strin
 }
 
 std::vector<VerdictView> all_verdicts(const ApiContext& context) {
-  std::vector<VerdictView> list;
-  std::set<std::string> live;
-  for (const Verdict& verdict : context.diagnosis.verdicts("")) {
-    live.insert(verdict.id);
-    list.push_back(live_view(context, verdict));
-  }
-  append_stored(list, context, live, context.state.verdicts(""));
-  std::stable_sort(list.begin(), list.end(),
-                   [](const VerdictView& a, const VerdictView& b) { return a.found_unix_ns > b.found_unix_ns; });
+  std::vector<VerdictView> list = verdicts_of(context, "");
+  sort_newest_first(list);
   return list;
+}
+
+std::vector<VerdictView> live_verdicts(const ApiContext& context) {
+  std::vector<VerdictView> list;
+  for (const Verdict& verdict : context.diagnosis.verdicts("")) list.push_back(live_view(context, verdict));
+  sort_newest_first(list);
+  return list;
+}
+
+std::optional<VerdictView> find_verdict(const ApiContext& context, const std::string& id) {
+  if (id.empty()) return std::nullopt;
+  for (const Verdict& verdict : context.diagnosis.verdicts("")) {
+    if (verdict.id == id) return live_view(context, verdict);
+  }
+  std::vector<VerdictView> stored;
+  append_stored(stored, context, {}, context.state.find_verdicts({.id = id}));
+  return stored.empty() ? std::nullopt : std::optional(std::move(stored.front()));
 }
 
 }  // namespace lockstep

@@ -17,9 +17,12 @@ namespace lockstep {
 // Nothing heard for so long: a rank or job is silent. Agents report a quiet process every few seconds.
 inline constexpr int64_t kSilentAfterNs = 30'000'000'000;
 
+// "ended" (every rank has), "silent", "running".
+const char* job_state(const JobInfo& job, int64_t now_unix_ns);
+
 struct JobView {
   JobInfo info;
-  std::string state;     // running ended silent
+  std::string state;     // job_state()
   std::string health;    // ok slow hang suspected unknown
   std::string sentence;  // the worst open verdict, else the summary of diagnosis
   std::string summary;
@@ -52,6 +55,9 @@ struct VerdictView {
 std::vector<VerdictView> verdicts_of(const ApiContext& context, const std::string& job_id);
 // Of all jobs, newest first.
 std::vector<VerdictView> all_verdicts(const ApiContext& context);
+// Those that are open, and what has cleared of those that diagnosis still holds; likewise.
+std::vector<VerdictView> live_verdicts(const ApiContext& context);
+std::optional<VerdictView> find_verdict(const ApiContext& context, const std::string& id);
 // What the ranks of a hang or a crash have left and is stored, for the verdicts of one answer: the store is asked once for
 // each attempt of a job. Thread rule: Confined.
 class VerdictFiles {

@@ -1,6 +1,5 @@
 // GET /api/jobs: every job known, or those that are asked for, worst first.
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "api/answer.h"

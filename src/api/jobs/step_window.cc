@@ -67,7 +67,34 @@ StepParts finish(StepNumber step, std::vector<StepCell>& cells, std::vector<doub
   return parts;
 }
 
+// The newest of these steps that a rank, or by_all every rank, had begun by then, by halving: steps are in the order of
+// time.
+StepNumber newest_begun(const StepStore& steps, const JobInfo& job, StepRange of, int64_t time_unix_ns, bool by_all) {
+  int64_t low = of.from.value(), high = of.to.value();
+  while (low < high) {
+    const int64_t middle = low + (high - low + 1) / 2;
+    std::optional<int64_t> start;
+    steps.visit_steps(job.job_id, StepNumber{middle}, StepNumber{middle},
+                      [&](const Identity&, const StepSummary& step) {
+                        if (!start || (step.start_unix_ns > *start) == by_all) start = step.start_unix_ns;
+                      });
+    // One that is not there is older than what is kept.
+    (!start || *start <= time_unix_ns) ? low = middle : high = middle - 1;
+  }
+  return StepNumber{low};
+}
+
 }  // namespace
+
+StepRange steps_between(const StepStore& steps, const JobInfo& job, int64_t from_unix_ns, int64_t to_unix_ns,
+                        int64_t most) {
+  StepRange range{0_step, job.last_step};
+  if (job.last_seen_unix_ns > to_unix_ns) range.to = newest_begun(steps, job, range, to_unix_ns, false);
+  range.from = std::max(0_step, range.to - most + 1);
+  // Who has begun this one has ended the one before.
+  if (job.first_seen_unix_ns < from_unix_ns) range.from = newest_begun(steps, job, range, from_unix_ns, true);
+  return range;
+}
 
 int64_t steps_within(const JobInfo& job, int64_t wanted, size_t rows_max) {
   constexpr int64_t kStepsMin = 3;

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "api/answer.h"
 #include "base/median.h"
 #include "store/step_store.h"
 
@@ -64,6 +65,10 @@ struct StepParts {  // means over the ranks whose GPU times are known (of all, w
 int64_t steps_within(const JobInfo& job, int64_t wanted, size_t rows_max);
 inline constexpr size_t kWordRowsMax = 300'000;     // for a number or a sentence
 inline constexpr size_t kPictureRowsMax = 800'000;  // for a table or a map
+
+// Steps that had something of this time in them, the newest `most` of them.
+StepRange steps_between(const StepStore& steps, const JobInfo& job, int64_t from_unix_ns, int64_t to_unix_ns,
+                        int64_t most);
 
 // Calls back for every step from `from_step` to `to_step` of which at least one rank has told, in order; cells by rank.
 // Ranks that joined after `job` was read are left out. The callback must not call the store.

@@ -1,6 +1,4 @@
 // GET /api/verdicts/{id}: one verdict. POST /api/verdicts/{id}/feedback: a person says whether it was right.
-#include <algorithm>
-
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/jobs/job_view.h"
@@ -9,12 +7,6 @@
 
 namespace lockstep {
 namespace {
-
-std::optional<VerdictView> find_verdict(const ApiContext& context, const std::string& id) {
-  std::vector<VerdictView> all = all_verdicts(context);
-  auto found = std::find_if(all.begin(), all.end(), [&](const VerdictView& verdict) { return verdict.id == id; });
-  return found == all.end() ? std::nullopt : std::optional(std::move(*found));
-}
 
 HttpResponse unknown_verdict(const std::string& id) {
   return error_answer(

@@ -17,7 +17,8 @@ HttpResponse get_verdicts(const ApiContext& context, const ApiRequest& request) 
   uint64_t shown = 0;
   JsonWriter json;
   json.begin_object().key("verdicts").begin_array();
-  for (const VerdictView& verdict : all_verdicts(context)) {
+  // Those of earlier runs are never open.
+  for (const VerdictView& verdict : state == "open" ? live_verdicts(context) : all_verdicts(context)) {
     if (state != "all" && verdict.is_open != (state == "open")) continue;
     if (total++ >= static_cast<uint64_t>(*limit)) continue;
     json.raw(verdict.json);

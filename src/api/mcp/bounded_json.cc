@@ -17,13 +17,6 @@ constexpr Measure kMeasures[] = {{1000, 4000}, {200, 2000}, {60, 1000}, {20, 600
                                  {10, 400},    {5, 300},    {3, 200},   {1, 120}};
 constexpr size_t kPathBytesMax = 120;
 
-// Up to so many bytes, never in the middle of a character.
-std::string_view beginning_of(std::string_view text, size_t bytes) {
-  if (text.size() <= bytes) return text;
-  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
-  return text.substr(0, bytes);
-}
-
 class Shortened {
  public:
   Shortened(Measure measure, size_t bytes_max) : measure_(measure), bytes_max_(bytes_max) {}
@@ -40,7 +33,7 @@ class Shortened {
       json_.string(*text);
     } else {
       tell(path, format("%zu of %zu bytes", measure_.text_bytes, text->size()));
-      json_.string(std::string(beginning_of(*text, measure_.text_bytes)) + "...");
+      json_.string(std::string(utf8_prefix(*text, measure_.text_bytes)) + "...");
     }
     return true;
   }

@@ -1,6 +1,8 @@
 // POST /mcp: the Model Context Protocol for assistants (docs/guide/assistants.md), streamable HTTP, answered with one
 // JSON object each time; no stream, no session. GET and DELETE are answered with 405, as the protocol has it for servers
 // without them.
+#include <algorithm>
+
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/mcp/mcp_message.h"
@@ -140,23 +142,28 @@ HttpResponse dispatch(const ApiContext& context, const ServerRequest& request, c
                   format("there is no method \"%.80s\" here", as_one_line(message.method).c_str()));
 }
 
-bool lists(std::string_view header, std::string_view type) {
-  for (std::string_view part : split(header, ',')) {
-    const std::string_view name = trim(part.substr(0, part.find(';')));
-    if (name == type || name == "*/*" || name == "application/*") return true;
-  }
-  return false;
+// Without its parameters.
+std::string media_type(std::string_view text) {
+  return lower_case(trim(text.substr(0, text.find(';'))));
+}
+
+bool accepts_json(std::string_view accept) {
+  const std::vector<std::string_view> listed = split(accept, ',');
+  return accept.empty() || std::any_of(listed.begin(), listed.end(), [](std::string_view one) {
+           const std::string type = media_type(one);
+           return type == "application/json" || type == "application/*" || type == "*/*";
+         });
 }
 
 }  // namespace
 
 HttpResponse post_mcp(const ApiContext& context, const ApiRequest& request) {
   const ServerRequest& http = request.http;
-  // No form can send this type, and a browser asks before it sends it to another site (net/cross_site.h).
-  if (!lists(http.header("content-type"), "application/json"))
+  // No form can send this type, and a browser asks before it sends it to another site (net/cross_site.h). This one alone:
+  // what a browser takes for text/plain may have another behind a comma.
+  if (media_type(http.header("content-type")) != "application/json")
     return error_answer(415, "the content type must be application/json");
-  if (const std::string_view accept = http.header("accept"); !accept.empty() && !lists(accept, "application/json"))
-    return error_answer(406, "answers are application/json");
+  if (!accepts_json(http.header("accept"))) return error_answer(406, "answers are application/json");
   const Message message = mcp::read_message_untrusted(http);
   if (message.error != 0) return error_of(message, message.error, message.error_line);
   if (message.kind == Message::Kind::kNotification) return HttpResponse{.status = 202};

@@ -150,7 +150,7 @@ TEST_F(McpTest, ToolsAnswerWithTheLineOfTheApiWhereItRefuses) {
         {"jobs", R"({"limit":"many"})", "whole number from 1 to 200"},
         {"query", R"({"query":"sum("})", "parse error"},
         {"query", R"({"query":"up","start":"1"})", "belong together"},
-        {"node", R"({"host":"nowhere"})", "no agent has been heard of"},
+        {"node", R"({"host":"nowhere"})", "no node \\\"nowhere\\\" is known"},
         {"step", R"({"job":"llama","step":"7/detail"})", "whole number, or latest"}}) {
     const HttpResponse response = call(tool, arguments);
     EXPECT_EQ(response.status, 200);
@@ -160,9 +160,10 @@ TEST_F(McpTest, ToolsAnswerWithTheLineOfTheApiWhereItRefuses) {
   EXPECT_TRUE(has(call("delete_everything"), "-32602"));
 }
 
-TEST_F(McpTest, ANodeIsItsAgentItsWarningsAndItsMetrics) {
+TEST_F(McpTest, ANodeIsWhatItsPageSaysAndItsMetrics) {
   const HttpResponse response = call("node", R"({"host":"node-0"})");
-  EXPECT_TRUE(has(response, R"(\"agent\":{\"host\":\"node-0\")")) << response.body;
+  EXPECT_TRUE(has(response, R"(\"node\":{\"host\":\"node-0\",\"state\":\"ok\")")) << response.body;
+  EXPECT_TRUE(has(response, R"(\"verdicts_total\":0)") && has(response, R"(\"ranks_total\":4)")) << response.body;
   EXPECT_TRUE(has(response, "SM clock of each GPU"));
 }
 
@@ -221,10 +222,18 @@ TEST_F(McpTest, OnlyPostIsServedAndOnlyOfJson) {
     EXPECT_EQ(response.status, 405) << method;
     EXPECT_EQ(response.header("allow"), "POST") << method;
   }
-  const HttpResponse form = answer(
-      context,
-      {.method = "POST", .path = "/mcp", .query = "", .headers = {{"content-type", "text/plain"}}, .body = "{}"});
-  EXPECT_EQ(form.status, 415);
+  // A browser sends the second one for any page without asking: to it that is text/plain.
+  for (const auto& [type, status] : {std::pair{"text/plain", 415},
+                                     {"text/plain;a=, application/json", 415},
+                                     {"*/*", 415},
+                                     {"application/*", 415},
+                                     {"", 415},
+                                     {"Application/JSON; charset=utf-8", 400}}) {
+    const ServerRequest request{
+        .method = "POST", .path = "/mcp", .query = "", .headers = {{"content-type", type}}, .body = "{}"};
+    EXPECT_EQ(answer(context, request).status, status) << type;
+    EXPECT_TRUE(changes_state(request)) << "tools may";
+  }
 }
 
 TEST(BoundedJson, CutsAsLittleAsIsEnoughAndSaysWhat) {

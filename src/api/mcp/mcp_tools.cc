@@ -139,34 +139,15 @@ void write_node_metrics(JsonWriter& json, const Asker& api, const std::string& h
   json.end_array();
 }
 
-// Early warnings of this host.
-void write_node_warnings(JsonWriter& json, const Asker& api, const std::string& host) {
-  const Result<std::string> answer = api.get("/api/warnings", "limit=1000");
-  const Result<JsonDocument> read =
-      answer.ok() ? JsonDocument::parse(*answer) : Result<JsonDocument>(Error{answer.error()});
-  json.key("warnings").begin_array();
-  if (read.ok()) {
-    for (const JsonValue warning : read->root()["warnings"]) {
-      if (warning["host"].string() == host) json.raw(warning.json());
-    }
-  }
-  json.end_array();
-}
-
 Result<std::string> run_node(const Asker& api, const Arguments& arguments) {
   const std::string& host = arguments.text("host");
-  const std::string agents = LOCKSTEP_TRY(api.get("/api/agents", with("", "host", host)));
-  const JsonDocument read = LOCKSTEP_TRY(JsonDocument::parse(agents));
-  const JsonValue found = read.root()["agents"];
-  if (found.begin() == found.end())
-    return Error{format("no agent has been heard of on \"%.80s\"", as_one_line(host).c_str())};
+  const std::string node = LOCKSTEP_TRY(api.get("/api/nodes/" + host));
   JsonWriter json;
-  json.begin_object().field("host", host).key("agent").raw((*found.begin()).json());
+  json.begin_object().key("node").raw(node);
   // Where no topology is kept, nobody knows who depends on it.
   const Result<std::string> affected = api.get("/api/fabric/affected", with("", "component", "host:" + host));
   json.key("affected");
   affected.ok() ? json.raw(*affected) : json.null();
-  write_node_warnings(json, api, host);
   write_node_metrics(json, api, host);
   return json.end_object().take();
 }
@@ -256,9 +237,8 @@ constexpr ToolRow kTools[] = {
     {"query", "PromQL", "Metrics of GPUs, network adapters, hosts and jobs by PromQL.", Role::kRead, kQueryArguments,
      run_query},
     {"node", "One node",
-     "A node: whether its agent reports, which jobs depend on it, early warnings, clocks, heat, power, errors, "
-     "adapters, "
-     "pressure.",
+     "A node: whether its agent reports, its GPUs and who holds them, ranks, verdicts, incidents, events of its "
+     "hardware and early warnings of a week, which jobs depend on it; clocks, heat, power, errors, adapters, pressure.",
      Role::kRead, kNodeArguments, run_node},
     {"profile", "Kernel profiles", "Kernel profiles of a job, and what the server found in one of them.", Role::kRead,
      kProfileArguments, run_profile},
@@ -387,7 +367,6 @@ Result<Arguments> read_arguments(const ToolRow& tool, const JsonValue& given_unt
       if (text->empty()) continue;
       arguments.texts_[name] = *text;
     }
-    arguments.given_[name] = true;
   }
   for (const ArgumentRow& row : tool.arguments) {
     if (row.required && !arguments.given(row.name)) return Error{format("%s is missing: %s", row.name, row.help)};

@@ -37,13 +37,13 @@ class Arguments {
  public:
   const std::string& text(std::string_view name) const;  // empty where it was not given
   int64_t number(std::string_view name) const;
-  bool given(std::string_view name) const { return given_.find(name) != given_.end(); }
+  // A number that has a default always is.
+  bool given(std::string_view name) const { return texts_.contains(name) || numbers_.contains(name); }
 
  private:
   friend Result<Arguments> read_arguments(const struct ToolRow& tool, const JsonValue& given_untrusted);
   std::map<std::string, std::string, std::less<>> texts_;
   std::map<std::string, int64_t, std::less<>> numbers_;
-  std::map<std::string, bool, std::less<>> given_;
 };
 
 // The API of this process, as the one who asks.

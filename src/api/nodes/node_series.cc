@@ -220,21 +220,6 @@ class Series {
   size_t samples_ = 0, left_out_ = 0;
 };
 
-// The newest step that had begun by then, by halving: steps are in the order of time.
-StepNumber step_at(const ApiContext& context, const JobInfo& job, int64_t time_unix_ns) {
-  int64_t low = 0, high = job.last_step.value();
-  while (low < high) {
-    const int64_t middle = low + (high - low + 1) / 2;
-    int64_t start = INT64_MAX;
-    context.steps.visit_steps(
-        job.job_id, StepNumber{middle}, StepNumber{middle},
-        [&](const Identity&, const StepSummary& step) { start = std::min(start, step.start_unix_ns); });
-    // One that is not there is older than what is kept.
-    (start == INT64_MAX || start <= time_unix_ns) ? low = middle : high = middle - 1;
-  }
-  return StepNumber{low};
-}
-
 struct RankRows {
   RankRows(const Identity& of, int64_t points) : identity(of), step_ms(points), excess_ms(points) {}
   Identity identity;
@@ -253,10 +238,9 @@ void add_steps(std::vector<RankRows>& ranks, const ApiContext& context, const Jo
     ranks.emplace_back(identity, asked.axis.points);
   }
   if (shown.empty() || job.last_step < 0_step) return;
-  const StepNumber to =
-      job.last_seen_unix_ns <= asked.axis.to_ns ? job.last_step : step_at(context, job, asked.axis.to_ns);
-  const StepNumber from = std::max(0_step, to - steps_within(job, kStepsMax, kPictureRowsMax) + 1);
-  visit_window(context.steps, job, from, to, [&](const StepParts& step, std::span<const StepCell> cells) {
+  const StepRange range = steps_between(context.steps, job, asked.axis.from_ns, asked.axis.to_ns,
+                                        steps_within(job, kStepsMax, kPictureRowsMax));
+  visit_window(context.steps, job, range.from, range.to, [&](const StepParts& step, std::span<const StepCell> cells) {
     for (const auto& [index, at] : shown) {
       const auto cell = std::lower_bound(cells.begin(), cells.end(), index,
                                          [](const StepCell& one, size_t wanted) { return one.rank_index < wanted; });

@@ -107,8 +107,8 @@ void hold(NodeGpu& gpu, const std::string& job_id, const RankInfo& rank) {
   if (gpu.index < 0 && rank.identity.local_rank >= 0) gpu.index = rank.identity.local_rank;
 }
 
-void add_ranks(Nodes& nodes, const ApiContext& context, const std::string& host) {
-  for (JobInfo& job : context.steps.jobs()) {
+void add_ranks(Nodes& nodes, std::vector<JobInfo> jobs, const std::string& host) {
+  for (JobInfo& job : jobs) {
     for (RankInfo& rank : job.ranks) {
       const Identity& identity = rank.identity;
       if (identity.host.empty() || (!host.empty() && identity.host != host)) continue;
@@ -121,7 +121,9 @@ void add_ranks(Nodes& nodes, const ApiContext& context, const std::string& host)
   }
 }
 
-void add_findings(Nodes& nodes, const ApiContext& context) {
+}  // namespace
+
+void count_findings(Nodes& nodes, const ApiContext& context) {
   for (const Verdict& verdict : context.diagnosis.verdicts("")) {
     const auto node = nodes.find(verdict.culprit.host);
     if (node != nodes.end() && verdict.state != VerdictState::kCleared) ++node->second.verdicts_open;
@@ -136,25 +138,17 @@ void add_findings(Nodes& nodes, const ApiContext& context) {
   }
 }
 
-}  // namespace
-
-const NodeGpu* NodeView::gpu(std::string_view uuid) const {
-  const auto found = std::find_if(gpus.begin(), gpus.end(), [&](const NodeGpu& one) { return one.uuid == uuid; });
-  return found == gpus.end() ? nullptr : &*found;
-}
-
 size_t NodeView::gpus_idle(int64_t now_unix_ns) const {
   return static_cast<size_t>(std::count_if(gpus.begin(), gpus.end(), [&](const NodeGpu& one) {
     return std::string_view(state_of(one, *this, now_unix_ns)) == "idle";
   }));
 }
 
-Nodes nodes_of(const ApiContext& context, const std::string& host) {
+Nodes nodes_of(const ApiContext& context, std::vector<JobInfo> jobs, const std::string& host) {
   Nodes nodes;
   add_agents(nodes, context, host);
   add_gpus(nodes, context, host);
-  add_ranks(nodes, context, host);
-  add_findings(nodes, context);
+  add_ranks(nodes, std::move(jobs), host);
   for (auto& [name, node] : nodes) {
     std::sort(node.gpus.begin(), node.gpus.end(), [](const NodeGpu& a, const NodeGpu& b) {
       return a.index != b.index ? a.index < b.index : a.uuid < b.uuid;

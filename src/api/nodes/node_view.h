@@ -45,18 +45,18 @@ struct NodeView {
   std::vector<NodeGpu> gpus;    // by index, then by uuid
   std::vector<NodeRank> ranks;  // by job and rank; those that have ended are not among them
   int64_t last_seen_unix_ns = 0;
-  size_t verdicts_open = 0;
+  size_t verdicts_open = 0;  // by count_findings()
   size_t incidents_open = 0;
 
-  const NodeGpu* gpu(std::string_view uuid) const;
   // Of one that is silent nobody knows: none.
   size_t gpus_idle(int64_t now_unix_ns) const;
 };
 
 using Nodes = std::map<std::string, NodeView, std::less<>>;  // by host
 
-// Every node that an agent, a rank or a GPU was heard of; with a host, that one alone, or none.
-Nodes nodes_of(const ApiContext& context, const std::string& host = {});
+// Every node that an agent, a rank or a GPU was heard of; with a host, that one alone, or none. jobs: all that there are.
+Nodes nodes_of(const ApiContext& context, std::vector<JobInfo> jobs, const std::string& host = {});
+void count_findings(Nodes& nodes, const ApiContext& context);
 
 // Jobs on GPUs that agents say a user holds whose name contains this.
 std::set<std::string> jobs_of_user(const ApiContext& context, const std::string& part);

@@ -93,7 +93,7 @@ void write_state(JsonWriter& json, const NodeView& node, int64_t now) {
 // 404, with a suggestion where one is near.
 HttpResponse unknown_node(const ApiContext& context, const std::string& host) {
   std::vector<std::string> names;
-  for (const auto& [name, node] : nodes_of(context)) names.push_back(name);
+  for (const auto& [name, node] : nodes_of(context, context.steps.jobs())) names.push_back(name);
   const std::optional<std::string> near = host.size() <= kIdentityTextMax ? did_you_mean(host, names) : std::nullopt;
   const std::string line = format("no node \"%.256s\" is known", as_one_line(host).c_str());
   return error_answer(404,
@@ -104,7 +104,7 @@ HttpResponse place_answer(const ApiContext& context, const ApiRequest& request, 
                           const std::string& gpu_uuid) {
   const Result<int64_t> days = int_parameter(request.http, "days", 7, 1, 90);
   if (!days.ok()) return error_answer(400, days.error());
-  Nodes nodes = host.empty() ? Nodes{} : nodes_of(context, host);
+  Nodes nodes = host.empty() ? Nodes{} : nodes_of(context, context.steps.jobs(), host);
   if (nodes.empty()) return unknown_node(context, host);
   const NodeView& node = nodes.begin()->second;
   const int64_t now = context.clock.unix_ns();
@@ -157,7 +157,8 @@ HttpResponse get_nodes(const ApiContext& context, const ApiRequest& request) {
   if (!limit.ok()) return error_answer(400, limit.error());
   const std::string part = request.http.parameter("host");
   const int64_t now = context.clock.unix_ns();
-  Nodes nodes = nodes_of(context);
+  Nodes nodes = nodes_of(context, context.steps.jobs());
+  count_findings(nodes, context);
   std::vector<const NodeView*> order;
   uint64_t gpus = 0, idle = 0;
   for (const auto& [host, node] : nodes) {

@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 #include <simdjson.h>
 
+#include "api/jobs/step_window.h"
 #include "api/routes.h"
 #include "base/text.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
 #include "store/store_counters.h"
+#include "store/testing/forwarding_state.h"
 #include "store/testing/memory_metric_reader.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
@@ -22,8 +24,23 @@ constexpr int64_t kNow = 1'000'000 * kSecond;
 
 struct FixedDiagnosis final : VerdictSource {
   std::vector<Verdict> list;
-  std::vector<Verdict> verdicts(std::string_view) const override { return list; }
+  mutable size_t times_asked = 0;
+  std::vector<Verdict> verdicts(std::string_view) const override {
+    ++times_asked;
+    return list;
+  }
   std::string summary(std::string_view) const override { return ""; }
+};
+
+// Counts verdicts that are read.
+struct WatchedState final : testing::ForwardingState {
+  using ForwardingState::ForwardingState;
+  std::vector<StoredVerdict> find_verdicts(const VerdictsAsked& asked) const override {
+    std::vector<StoredVerdict> found = ForwardingState::find_verdicts(asked);
+    verdicts_read += found.size();
+    return found;
+  }
+  mutable size_t verdicts_read = 0;
 };
 
 // Two nodes of four GPUs each; ranks 0 to 3 of "llama" on node-1, nobody on node-2. Rank 2 takes 30 ms longer of its own.
@@ -33,6 +50,7 @@ class NodesTest : public ::testing::Test {
     Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_.path() + "/state.sqlite");
     ASSERT_TRUE(state.ok());
     state_ = std::move(*state);
+    watched_.emplace(*state_);
     for (int64_t step = 0; step < 20; ++step) {
       for (int32_t rank = 0; rank < 4; ++rank) {
         StepSummary summary;
@@ -81,7 +99,8 @@ class NodesTest : public ::testing::Test {
     return verdict;
   }
   HttpResponse get(const std::string& path, const std::string& query = "") {
-    ApiContext context{steps_, spans_, traces_, metrics_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
+    ApiContext context{steps_,     spans_,    traces_, metrics_, *watched_, agents_,
+                       diagnosis_, counters_, clock_,  ready_,   "",        owns_};
     ServerRequest request;
     request.method = "GET";
     request.path = path;
@@ -110,6 +129,8 @@ class NodesTest : public ::testing::Test {
   StepTraceCache traces_{steps_, spans_, clock_};
   MemoryMetricReader metrics_;
   std::unique_ptr<StateStore> state_;
+  std::optional<WatchedState> watched_;
+  std::function<bool(std::string_view)> owns_;
   AgentRegistry agents_;
   FixedDiagnosis diagnosis_;
   std::atomic<bool> ready_{true};
@@ -206,6 +227,29 @@ TEST_F(NodesTest, WhatHappenedOnANodeIsThereForAWeekAndOfAGpuItsOwnAlone) {
   EXPECT_EQ(json("/api/gpus/" + uuid_of("node-1", 1))["events_total"].get_uint64().value(), 0u);
 }
 
+TEST_F(NodesTest, APageReadsNoMoreVerdictsThanItMayShowAndNoneOfJobsThatAreAnothers) {
+  for (int i = 0; i < 20; ++i) {
+    Verdict verdict = verdict_on(format("v%d", i), 1, VerdictState::kConfirmed);
+    if (i % 2 == 1) verdict.culprit.host = "node-10";
+    if (i % 4 == 2) verdict.found_unix_ns = kNow - 8 * 86'400 * kSecond;
+    if (i % 8 == 4) verdict.job_id = "of another";
+    ASSERT_TRUE(state_->save_verdict(verdict).ok());
+  }
+  EXPECT_EQ(json("/api/nodes/node-1")["verdicts_total"].get_uint64().value(), 5u);
+  EXPECT_EQ(watched_->verdicts_read, 5u);
+  owns_ = [](std::string_view job_id) { return job_id != "of another"; };
+  EXPECT_EQ(json("/api/nodes/node-1")["verdicts_total"].get_uint64().value(), 3u);
+  EXPECT_EQ(json("/api/gpus/" + uuid_of("node-1", 1))["verdicts_total"].get_uint64().value(), 13u);
+
+  watched_->verdicts_read = 0;
+  EXPECT_EQ(text(json("/api/verdicts/v3")["id"]), "v3");
+  EXPECT_EQ(get("/api/verdicts/v4").status, 404);  // of another
+  EXPECT_EQ(watched_->verdicts_read, 2u);
+  EXPECT_EQ(json("/api/verdicts")["total"].get_uint64().value(), 0u);
+  EXPECT_EQ(watched_->verdicts_read, 2u) << "none of an earlier run is open";
+  EXPECT_EQ(json("/api/verdicts", "state=all")["total"].get_uint64().value(), 18u);
+}
+
 TEST_F(NodesTest, StepsAndSeriesHaveOneTimeAxis) {
   // Told once and not again: it holds for a while, and is not known afterwards.
   gauge("lockstep_gpu_clock_hertz", "node-1", 2, 590, 1.155e9);
@@ -242,6 +286,23 @@ TEST_F(NodesTest, StepsAndSeriesHaveOneTimeAxis) {
   EXPECT_EQ(past["steps"].at(0)["last_step"].get_int64().value(), 9);
 }
 
+TEST_F(NodesTest, OfAJobTheStepsOfTheTimeAreReadAndNoOthers) {
+  StepSummary late;  // rank 3 began step 10 later than the others
+  late.step = 10_step;
+  late.start_unix_ns = kNow - 10 * kSecond + kSecond / 4;
+  steps_.append_step(identity_of(3_rank), late, kNow);
+  const JobInfo job = *steps_.job("llama");
+  const auto between = [&](int64_t from_ago_s, int64_t to_ago_s, int64_t most) {
+    const StepRange range = steps_between(steps_, job, kNow - from_ago_s * kSecond, kNow - to_ago_s * kSecond, most);
+    return std::pair(range.from.value(), range.to.value());
+  };
+  EXPECT_EQ(between(8, 5, 1000), std::pair(int64_t{12}, int64_t{15}));
+  EXPECT_EQ(between(10, 5, 1000), std::pair(int64_t{9}, int64_t{15})) << "rank 3 was still in step 9";
+  EXPECT_EQ(between(10, 5, 3), std::pair(int64_t{13}, int64_t{15}));
+  EXPECT_EQ(between(2, 0, 1000), std::pair(int64_t{18}, int64_t{19}));
+  EXPECT_EQ(between(3600, 0, 1000), std::pair(int64_t{0}, int64_t{19}));
+}
+
 TEST_F(NodesTest, TheFleetIsAFewNumbersAndJobsAreFoundByWhoAndWhere) {
   diagnosis_.list = {verdict_on("v1", 2, VerdictState::kConfirmed)};
   metrics_.add({{"__name__", "lockstep_job_gpu_info"},
@@ -263,6 +324,15 @@ TEST_F(NodesTest, TheFleetIsAFewNumbersAndJobsAreFoundByWhoAndWhere) {
   for (const char* other : {"job=bert", "host=node-2", "user=bob", "state=ended", "health=ok", "cause=ecc"})
     EXPECT_EQ(found(other), 0u) << other;
   EXPECT_EQ(json("/api/jobs", "job=bert")["known"].get_uint64().value(), 1u);
+}
+
+TEST_F(NodesTest, WhatLooksAtTheWholeFleetLooksOnceAndTakesTurns) {
+  for (const char* path : {"/api/fleet", "/api/nodes", "/api/nodes/node-1"}) {
+    diagnosis_.times_asked = 0;
+    json(path);
+    EXPECT_EQ(diagnosis_.times_asked, 1u) << path;
+    EXPECT_TRUE(takes_turns({.method = "GET", .path = path, .query = "", .headers = {}, .body = ""})) << path;
+  }
 }
 
 TEST_F(NodesTest, WhatIsNotKnownIsOneClearLine) {

@@ -47,9 +47,6 @@ bool is_of(const PlaceAsked& asked, std::string_view host, std::string_view gpu_
 
 // Of an earlier run of the server, by its JSON; nullopt: it names another place.
 std::optional<VerdictBrief> brief_of(const StoredVerdict& stored, const PlaceAsked& asked) {
-  // Most name another place: that is seen without reading them.
-  const std::string& name = asked.gpu_uuid.empty() ? asked.host : asked.gpu_uuid;
-  if (stored.json.find(JsonWriter().string(name).take()) == std::string::npos) return std::nullopt;
   const Result<JsonDocument> document = JsonDocument::parse(stored.json);
   if (!document.ok()) return std::nullopt;
   const JsonValue json = document->root(), culprit = json["culprit"];
@@ -116,8 +113,11 @@ void write_verdicts(JsonWriter& json, const ApiContext& context, const PlaceAske
     const bool is_recent = verdict.state != VerdictState::kCleared || verdict.found_unix_ns >= asked.since_unix_ns;
     if (is_recent && is_of(asked, verdict.culprit.host, verdict.culprit.gpu_uuid)) briefs.push_back(brief_of(verdict));
   }
-  for (const StoredVerdict& stored : context.state.verdicts("")) {
-    if (stored.found_unix_ns < asked.since_unix_ns || live.contains(stored.id)) continue;
+  // Most name another place: the store leaves them out unread.
+  const std::string name = JsonWriter().string(asked.gpu_uuid.empty() ? asked.host : asked.gpu_uuid).take();
+  for (const StoredVerdict& stored :
+       context.state.find_verdicts({.found_since_unix_ns = asked.since_unix_ns, .json_with = name})) {
+    if (live.contains(stored.id) || (context.owns && !context.owns(stored.job_id))) continue;
     if (std::optional<VerdictBrief> brief = brief_of(stored, asked)) briefs.push_back(std::move(*brief));
   }
   std::stable_sort(briefs.begin(), briefs.end(), [](const VerdictBrief& a, const VerdictBrief& b) {

@@ -400,6 +400,15 @@ Result<MetricMapping::Outcome> MetricMapping::push(std::string_view receiver, co
   return RequestMapping(*this, receiver, request, received_unix_ns).run();
 }
 
+Attributes MetricMapping::resource_of(std::string_view stream) {
+  Attributes resource;
+  if (!stream.starts_with('O')) return resource;
+  stream.remove_prefix(1);
+  // As far as it is whole.
+  (void)each_attribute(take_part(stream), [&](Attribute attribute) { resource.push_back(std::move(attribute)); });
+  return resource;
+}
+
 Result<Labels> MetricMapping::labels_of(std::string_view raw) {
   if (!raw.starts_with('O')) return Error{"not labels of OTLP"};
   raw.remove_prefix(1);

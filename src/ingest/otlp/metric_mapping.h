@@ -40,6 +40,8 @@ class MetricMapping {
 
   // What raw labels made here stand for.
   static Result<Labels> labels_of(std::string_view raw_labels);
+  // Who sends, by the name of a stream as the store counts it; empty: it is no stream of OTLP.
+  static Attributes resource_of(std::string_view stream);
 
  private:
   friend class RequestMapping;

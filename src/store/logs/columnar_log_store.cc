@@ -1,12 +1,12 @@
 #include "store/logs/columnar_log_store.h"
 
 #include <algorithm>
-#include <set>
 #include <span>
 
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "store/logs/log_search.h"
 #include "store/sealed/found_files.h"
 #include "store/sealed/lifecycle.h"
 
@@ -27,19 +27,10 @@ constexpr size_t kSmallPartRows = 256;
 constexpr size_t kSmallPartsMax = 32;
 constexpr uint64_t kSmallFileRows = logs::kGroupRows;
 constexpr size_t kSmallFilesMax = 8;
+constexpr int64_t kArrivalMax = INT64_MAX / 2;  // believed of a file: there is always a later one
 
 std::string dropped_because(const char* reason) {
   return format("%s,reason=\"%s\"", kTable, reason);
-}
-
-GroupMeta meta_of(const LogColumns& columns) {
-  GroupMeta meta{.rows = static_cast<uint32_t>(columns.rows.size())};
-  for (const LogRow& row : columns.rows) {
-    meta.time.add(row.time_unix_ns);
-    meta.received.add(row.received_unix_ns);
-    meta.severity_most = std::max(meta.severity_most, row.severity);
-  }
-  return meta;
 }
 
 struct Ref {
@@ -73,37 +64,6 @@ Written write_groups(std::span<const LogColumns* const> parts) {
   return written;
 }
 
-// The `limit` first of what is offered, by time.
-class Best {
- public:
-  Best(size_t limit, bool oldest_first) : limit_(limit), oldest_first_(oldest_first) {}
-  // Whether a row of this time would be among them.
-  bool wants(int64_t time) const { return entries_.size() < limit_ || before(time, entries_.front().time_unix_ns); }
-  void add(LogEntry entry) {
-    entries_.push_back(std::move(entry));
-    std::push_heap(entries_.begin(), entries_.end(), order());
-    if (entries_.size() <= limit_) return;
-    std::pop_heap(entries_.begin(), entries_.end(), order());
-    entries_.pop_back();
-  }
-  std::vector<LogEntry> take() {
-    std::stable_sort(entries_.begin(), entries_.end(), order());
-    return std::move(entries_);
-  }
-
- private:
-  bool before(int64_t a, int64_t b) const { return oldest_first_ ? a < b : a > b; }
-  std::function<bool(const LogEntry&, const LogEntry&)> order() const {
-    return [this](const LogEntry& a, const LogEntry& b) {
-      if (a.time_unix_ns != b.time_unix_ns) return before(a.time_unix_ns, b.time_unix_ns);
-      return before(a.received_unix_ns, b.received_unix_ns);
-    };
-  }
-  const size_t limit_;
-  const bool oldest_first_;
-  std::vector<LogEntry> entries_;  // a heap, the last of them first
-};
-
 }  // namespace
 
 ColumnarLogStore::ColumnarLogStore(ColumnarLogStoreOptions options, const Clock& clock, Counters& counters)
@@ -131,28 +91,22 @@ Result<void> ColumnarLogStore::load_files() {
   MutexLock one_at_a_time(seal_mutex_);
   MutexLock lock(mutex_);
   LOCKSTEP_TRY(make_directories(options_.folder));
-  sealed::Found<LogFileInfo> found =
-      LOCKSTEP_TRY(sealed::find_files<LogFileInfo>({options_.folder, formats::kLogFile, "logs"}));
-  next_number_ = found.next_number;
-  for (const auto& [name, info] : found.files) {
-    Result<File> file = LogFile::open(options_.folder, info);
-    if (!file.ok()) {
-      LOCKSTEP_LOG_ERROR("logs", "%s; kept out", file.error().c_str());
-      counters_.add("lockstep_log_record_files_refused_total");
-      lost_.add(info);
-      continue;
-    }
-    files_.push_back(*file);
-  }
-  sealed::drop_replaced(files_);
+  sealed::Opened<LogFile> opened = LOCKSTEP_TRY(sealed::open_files<LogFile>(
+      {options_.folder, formats::kLogFile, "logs"},
+      [&](const LogFileInfo& info, const std::string& error) {
+        mutex_.assert_held();
+        LOCKSTEP_LOG_ERROR("logs", "%s; kept out", error.c_str());
+        counters_.add("lockstep_log_record_files_refused_total");
+        lost_.add(info);
+      }));
+  next_number_ = opened.next_number;
+  files_ = std::move(opened.files);
   for (const File& file : files_) {
     file_bytes_ += file->bytes();
     file_rows_ += file->rows();
+    for (size_t group = 0; group < file->groups(); ++group)
+      arrival_last_ = std::max(arrival_last_, std::min(file->group(group).arrival.most, kArrivalMax));
   }
-  std::sort(files_.begin(), files_.end(), [](const File& a, const File& b) {
-    return std::pair(a->info().received_unix_ns.most, a->info().number) <
-           std::pair(b->info().received_unix_ns.most, b->info().number);
-  });
   // So that received = held + ... also holds for what was received before this process.
   counters_.add("lockstep_store_rows_received_total", kTable, static_cast<int64_t>(file_rows_));
   tell_sizes();
@@ -169,8 +123,14 @@ void ColumnarLogStore::append(LogColumns columns, int64_t received_unix_ns, uint
     if (head_rows_ == 0) head_since_ns_ = clock_.monotonic_ns();
     Part part;
     part.first_sequence = part.last_sequence = log_sequence;
-    part.meta = meta_of(columns);
-    part.meta.received.add(received_unix_ns);
+    part.received_unix_ns.add(received_unix_ns);
+    // The order in which they can be seen, so that who follows them misses none. It is the order of the durable log, so
+    // they are the same again when that is read back.
+    for (LogRow& row : columns.rows) {
+      row.arrival_unix_ns = std::max(row.arrival_unix_ns, arrival_last_ + 1);
+      arrival_last_ = row.arrival_unix_ns;
+    }
+    part.meta = logs::meta_of(columns);
     part.bytes = columns.memory_bytes();
     head_rows_ += columns.rows.size();
     head_bytes_ += part.bytes;
@@ -196,10 +156,11 @@ void ColumnarLogStore::join_small_parts() {
     const Part& part = head_[at];
     for (const LogRow& row : part.columns->rows) all.add(*part.columns, row);
     bytes += part.bytes;
+    joined.received_unix_ns.add(part.received_unix_ns);
     if (joined.first_sequence == 0) joined.first_sequence = part.first_sequence;
     joined.last_sequence = std::max(joined.last_sequence, part.last_sequence);
   }
-  joined.meta = meta_of(all);
+  joined.meta = logs::meta_of(all);
   joined.bytes = all.memory_bytes();
   joined.columns = std::make_shared<const LogColumns>(std::move(all));
   head_.erase(head_.end() - static_cast<ptrdiff_t>(small), head_.end());
@@ -227,16 +188,7 @@ void ColumnarLogStore::tell_sizes() {
 
 bool ColumnarLogStore::holds(uint64_t log_sequence, int64_t received_unix_ns) const {
   SharedLock lock(mutex_);
-  bool is_before_some = false;
-  for (const File& file : files_) {
-    const LogFileInfo& info = file->info();
-    // A log that was made anew counts from one again: the time tells its records from those of the old one.
-    if (info.last_sequence == 0 || received_unix_ns > info.received_unix_ns.most) continue;
-    if (log_sequence >= info.first_sequence && log_sequence <= info.last_sequence) return true;
-    is_before_some |= log_sequence < info.first_sequence;
-  }
-  // Older than what is held: dropped since, unless it was in a file that cannot be read.
-  return is_before_some && !lost_.has(log_sequence);
+  return sealed::holds(files_, lost_, log_sequence, received_unix_ns);
 }
 
 uint64_t ColumnarLogStore::first_unsealed() const {
@@ -268,9 +220,7 @@ Result<bool> ColumnarLogStore::seal_some() {
       parts.push_back(part.columns.get());
       rows += part.columns->rows.size();
       bytes += part.bytes;
-      if (info.first_sequence == 0) info.first_sequence = part.first_sequence;
-      info.last_sequence = std::max(info.last_sequence, part.last_sequence);
-      info.received_unix_ns.add(part.meta.received);
+      info.add(part.first_sequence, part.last_sequence, part.received_unix_ns);
     }
     parts_in_seal_ = parts.size();
   }
@@ -309,13 +259,12 @@ void ColumnarLogStore::exchange(const std::vector<File>& old, const File& joined
   {
     // In one go, so that no query sees a record twice or not at all. The new one takes the place of the first.
     MutexLock lock(mutex_);
+    sealed::exchange(files_, old, joined);
     if (joined != nullptr) {
-      files_.insert(std::find(files_.begin(), files_.end(), old.front()), joined);
       file_bytes_ += joined->bytes();
       file_rows_ += joined->rows();
     }
     for (const File& file : old) {
-      files_.erase(std::find(files_.begin(), files_.end(), file));
       file_bytes_ -= file->bytes();
       file_rows_ -= file->readable_rows();
     }
@@ -349,17 +298,10 @@ bool ColumnarLogStore::join_small_files() {
   std::vector<Columns> loaded;
   LogFileInfo info;
   for (const File& file : small) {
-    const std::unique_ptr<columns::SectionSource> source = file->source();
     for (size_t group = 0; group < file->groups(); ++group) {
-      if (Columns one =
-              load({.columns = nullptr, .file = file, .group = group, .meta = &file->group(group)}, source.get(), true))
-        loaded.push_back(std::move(one));
+      if (Columns one = load(*file, group, [](const LogColumns&) { return true; })) loaded.push_back(std::move(one));
     }
-    const LogFileInfo& old = file->info();
-    info.replaces.push_back(old.number);
-    if (info.first_sequence == 0) info.first_sequence = old.first_sequence;
-    info.last_sequence = std::max(info.last_sequence, old.last_sequence);
-    info.received_unix_ns.add(old.received_unix_ns);
+    info.add_replaced(file->info());
   }
   std::vector<const LogColumns*> parts;
   for (const Columns& columns : loaded) parts.push_back(columns.get());
@@ -414,7 +356,7 @@ void ColumnarLogStore::run(std::stop_token stop) {
 
 ColumnarLogStore::Snapshot ColumnarLogStore::snapshot() const {
   SharedLock lock(mutex_);
-  return {.files = files_, .head = head_};
+  return {.files = files_, .head = head_, .arrival_last = arrival_last_};
 }
 
 std::vector<ColumnarLogStore::Unit> ColumnarLogStore::Snapshot::units(const LogQuery& query) const {
@@ -428,76 +370,42 @@ std::vector<ColumnarLogStore::Unit> ColumnarLogStore::Snapshot::units(const LogQ
         units.push_back({.columns = nullptr, .file = file, .group = group, .meta = &file->group(group)});
     }
   }
-  std::stable_sort(units.begin(), units.end(), [&](const Unit& a, const Unit& b) {
-    return query.oldest_first ? a.meta->time.least < b.meta->time.least : a.meta->time.most > b.meta->time.most;
-  });
   return units;
 }
 
-ColumnarLogStore::Columns ColumnarLogStore::load(const Unit& unit, const columns::SectionSource* source,
-                                                 bool lines) const {
-  if (unit.columns != nullptr) return unit.columns;
-  if (unit.file->is_corrupt(unit.group)) return nullptr;
-  Result<LogColumns> group = logs::read_index(*source, *unit.meta);
-  Result<void> whole = group.ok() && lines ? logs::read_lines(*source, *unit.meta, *group) : Result<void>();
-  if (!group.ok() || !whole.ok()) {
-    spoil(*unit.file, unit.group, group.ok() ? whole.error() : group.error());
+ColumnarLogStore::Columns ColumnarLogStore::load(const LogFile& file, size_t group,
+                                                 const std::function<bool(const LogColumns&)>& is_wanted) const {
+  if (file.is_corrupt(group)) return nullptr;
+  const std::unique_ptr<columns::SectionSource> source = file.source();
+  Result<LogColumns> columns = logs::read_index(*source, file.group(group));
+  if (columns.ok() && !is_wanted(*columns)) return nullptr;
+  const Result<void> whole =
+      columns.ok() ? logs::read_lines(*source, file.group(group), *columns) : Result<void>(Error{columns.error()});
+  if (!whole.ok()) {
+    spoil(file, group, whole.error());
     return nullptr;
   }
-  return std::make_shared<const LogColumns>(std::move(*group));
+  return std::make_shared<const LogColumns>(std::move(*columns));
 }
 
 LogPage ColumnarLogStore::find(const LogQuery& query) const {
   const Snapshot now = snapshot();
-  Best best(query.limit, query.oldest_first);
-  logs::LogMatcher matcher(query);
-  LogPage page;
-  for (const Unit& unit : now.units(query)) {
-    // What comes later has nothing nearer.
-    if (!best.wants(query.oldest_first ? unit.meta->time.least : unit.meta->time.most)) break;
-    if (page.rows_looked_at >= query.rows_max) {
-      page.whole = false;
-      break;
+  logs::LogSearch search(query);
+  std::vector<Unit> units = now.units(query);
+  std::stable_sort(units.begin(), units.end(), [&](const Unit& a, const Unit& b) {
+    return search.place_before(*a.meta) < search.place_before(*b.meta);
+  });
+  for (const Unit& unit : units) {
+    if (!search.goes_on(*unit.meta)) break;
+    if (unit.columns != nullptr) {
+      if (search.choose(*unit.columns, false)) search.take(*unit.columns, *unit.meta);
+      continue;
     }
-    const std::unique_ptr<columns::SectionSource> source = unit.file != nullptr ? unit.file->source() : nullptr;
-    Columns columns = load(unit, source.get(), false);
-    if (columns == nullptr) continue;
-    page.rows_looked_at += columns->rows.size();
-    matcher.begin(*columns);
-    const bool any = std::any_of(columns->rows.begin(), columns->rows.end(), [&](const LogRow& row) {
-      return best.wants(row.time_unix_ns) && matcher.wants(*columns, row);
-    });
-    if (!any) continue;
-    if (unit.file != nullptr) columns = load(unit, source.get(), true);
-    if (columns == nullptr) continue;
-    for (const LogRow& row : columns->rows) {
-      if (best.wants(row.time_unix_ns) && matcher.wants(*columns, row) && matcher.shows(*columns, row))
-        best.add(columns->entry(row));
-    }
+    const Columns columns =
+        load(*unit.file, unit.group, [&](const LogColumns& index) { return search.choose(index, true); });
+    if (columns != nullptr) search.take(*columns, *unit.meta);
   }
-  page.entries = best.take();
-  return page;
-}
-
-std::vector<std::string> ColumnarLogStore::values(LogField field, const LogQuery& among, size_t limit) const {
-  const Snapshot now = snapshot();
-  std::set<std::string> found;
-  logs::LogMatcher matcher(among);
-  size_t looked = 0;
-  for (const Unit& unit : now.units(among)) {
-    if (found.size() >= limit || ++looked > kGroupsLooked) break;
-    const std::unique_ptr<columns::SectionSource> source = unit.file != nullptr ? unit.file->source() : nullptr;
-    const Columns columns = load(unit, source.get(), false);
-    if (columns == nullptr) continue;
-    matcher.begin(*columns);
-    std::string number;
-    for (const LogRow& row : columns->rows) {
-      if (!matcher.wants(*columns, row)) continue;
-      const std::string_view value = logs::field_of(*columns, row, field, number);
-      if (!value.empty() && found.size() < limit) found.emplace(value);
-    }
-  }
-  return {found.begin(), found.end()};
+  return search.page(now.arrival_last);
 }
 
 }  // namespace lockstep

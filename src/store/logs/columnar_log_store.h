@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -65,17 +66,16 @@ class ColumnarLogStore {
   Result<std::vector<HeldFile>> hold(const std::string& folder);
 
   LogPage find(const LogQuery& query) const;
-  // What a field is in records between these times, sorted; the newest row groups are looked at, at most kGroupsLooked.
-  std::vector<std::string> values(LogField field, const LogQuery& among, size_t limit) const;
-  static constexpr size_t kGroupsLooked = 256;
 
  private:
-  using Columns = std::shared_ptr<const logs::LogColumns>;
+  using LogColumns = logs::LogColumns;
+  using Columns = std::shared_ptr<const LogColumns>;
   using File = std::shared_ptr<const logs::LogFile>;
   struct Part {  // of the head
     Columns columns;
     size_t bytes = 0;
     uint64_t first_sequence = 0, last_sequence = 0;
+    columns::Range<int64_t> received_unix_ns;
     logs::GroupMeta meta;  // but for its sections
   };
   struct Unit {  // a part of the head, or a row group
@@ -87,7 +87,8 @@ class ColumnarLogStore {
   struct Snapshot {
     std::vector<File> files;
     std::deque<Part> head;
-    std::vector<Unit> units(const LogQuery& query) const;  // those that may have something, newest first
+    int64_t arrival_last = 0;
+    std::vector<Unit> units(const LogQuery& query) const;  // those that may have something
   };
 
   ColumnarLogStore(ColumnarLogStoreOptions options, const Clock& clock, Counters& counters);
@@ -103,8 +104,8 @@ class ColumnarLogStore {
   void tell_sizes() LOCKSTEP_REQUIRES(mutex_);
   void spoil(const logs::LogFile& file, size_t group, const std::string& error) const;
   Snapshot snapshot() const;
-  // Rows of a unit; nullptr: they cannot be read. lines: their texts too.
-  Columns load(const Unit& unit, const columns::SectionSource* source, bool lines) const;
+  // Rows of a group with their lines, unless is_wanted says no of those without; nullptr: no, or they cannot be read.
+  Columns load(const logs::LogFile& file, size_t group, const std::function<bool(const LogColumns&)>& is_wanted) const;
 
   const ColumnarLogStoreOptions options_;
   const Clock& clock_;
@@ -120,7 +121,8 @@ class ColumnarLogStore {
   size_t head_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   size_t parts_in_seal_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // the first of head_, which stay where they are meanwhile
   int64_t head_since_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  std::vector<File> files_ LOCKSTEP_GUARDED_BY(mutex_);  // by the time their records came
+  int64_t arrival_last_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // of all records that were ever here
+  std::vector<File> files_ LOCKSTEP_GUARDED_BY(mutex_);   // by the time their records came
   uint64_t file_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   mutable std::atomic<uint64_t> file_rows_{0};
   sealed::LostRecords lost_ LOCKSTEP_GUARDED_BY(mutex_);

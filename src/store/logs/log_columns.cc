@@ -22,13 +22,6 @@ constexpr size_t kNamesBytesMax = 64u << 20;
 constexpr size_t kLinesBytesMax = 256u << 20;
 constexpr size_t kHashesMax = 512;
 
-// Never in the middle of a character.
-std::string_view beginning_of(std::string_view text, size_t bytes) {
-  if (text.size() <= bytes) return text;
-  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
-  return text.substr(0, bytes);
-}
-
 std::string as_json(std::string_view text) {
   JsonWriter json;
   return json.string(text).take();
@@ -40,11 +33,11 @@ std::string body_of(const Value& body, size_t& cut) {
     std::string json = to_text(body);
     if (json.size() <= kBodyBytesMax) return json;
     ++cut;
-    return as_json(std::string(beginning_of(json, kBodyBytesMax)) + "...");
+    return as_json(std::string(utf8_prefix(json, kBodyBytesMax)) + "...");
   }
   if (text->size() <= kBodyBytesMax) return as_json(*text);
   ++cut;
-  return as_json(std::string(beginning_of(*text, kBodyBytesMax)) + format("... (%zu bytes)", text->size()));
+  return as_json(std::string(utf8_prefix(*text, kBodyBytesMax)) + format("... (%zu bytes)", text->size()));
 }
 
 std::string attributes_of(const Attributes& attributes, size_t& cut) {
@@ -63,8 +56,9 @@ uint32_t hash_of(char kind, std::string_view text) {
   return hash;
 }
 
-constexpr int64_t LogRow::*kTimes[] = {&LogRow::time_unix_ns, &LogRow::received_unix_ns};
+constexpr int64_t LogRow::*kTimes[] = {&LogRow::time_unix_ns, &LogRow::arrival_unix_ns};
 constexpr int32_t LogRow::*kNumbers[] = {&LogRow::rank, &LogRow::severity};
+// In the order of LogField.
 constexpr uint32_t LogRow::*kNames[] = {&LogRow::job,   &LogRow::host, &LogRow::service,
                                         &LogRow::event, &LogRow::gpu,  &LogRow::severity_text};
 constexpr uint32_t LogRow::*kLines[] = {&LogRow::body, &LogRow::attributes, &LogRow::resource, &LogRow::trace};
@@ -119,13 +113,13 @@ void read_place(ByteReader& in, uint32_t section, columns::SectionPlace& place) 
 
 void LogColumns::add(const Attributes& resource, const LogRecord& record, int64_t received_unix_ns) {
   LogRow row;
-  row.received_unix_ns = received_unix_ns;
+  row.arrival_unix_ns = received_unix_ns;
   row.time_unix_ns = record.time_unix_ns != 0       ? record.time_unix_ns
                      : record.observed_unix_ns != 0 ? record.observed_unix_ns
                                                     : received_unix_ns;
   row.severity = std::clamp(record.severity, 0, 255);
   row.rank = static_cast<int32_t>(std::clamp<int64_t>(find_int(resource, "lockstep.rank", -1), -1, INT32_MAX));
-  auto name = [&](std::string_view text) { return names.intern(beginning_of(text, kNameBytesMax)); };
+  auto name = [&](std::string_view text) { return names.intern(utf8_prefix(text, kNameBytesMax)); };
   row.job = name(find_string(resource, "lockstep.job_id"));
   row.host = name(find_string(resource, "host.name"));
   row.service = name(find_string(resource, "service.name"));
@@ -152,7 +146,6 @@ LogEntry LogColumns::entry(const LogRow& row) const {
   auto name = [&](uint32_t id) { return std::string(names[id]); };
   auto line = [&](uint32_t id, const char* absent) { return id == 0 ? std::string(absent) : std::string(lines[id]); };
   return {.time_unix_ns = row.time_unix_ns,
-          .received_unix_ns = row.received_unix_ns,
           .severity = row.severity,
           .rank = Rank{row.rank},
           .job = name(row.job),
@@ -167,48 +160,23 @@ LogEntry LogColumns::entry(const LogRow& row) const {
           .trace = line(row.trace, "")};
 }
 
-std::string_view field_of(const LogColumns& columns, const LogRow& row, LogField field, std::string& number) {
-  switch (field) {
-    case LogField::kJob:
-      return columns.names[row.job];
-    case LogField::kHost:
-      return columns.names[row.host];
-    case LogField::kService:
-      return columns.names[row.service];
-    case LogField::kEvent:
-      return columns.names[row.event];
-    case LogField::kGpu:
-      return columns.names[row.gpu];
-    case LogField::kRank:
-      number = row.rank < 0 ? "" : std::to_string(row.rank);
-      return number;
-    case LogField::kSeverity:
-      return severity_word(row.severity);
+bool LogMatcher::begin(const LogColumns& columns) {
+  texts_.clear();
+  for (const LogMatch& match : query_.matches) {
+    const std::optional<uint32_t> text = columns.names.find(match.text);
+    if (!text) return false;
+    texts_.push_back(*text);
   }
-  return {};
+  return true;
 }
 
-void LogMatcher::begin(const LogColumns& columns) {
-  known_.assign(query_.matches.size(), std::vector<int8_t>(columns.names.size(), -1));
-}
-
-bool LogMatcher::wants(const LogColumns& columns, const LogRow& row) {
+bool LogMatcher::wants(const LogRow& row) const {
   if (row.time_unix_ns < query_.from_unix_ns || row.time_unix_ns > query_.to_unix_ns ||
-      row.received_unix_ns <= query_.received_after_unix_ns || row.severity < query_.severity_min)
+      row.arrival_unix_ns <= query_.after || row.severity < query_.severity_min ||
+      (query_.rank != kNoRank && row.rank != query_.rank.value()))
     return false;
-  std::string number;
-  for (size_t i = 0; i < query_.matches.size(); ++i) {
-    const LogMatch& match = query_.matches[i];
-    const size_t field = static_cast<size_t>(match.field);
-    // job, host, service, event, gpu stand in the order of the fields.
-    if (match.field == LogField::kRank || match.field == LogField::kSeverity) {
-      if (!match.holds(field_of(columns, row, match.field, number))) return false;
-      continue;
-    }
-    const uint32_t id = row.*kNames[field];
-    int8_t& known = known_[i][id];
-    if (known < 0) known = match.holds(columns.names[id]) ? 1 : 0;
-    if (known == 0) return false;
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    if (row.*kNames[static_cast<size_t>(query_.matches[i].field)] != texts_[i]) return false;
   }
   return true;
 }
@@ -225,11 +193,11 @@ bool LogMatcher::shows(const LogColumns& columns, const LogRow& row) const {
 }
 
 bool GroupMeta::may_have(const LogQuery& query) const {
-  if (!time.overlaps(query.from_unix_ns, query.to_unix_ns) || received.most <= query.received_after_unix_ns ||
+  if (!time.overlaps(query.from_unix_ns, query.to_unix_ns) || arrival.most <= query.after ||
       severity_most < query.severity_min)
     return false;
   for (const LogMatch& match : query.matches) {
-    if (hashes.empty() || match.negated || match.pattern != nullptr || match.text.empty()) continue;
+    if (hashes.empty()) continue;
     const char kind = match.field == LogField::kJob ? 'j' : match.field == LogField::kHost ? 'h' : 0;
     if (kind != 0 && !std::binary_search(hashes.begin(), hashes.end(), hash_of(kind, match.text))) return false;
   }
@@ -238,7 +206,7 @@ bool GroupMeta::may_have(const LogQuery& query) const {
 
 void encode_meta(std::string& out, const GroupMeta& meta) {
   put_varint(out, meta.rows);
-  for (const auto* range : {&meta.time, &meta.received}) {
+  for (const auto* range : {&meta.time, &meta.arrival}) {
     put_signed(out, range->least);
     put_signed(out, range->most);
   }
@@ -253,7 +221,7 @@ bool decode_meta(ByteReader& in, GroupMeta& meta) {
   const uint64_t rows = in.varint();
   if (rows > kGroupRows) in.fail();
   meta.rows = static_cast<uint32_t>(rows);
-  for (auto* range : {&meta.time, &meta.received}) {
+  for (auto* range : {&meta.time, &meta.arrival}) {
     range->least = in.signed_varint();
     range->most = in.signed_varint();
   }
@@ -266,13 +234,20 @@ bool decode_meta(ByteReader& in, GroupMeta& meta) {
   return in.ok();
 }
 
+GroupMeta meta_of(const LogColumns& columns) {
+  GroupMeta meta{.rows = static_cast<uint32_t>(columns.rows.size())};
+  for (const LogRow& row : columns.rows) {
+    meta.time.add(row.time_unix_ns);
+    meta.arrival.add(row.arrival_unix_ns);
+    meta.severity_most = std::max(meta.severity_most, row.severity);
+  }
+  return meta;
+}
+
 GroupMeta write_group(const LogColumns& group, std::string& content) {
-  GroupMeta meta{.rows = static_cast<uint32_t>(group.rows.size())};
+  GroupMeta meta = meta_of(group);
   std::vector<uint32_t>& hashes = meta.hashes;
   for (const LogRow& row : group.rows) {
-    meta.time.add(row.time_unix_ns);
-    meta.received.add(row.received_unix_ns);
-    meta.severity_most = std::max(meta.severity_most, row.severity);
     for (uint32_t hash : {hash_of('j', group.names[row.job]), hash_of('h', group.names[row.host])}) {
       const auto at = std::lower_bound(hashes.begin(), hashes.end(), hash);
       if (hashes.size() <= kHashesMax && (at == hashes.end() || *at != hash)) hashes.insert(at, hash);

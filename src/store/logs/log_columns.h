@@ -30,7 +30,8 @@ inline constexpr size_t kGroupTextBytes = 16u << 20;
 
 // Numbers are of texts.
 struct LogRow {
-  int64_t time_unix_ns = 0, received_unix_ns = 0;
+  int64_t time_unix_ns = 0;
+  int64_t arrival_unix_ns = 0;  // when it came; in a store, each has its own, and what came later a later one
   int32_t rank = -1;
   int32_t severity = 0;
   uint32_t job = 0, host = 0, service = 0, event = 0, gpu = 0, severity_text = 0;  // of `names`
@@ -48,25 +49,24 @@ struct LogColumns {
   size_t memory_bytes() const { return names.memory_bytes() + lines.memory_bytes() + rows.capacity() * sizeof(LogRow); }
   LogEntry entry(const LogRow& row) const;
 };
-std::string_view field_of(const LogColumns& columns, const LogRow& row, LogField field, std::string& number);
 
-// Which rows of these columns a query wants, by a look at each text once.
+// Which rows of columns a query wants.
 class LogMatcher {
  public:
   explicit LogMatcher(const LogQuery& query) : query_(query) {}
-  void begin(const LogColumns& columns);                           // forget what was known of other texts
-  bool wants(const LogColumns& columns, const LogRow& row);        // all but the filters
+  bool begin(const LogColumns& columns);  // of which wants() is asked next; false: it wants none
+  bool wants(const LogRow& row) const;    // all but the filters
   bool shows(const LogColumns& columns, const LogRow& row) const;  // the filters
 
  private:
   const LogQuery& query_;
-  std::vector<std::vector<int8_t>> known_;  // by match, by text: -1 not looked at yet
+  std::vector<uint32_t> texts_;  // of the matches, in the columns at hand
 };
 
 // Of a row group, in the footer.
 struct GroupMeta {
   uint32_t rows = 0;
-  columns::Range<int64_t> time, received;
+  columns::Range<int64_t> time, arrival;
   int32_t severity_most = 0;
   std::vector<uint32_t> hashes;  // of its jobs and hosts, sorted; empty: too many to list
   columns::SectionPlace index, lines;
@@ -75,6 +75,8 @@ struct GroupMeta {
 void encode_meta(std::string& out, const GroupMeta& meta);
 bool decode_meta(columns::ByteReader& in, GroupMeta& meta);
 
+// But for hashes and sections, which are for files.
+GroupMeta meta_of(const LogColumns& columns);
 // Puts the sections of a group behind `content`.
 GroupMeta write_group(const LogColumns& group, std::string& content);
 // Names and rows alone; their lines are empty until read_lines().

@@ -3,24 +3,31 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 
 #include "base/crc32c.h"
 #include "store/logs/log_file.h"
+#include "store/logs/log_search.h"
 
 using namespace lockstep;
 
 namespace {
 
 void look(const columns::SectionSource& source, const logs::GroupMeta& meta) {
-  const LogQuery query{.matches = {{.field = LogField::kJob, .text = "job"}}, .filters = {{.text = "a"}}};
   Result<logs::LogColumns> columns = logs::read_index(source, meta);
   if (!columns.ok() || !logs::read_lines(source, meta, *columns).ok()) return;
-  logs::LogMatcher matcher(query);
-  matcher.begin(*columns);
-  for (const logs::LogRow& row : columns->rows) {
-    if (matcher.wants(*columns, row)) (void)matcher.shows(*columns, row);
-    (void)columns->entry(row);
+  for (const logs::LogRow& row : columns->rows) (void)columns->entry(row);
+  // Records that nobody can name, in every order.
+  LogQuery query{.filters = {{.text = "a"}}, .limit = 3, .bytes_max = 1000};
+  for (const int64_t after : {0, 1}) {
+    for (const bool oldest_first : {false, true}) {
+      query.after = after;
+      query.oldest_first = oldest_first;
+      logs::LogSearch search(query);
+      if (search.goes_on(meta) && search.choose(*columns, true)) search.take(*columns, meta);
+      if (search.page(INT64_MAX).entries.size() > query.limit) abort();
+    }
   }
 }
 

@@ -4,37 +4,24 @@
 
 namespace lockstep {
 
-const char* to_text(LogField field) {
-  constexpr const char* kNames[] = {"job", "host", "service", "event", "gpu", "rank", "severity"};
-  return kNames[static_cast<size_t>(field)];
-}
-
 const char* severity_word(int64_t severity) {
   constexpr const char* kWords[] = {"trace", "debug", "info", "warn", "error", "fatal"};
   return severity < 1 || severity > 24 ? "unspecified" : kWords[(severity - 1) / 4];
 }
 
-bool LogMatch::holds(std::string_view value) const {
-  const bool is_so =
-      pattern != nullptr ? RE2::PartialMatch(re2::StringPiece(value.data(), value.size()), *pattern) : value == text;
-  return is_so != negated;
-}
-
 bool LogFilter::holds(std::string_view line) const {
-  const bool is_so = pattern != nullptr ? RE2::PartialMatch(re2::StringPiece(line.data(), line.size()), *pattern)
-                                        : line.find(text) != std::string_view::npos;
-  return is_so != negated;
+  return pattern != nullptr ? RE2::PartialMatch(re2::StringPiece(line.data(), line.size()), *pattern)
+                            : line.find(text) != std::string_view::npos;
 }
 
-Result<std::shared_ptr<const re2::RE2>> log_pattern(std::string_view text, bool whole) {
+Result<std::shared_ptr<const re2::RE2>> log_pattern(std::string_view text) {
   constexpr size_t kPatternBytesMax = 1024;
   if (text.size() > kPatternBytesMax) return Error{format("a pattern has at most %zu bytes", kPatternBytesMax)};
   RE2::Options options;
   options.set_log_errors(false);
   options.set_max_mem(1 << 20);
   options.set_dot_nl(true);
-  auto pattern =
-      std::make_shared<const re2::RE2>(whole ? "^(?:" + std::string(text) + ")$" : std::string(text), options);
+  auto pattern = std::make_shared<const re2::RE2>(std::string(text), options);
   if (!pattern->ok())
     return Error{
         format("\"%.80s\" is no pattern: %.100s", as_one_line(text).c_str(), as_one_line(pattern->error()).c_str())};

@@ -1,4 +1,4 @@
-// What stores of spans and of steps know of each of their files, and the name that says the most of it:
+// What stores of spans, of steps and of log records know of each of their files, and the name that says the most of it:
 // KIND-NUMBER-FIRST-LAST.blk, so that number and sequences are known even of a file that cannot be read.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "store/columns/byte_codec.h"
 #include "store/columns/sealed_file.h"
 
 namespace lockstep::sealed {
@@ -19,7 +20,22 @@ struct FileInfo {
   uint64_t last_sequence = 0;
   columns::Range<int64_t> received_unix_ns;
   std::vector<uint64_t> replaces;  // files that were put together into this one
+
+  // What follows it in a store is in here too.
+  void add(uint64_t first, uint64_t last, const columns::Range<int64_t>& received) {
+    if (first_sequence == 0) first_sequence = first;
+    last_sequence = std::max(last_sequence, last);
+    received_unix_ns.add(received);
+  }
+  void add_replaced(const FileInfo& other) {
+    replaces.push_back(other.number);
+    add(other.first_sequence, other.last_sequence, other.received_unix_ns);
+  }
 };
+
+// In a footer.
+void put_info(std::string& out, const FileInfo& info);
+void read_info(columns::ByteReader& in, FileInfo& info);
 
 std::string file_name(std::string_view kind, const FileInfo& info);
 // False: not a name of this kind, and `info` is as it was.

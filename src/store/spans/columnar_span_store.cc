@@ -91,28 +91,20 @@ Result<void> ColumnarSpanStore::load_files() {
   MutexLock one_at_a_time(seal_mutex_);
   MutexLock lock(mutex_);
   LOCKSTEP_TRY(make_directories(options_.folder));
-  sealed::Found<SpanFileInfo> found =
-      LOCKSTEP_TRY(sealed::find_files<SpanFileInfo>({options_.folder, formats::kSpanFile, "spans"}));
-  next_number_ = found.next_number;
-  for (const auto& [name, info] : found.files) {
-    Result<File> file = SpanFile::open(options_.folder, info);
-    if (!file.ok()) {
-      LOCKSTEP_LOG_ERROR("spans", "%s; kept out", file.error().c_str());
-      counters_.add("lockstep_span_files_refused_total");
-      lost_.add(info);
-      continue;
-    }
-    files_.push_back(*file);
-  }
-  sealed::drop_replaced(files_);
+  sealed::Opened<SpanFile> opened = LOCKSTEP_TRY(sealed::open_files<SpanFile>(
+      {options_.folder, formats::kSpanFile, "spans"},
+      [&](const SpanFileInfo& info, const std::string& error) {
+        mutex_.assert_held();
+        LOCKSTEP_LOG_ERROR("spans", "%s; kept out", error.c_str());
+        counters_.add("lockstep_span_files_refused_total");
+        lost_.add(info);
+      }));
+  next_number_ = opened.next_number;
+  files_ = std::move(opened.files);
   for (const File& file : files_) {
     file_bytes_ += file->bytes();
     file_rows_ += file->rows();
   }
-  std::sort(files_.begin(), files_.end(), [](const File& a, const File& b) {
-    return std::pair(a->info().received_unix_ns.most, a->info().number) <
-           std::pair(b->info().received_unix_ns.most, b->info().number);
-  });
   // So that received = held + ... also holds for what was received before this process.
   counters_.add("lockstep_store_rows_received_total", kTable, static_cast<int64_t>(file_rows_));
   tell_sizes();
@@ -223,17 +215,7 @@ void ColumnarSpanStore::tell_sizes() {
 
 bool ColumnarSpanStore::holds(uint64_t log_sequence, int64_t received_unix_ns) const {
   SharedLock lock(mutex_);
-  bool is_before_some = false;
-  for (const File& file : files_) {
-    const SpanFileInfo& info = file->info();
-    // A log that was made anew counts from one again: the time tells its records from those of the old one.
-    if (info.last_sequence == 0 || received_unix_ns > info.received_unix_ns.most) continue;
-    if (log_sequence >= info.first_sequence && log_sequence <= info.last_sequence) return true;
-    is_before_some |= log_sequence < info.first_sequence;
-  }
-  if (!is_before_some) return false;
-  // Older than what is held: dropped since, unless it was in a file that cannot be read.
-  return !lost_.has(log_sequence);
+  return sealed::holds(files_, lost_, log_sequence, received_unix_ns);
 }
 
 uint64_t ColumnarSpanStore::first_unsealed() const {
@@ -271,10 +253,7 @@ Result<bool> ColumnarSpanStore::seal_some() {
       arrival += arrivals_of(*part.columns);
       rows += part.columns->size();
       bytes += part.bytes;
-      if (info.first_sequence == 0) info.first_sequence = part.first_sequence;
-      info.last_sequence = std::max(info.last_sequence, part.last_sequence);
-      info.received_unix_ns.add(part.received_unix_ns.least);
-      info.received_unix_ns.add(part.received_unix_ns.most);
+      info.add(part.first_sequence, part.last_sequence, part.received_unix_ns);
     }
     parts_in_seal_ = parts.size();
   }
@@ -318,13 +297,12 @@ void ColumnarSpanStore::exchange(const std::vector<File>& old, const File& joine
   {
     // In one go, so that no query sees a span twice or not at all. The new one takes the place of the first.
     MutexLock lock(mutex_);
+    sealed::exchange(files_, old, joined);
     if (joined != nullptr) {
-      files_.insert(std::find(files_.begin(), files_.end(), old.front()), joined);
       file_bytes_ += joined->bytes();
       file_rows_ += joined->rows();
     }
     for (const File& file : old) {
-      files_.erase(std::find(files_.begin(), files_.end(), file));
       file_bytes_ -= file->bytes();
       file_rows_ -= file->readable_rows();
     }
@@ -375,12 +353,7 @@ bool ColumnarSpanStore::join_small_files() {
       arrivals.push_back(arrival);
     }
     arrival += most;
-    const SpanFileInfo& old = file->info();
-    info.replaces.push_back(old.number);
-    if (info.first_sequence == 0) info.first_sequence = old.first_sequence;
-    info.last_sequence = std::max(info.last_sequence, old.last_sequence);
-    info.received_unix_ns.add(old.received_unix_ns.least);
-    info.received_unix_ns.add(old.received_unix_ns.most);
+    info.add_replaced(file->info());
   }
   std::vector<const SpanColumns*> parts;
   for (const SpanColumns& columns : loaded) parts.push_back(&columns);

@@ -12,7 +12,9 @@ class ForwardingState : public StateStore {
   explicit ForwardingState(StateStore& to) : to_(to) {}
 
   Result<void> save_verdict(const Verdict& verdict) override { return to_.save_verdict(verdict); }
-  std::vector<StoredVerdict> verdicts(std::string_view job_id) const override { return to_.verdicts(job_id); }
+  std::vector<StoredVerdict> find_verdicts(const VerdictsAsked& asked) const override {
+    return to_.find_verdicts(asked);
+  }
   Result<void> save_feedback(const VerdictFeedback& feedback) override { return to_.save_feedback(feedback); }
   Result<void> drop_feedback(std::string_view verdict_id) override { return to_.drop_feedback(verdict_id); }
   std::vector<VerdictFeedback> feedback() const override { return to_.feedback(); }
