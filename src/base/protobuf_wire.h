@@ -104,6 +104,11 @@ class WireReader {
     return true;
   }
 
+  // Whether so much could be accounted for. Where not, the request has failed before anything of it was made.
+  [[nodiscard]] bool has_room(uint64_t bytes) {
+    return bytes <= kDecodedBytesMax - error_->memory_taken + error_->memory_left || fail(kTooMany);
+  }
+
   // Where the next field begins.
   const char* position() const { return at_; }
   // Goes past the fields that stand here in a row, have this one-byte tag and are shorter than 128 bytes: their bytes,
@@ -137,13 +142,15 @@ class WireReader {
   }
 
  private:
+  static constexpr const char* kTooMany = "too many elements for one request (512 MiB decoded is the limit)";
+
   bool take_more(uint64_t bytes) {
     // Doubling, so that small requests take little and large ones ask rarely.
     constexpr uint64_t kPieceMin = 64u << 10, kPieceMax = 4u << 20;
     const uint64_t taken = error_->memory_taken;
     const uint64_t room = kDecodedBytesMax - taken + error_->memory_left;
     if (error_->what != nullptr) return fail("");
-    if (bytes > room) return fail("too many elements for one request (512 MiB decoded is the limit)");
+    if (bytes > room) return fail(kTooMany);
     const uint64_t piece = taken < kPieceMin ? kPieceMin : taken < kPieceMax ? taken : kPieceMax;
     const uint64_t need = bytes - error_->memory_left;
     const uint64_t most = kDecodedBytesMax - taken;

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/clock.h"
+#include "sources/nic/stopwatch.h"
 #include "sources/nic/sysfs_file.h"
 #include "sources/node_source.h"
 
@@ -32,14 +32,6 @@ struct NicContext {
  private:
   static constexpr size_t kSaidMax = 256;
   std::set<std::string> said;
-};
-
-class Stopwatch {
- public:
-  int64_t elapsed_ns() const { return SystemClock().monotonic_ns() - began_ns_; }
-
- private:
-  int64_t began_ns_ = SystemClock().monotonic_ns();
 };
 
 // A device that answers slowly (a wedged firmware makes its driver wait for each command) is left alone for a while:
