@@ -122,6 +122,15 @@ TEST_F(FromBusTest, ARecordIsAppliedOnceHoweverOftenItIsReadOrSent) {
   EXPECT_EQ(heard.steps.size(), 4u);
 }
 
+// Whoever comes after them waits for their turns to be over.
+TEST_F(FromBusTest, AFailureAfterTheyAreLoggedHoldsUpNobody) {
+  const std::vector<TakenRecord> records{taken(0, step_request("job", 1_step)), taken(1, step_request("job", 2_step))};
+  const auto fails = [](int64_t) { throw std::runtime_error("a look failed"); };
+  EXPECT_EQ(sink.take(records, origins, counters, fails).done, 2u);
+  EXPECT_EQ(take({taken(2, step_request("job", 3_step))}), 1u);
+  EXPECT_EQ(heard.steps, (std::vector<int64_t>{1, 2, 3}));
+}
+
 TEST_F(FromBusTest, WhatTheLogCannotTakeNowIsHandedOverAgain) {
   const std::vector<TakenRecord> records{taken(0, step_request("job", 1_step)), taken(1, step_request("job", 2_step))};
   log.is_full = true;

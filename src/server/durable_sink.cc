@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 
+#include "base/contained.h"
 #include "base/text.h"
 #include "ingest/otlp/span_decode.h"
 #include "wire/step_walk.h"
@@ -159,7 +160,7 @@ void DurableSink::apply_in_turn(uint64_t sequence, int64_t received_unix_ns,
   const Turn turn(*this, sequence);
   std::optional<SetAside::Applying> applying;
   if (set_aside_ != nullptr) applying.emplace(*set_aside_, sequence, received_unix_ns);
-  apply(sequence);
+  contained("apply", "a record of the log", [&] { apply(sequence); });
 }
 
 Result<std::function<void(uint64_t)>> DurableSink::prepare(const TakenRecord& record, MemoryLease& lease) {
@@ -239,9 +240,10 @@ DurableSink::FromBus DurableSink::take(std::span<const TakenRecord> records, Bus
     for (const Prepared& one : prepared) entries.push_back({one.kind, one.received_unix_ns, one.logged});
     Result<uint64_t> first = log_.append_all(entries);
     if (!first.ok()) return {0, first.error()};
+    // They are in the log: whatever fails, each has its turn, or nobody's would ever come again.
     for (size_t i = 0; i < prepared.size(); ++i) {
-      origins.note(prepared[i].kind, prepared[i].origin);
-      if (before) before(prepared[i].received_unix_ns);
+      contained("bus", "noting a record", [&] { origins.note(prepared[i].kind, prepared[i].origin); });
+      if (before) contained("bus", "a look at history", [&] { before(prepared[i].received_unix_ns); });
       apply_in_turn(*first + i, prepared[i].received_unix_ns, prepared[i].apply);
     }
   }

@@ -33,6 +33,7 @@
 #include "model/flow.h"
 #include "net/http_server.h"
 #include "server/backup_holder.h"
+#include "server/bus_taker.h"
 #include "server/captures/capture_analyzer.h"
 #include "server/durable_sink.h"
 #include "server/options.h"
@@ -81,12 +82,12 @@ struct TenantSettings {
   std::function<Result<void>(StateStore&)> state_opened = {};
 };
 
-class Tenant {
+class Tenant : public BusTaker {
  public:
   // memory_bytes_max: its part of the memory. counters: its own, with the rows of kServerCounters; they outlive it.
   static Result<std::unique_ptr<Tenant>> open(TenantSettings settings, uint64_t memory_bytes_max, TenantCommon& common,
                                               Counters& counters);
-  virtual ~Tenant() = default;
+  ~Tenant() override = default;
 
   // Opens the durable log and reads it back. False: told to stop meanwhile.
   virtual Result<bool> read_back(const std::function<bool()>& is_told_to_stop) = 0;
@@ -107,11 +108,7 @@ class Tenant {
 
   virtual void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) = 0;
   virtual IngestTarget otlp() = 0;
-  // Records of the bus between machines, in its order; as DurableSink::take(). From start() on, by one thread.
-  virtual DurableSink::FromBus take(std::span<const TakenRecord> records, Counters& counters,
-                                    const std::function<void(int64_t received_unix_ns)>& before) = 0;
-  // Events of the server's own, as a receiver would take them. False: not now.
-  virtual bool keep(Batch events) = 0;
+  // take() and keep(): from start() on.
   // Some jobs are another process's from now on (TenantCommon::jobs): their agents are not missed here, their alerts are that
   // one's. From start() on.
   virtual void let_go_of_jobs() = 0;

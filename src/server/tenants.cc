@@ -167,13 +167,13 @@ IngestTarget Tenants::find(const Caller& caller) {
   return {.line = std::move(found.line)};
 }
 
-Tenants::Found Tenants::find_for_bus(const std::string& name) {
+BusTakers::Found Tenants::find_for_bus(const std::string& name) {
   Caller caller;
   caller.tenant = name;
   caller.roles = bit_of(Role::kIngest);
   Found found = find_tenant(caller, true);
   if (found.tenant == nullptr && !name.empty() && !is_tenant_name(name)) found.is_none = true;
-  return found;
+  return {found.tenant, std::move(found.line), found.is_none};
 }
 
 std::vector<Tenant*> Tenants::all_started() {
