@@ -73,7 +73,8 @@ class Tenants final : public OtlpRouter, public BusTakers {
   struct Found {
     Tenant* tenant = nullptr;
     std::string line;
-    bool is_none = false;  // and will not be there by waiting
+    bool is_none = false;  // nobody has begun it
+    bool is_over = false;  // there is no room for it (tenants_max)
   };
   Found find_tenant(const Caller& caller, bool needs_start);
   std::vector<Tenant*> all_started();

@@ -229,6 +229,10 @@ TEST_F(TenantsTest, BeyondTheLimitNoFurtherOneIsMade) {
   for (const char* name : {"../up", "Blue", ".."}) EXPECT_EQ(process.get(name, "/api/jobs").status, 503) << name;
   EXPECT_FALSE(std::filesystem::exists(data_ + "/up"));
   EXPECT_EQ(process.get("blue", "/api/jobs").status, 200);
+  // What the bus has for it is not waited for.
+  EXPECT_TRUE(process.tenants_.find_for_bus("green").is_none);
+  EXPECT_TRUE(process.tenants_.find_for_bus("../up").is_none);
+  EXPECT_NE(process.tenants_.find_for_bus("blue").taker, nullptr);
 }
 
 TEST_F(TenantsTest, OneThatIsBeingOpenedKeepsNobodyWaiting) {
