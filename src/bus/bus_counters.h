@@ -11,8 +11,9 @@ inline constexpr CounterDescriptor kBusCounters[] = {
     {"lockstep_bus_records_written_total", "counter", Severity::kInfo,
      "Records that the brokers of the bus have confirmed, by topic."},
     {"lockstep_bus_records_refused_total", "counter", Severity::kNotice,
-     "Records that did not get onto the bus or off it, by reason: full, down, too_large (their sender was told), "
-     "undecodable, tenant (a tenant that cannot be opened here), failed (an error of ours, again and again)."},
+     "Records that did not get onto the bus or off it, by reason: full, down, too_large (by a gateway: its sender was "
+     "told), undecodable, memory (one that takes more than there is), tenant (a tenant that cannot be opened here, or "
+     "is over --tenants-max), failed (an error of ours, again and again)."},
     {"lockstep_bus_records_received_total", "counter", Severity::kInfo, "Records read from the bus."},
     {"lockstep_bus_records_applied_total", "counter", Severity::kInfo,
      "Records of the bus that are in the durable log and the stores here."},

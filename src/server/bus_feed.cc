@@ -59,7 +59,8 @@ BusFeed::BusFeed(std::string data_folder, TenantCommon& common, Counters& counte
       common_(common),
       counters_(counters),
       patience_(patience),
-      memory_(&common.memory, MemoryUse::kQueue) {}
+      memory_(&common.memory, MemoryUse::kQueue),
+      log_(common.clock, "bus") {}
 
 Result<void> BusFeed::start(const OpenReader& open, BusReaderOptions reader, BusTakers& takers) {
   takers_ = &takers;
@@ -178,6 +179,9 @@ BusTaker* BusFeed::taker_of(const std::string& name, const std::stop_token& stop
     BusTakers::Found found{.line = "it failed while it was looked for"};
     contained("bus", "finding a tenant", [&] { found = takers_->find_for_bus(name); });
     if (found.taker != nullptr && given_up != given_up_.end()) given_up_.erase(given_up);
+    if (found.is_none)
+      log_.warn("tenant", format("tenant \"%s\": %s; its records are refused", as_one_line(name.substr(0, 100)).c_str(),
+                                 found.line.c_str()));
     if (found.taker != nullptr || found.is_none || stop.stop_requested()) return found.taker;
     if (given_up != given_up_.end() && steady_clock::now() < given_up->second) return nullptr;
     if (steady_clock::now() > until) {
@@ -215,33 +219,44 @@ bool BusFeed::hand_run(std::span<const TakenRecord> records, const std::stop_tok
     return true;
   }
   size_t at_once = records.size();
-  int failures = 0;  // of the first of them, by itself
+  Trouble trouble;
   while (!records.empty()) {
     DurableSink::FromBus taken;
-    const bool took = contained("bus", "taking records", [&] {
+    const bool failed = !contained("bus", "taking records", [&] {
       taken = taker->take(records.first(std::min(at_once, records.size())), counters_,
                           [this](int64_t time_ns) { look_before(time_ns); });
     });
     done_with(records.first(taken.done));
     records = records.subspan(taken.done);
-    if (taken.done > 0) failures = 0;
-    // Which of them it is shows when each is handed over by itself.
-    if (!took && std::exchange(at_once, 1) == 1 && ++failures == kFailuresMax) {
-      LOCKSTEP_LOG_ERROR("bus", "partition %d, offset %lld: it failed %d times and is passed over",
-                         records.front().place.partition, static_cast<long long>(records.front().offset), failures);
-      pass_over(records.first(1), "failed");
+    if (taken.done > 0) trouble = {};
+    // Which of them it is that fails shows when each is handed over by itself.
+    const bool by_itself = !failed || std::exchange(at_once, 1) == 1;
+    const char* why = gives_up(trouble, failed && by_itself, taken.no_memory);
+    if (why != nullptr) {
+      LOCKSTEP_LOG_ERROR("bus", "partition %d, offset %lld: %s; it is passed over", records.front().place.partition,
+                         static_cast<long long>(records.front().offset),
+                         failed ? "it fails again and again" : taken.line.c_str());
+      pass_over(records.first(1), why);
       records = records.subspan(1);
-      failures = 0;
+      trouble = {};
     }
     {
       MutexLock lock(mutex_);
-      stalled_ = std::move(taken.line);
+      stalled_ = why != nullptr ? std::string() : std::move(taken.line);
     }
-    if (taken.done > 0 || records.empty()) continue;
+    if (taken.done > 0 || why != nullptr) continue;
     if (stop.stop_requested()) return false;
     std::this_thread::sleep_for(patience_.again);
   }
   return true;
+}
+
+const char* BusFeed::gives_up(Trouble& trouble, bool failed, bool no_memory) const {
+  if (failed && ++trouble.failures == kFailuresMax) return "failed";
+  if (!no_memory) return nullptr;
+  const auto now = std::chrono::steady_clock::now();
+  if (!trouble.no_memory_since) trouble.no_memory_since = now;
+  return now - *trouble.no_memory_since > patience_.record ? "memory" : nullptr;
 }
 
 void BusFeed::save(bool now) {

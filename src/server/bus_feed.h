@@ -1,10 +1,11 @@
 // An analyzer's way from the bus into its tenants (decision 0025): a thread that takes records, hands each to its tenant,
 // and remembers where to go on. While it is behind, it has diagnosis look at history as it happened.
 //
-// On error: what a tenant cannot take now (disk full, no memory) is handed over again until it can: the bus keeps it. What
-//   fails kFailuresMax times by itself is passed over, counted: one record must not stop what stands behind it. A tenant
-//   that cannot be opened for Patience::tenant loses its records, counted. A positions file that cannot be read is begun
-//   anew: the logs know what they have.
+// On error: what a tenant cannot take now (disk full) is handed over again until it can: the bus keeps it. What fails
+//   kFailuresMax times by itself, or for which there is no memory for Patience::record, is passed over, counted: one record
+//   must not stop what stands behind it. A tenant that cannot be opened for Patience::tenant loses its records, counted; so
+//   does at once one for which there is no room. A positions file that cannot be read is begun anew: the logs know what
+//   they have.
 // Thread rule: Confined but for owns() and problem().
 #pragma once
 
@@ -25,6 +26,7 @@
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "base/mutex.h"
+#include "base/rate_limited_log.h"
 #include "bus/telemetry_bus.h"
 #include "server/bus_taker.h"
 #include "server/tenant.h"
@@ -53,6 +55,7 @@ class BusFeed final : public JobOwnership {
   static constexpr int kFailuresMax = 3;
   struct Patience {
     std::chrono::milliseconds tenant{30'000};  // with one that does not open
+    std::chrono::milliseconds record{30'000};  // with one for which there is no memory
     std::chrono::milliseconds again{100};      // between two tries
   };
   using OpenReader = std::function<Result<std::unique_ptr<BusReader>>(BusReaderOptions options)>;
@@ -75,6 +78,13 @@ class BusFeed final : public JobOwnership {
   bool hand_over(std::span<TakenRecord> records, const std::stop_token& stop);
   bool hand_run(std::span<const TakenRecord> records, const std::stop_token& stop);
   BusTaker* taker_of(const std::string& name, const std::stop_token& stop);
+  // Of the record that is the first to be handed over, by itself.
+  struct Trouble {
+    int failures = 0;
+    std::optional<std::chrono::steady_clock::time_point> no_memory_since = {};
+  };
+  // Why it is not tried again; nullptr: it is.
+  const char* gives_up(Trouble& trouble, bool failed, bool no_memory) const;
   void done_with(std::span<const TakenRecord> records);
   // They will not be had by trying again.
   void pass_over(std::span<const TakenRecord> records, const char* reason);
@@ -90,6 +100,7 @@ class BusFeed final : public JobOwnership {
   Counters& counters_;
   const Patience patience_;
   MemoryLease memory_;  // what librdkafka holds
+  RateLimitedLog log_;
   BusTakers* takers_ = nullptr;
   std::unique_ptr<BusReader> reader_;
   std::atomic<const BusReader*> open_reader_{nullptr};  // for those who ask, once it is there

@@ -131,6 +131,40 @@ TEST_F(FromBusTest, AFailureAfterTheyAreLoggedHoldsUpNobody) {
   EXPECT_EQ(heard.steps, (std::vector<int64_t>{1, 2, 3}));
 }
 
+std::string log_request(size_t bytes) {
+  return otlp::encode(
+      Batch{.signal = Signal::kLogs, .groups = {{.resource = {}, .logs = {{.body = std::string(bytes, 'x')}}}}});
+}
+
+TEST_F(FromBusTest, WhatNoMemoryWillEverBeThereForIsRefusedAndWhatThereIsNoneForNowIsNot) {
+  std::atomic<uint64_t> resident = 0;
+  MemoryBudget memory(4 << 20, [&] { return resident.load(); });
+  DurableSink bounded{log, applier, metrics, 1 << 30, clock, nullptr, &memory};
+  const std::vector<TakenRecord> records{taken(0, step_request("job", 1_step)), taken(1, log_request(3 << 20)),
+                                         taken(2, step_request("job", 2_step)), taken(3, log_request(200'000))};
+  DurableSink::FromBus first = bounded.take(records, origins, counters);
+  EXPECT_EQ(first.done, 1u) << "a record is judged by itself";
+  EXPECT_FALSE(first.no_memory);
+  EXPECT_EQ(bounded.take(std::span(records).subspan(1, 2), origins, counters).done, 2u);
+  EXPECT_EQ(counters.value("lockstep_bus_records_refused_total", "reason=\"memory\""), 1);
+  EXPECT_EQ(heard.steps, (std::vector<int64_t>{1, 2}));
+
+  resident = 4 << 20;  // others have it
+  const DurableSink::FromBus later = bounded.take(std::span(records).subspan(3), origins, counters);
+  EXPECT_EQ(later.done, 0u);
+  EXPECT_TRUE(later.no_memory);
+  resident = 0;
+  EXPECT_EQ(bounded.take(std::span(records).subspan(3), origins, counters).done, 1u);
+  EXPECT_EQ(counters.sum("lockstep_bus_records_refused_total"), 1);
+}
+
+TEST_F(FromBusTest, ARecordLongerThanAnyRequestIsRefused) {
+  const std::string large(BusWriter::kRecordBytesMax + 1, 'x');
+  EXPECT_EQ(take({taken(0, large), taken(1, step_request("job", 1_step))}), 2u);
+  EXPECT_EQ(counters.value("lockstep_bus_records_refused_total", "reason=\"too_large\""), 1);
+  EXPECT_EQ(heard.steps.size(), 1u);
+}
+
 TEST_F(FromBusTest, WhatTheLogCannotTakeNowIsHandedOverAgain) {
   const std::vector<TakenRecord> records{taken(0, step_request("job", 1_step)), taken(1, step_request("job", 2_step))};
   log.is_full = true;

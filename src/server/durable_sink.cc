@@ -86,6 +86,7 @@ DurableSink::DurableSink(DurableLog& log, Applier& applier, MetricMapping& metri
       clock_(clock),
       set_aside_(set_aside),
       memory_(memory),
+      bus_log_(clock, "bus"),
       next_to_apply_(log.next_sequence()) {}
 
 AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
@@ -170,6 +171,7 @@ Result<std::function<void(uint64_t)>> DurableSink::prepare(const TakenRecord& re
     if (lease.was_refused()) return Error{kMemorySpent};
     return Apply();
   };
+  if (!lease.add(record.payload.size())) return unreadable();  // as it goes into the log
   switch (signal_of(record.place.kind)) {
     case Signal::kSpans: {
       Result<DecodedSpans> decoded = decode_spans(record.payload, &lease);
@@ -201,40 +203,58 @@ Result<std::function<void(uint64_t)>> DurableSink::prepare(const TakenRecord& re
   });
 }
 
+void DurableSink::refuse(const TakenRecord& record, const char* reason, const char* why, NotApplied& others) {
+  ++others.refused[reason];
+  bus_log_.warn(reason,
+                format("%s, partition %d, offset %lld: %s; it is passed over", to_text(signal_of(record.place.kind)),
+                       record.place.partition, static_cast<long long>(record.offset), why));
+}
+
+DurableSink::FromBus DurableSink::prepare_all(std::span<const TakenRecord> records, const BusOrigins& origins,
+                                              MemoryLease& lease, std::vector<Prepared>& prepared, NotApplied& others) {
+  uint64_t logged_bytes = 0;
+  std::set<std::array<uint8_t, 16>> digests;
+  FromBus outcome;
+  for (const TakenRecord& record : records) {
+    if (closed_) return {outcome.done, "the server is shutting down"};
+    if (record.payload.size() > BusWriter::kRecordBytesMax) {
+      refuse(record, "too_large", "it is longer than any request may be", others);
+      ++outcome.done;
+      continue;
+    }
+    if (logged_bytes + sizeof(LogOrigin) + record.payload.size() > DurableLog::kRecordBytesMax) return outcome;
+    const RecordKind kind = bus_kind_of(signal_of(record.place.kind));
+    const LogOrigin origin{record.cluster, record.place.partition, record.offset, digest_of(record.payload)};
+    if (origins.is_read_again(kind, origin)) {
+      ++others.read_again;
+    } else if (origins.is_sent_again(origin) || digests.contains(origin.digest)) {
+      ++others.sent_again;
+    } else if (Result<std::function<void(uint64_t)>> apply = prepare(record, lease); !apply.ok()) {
+      const bool is_alone = lease.was_refused() && prepared.empty();
+      if (!is_alone || lease.wanted() <= memory_->bytes_max() / kRecordMemoryShare)
+        return {outcome.done, apply.error(), is_alone};
+      // There will not be so much by waiting.
+      refuse(record, "memory", "it takes more memory than there is for one (--memory-max)", others);
+      lease = MemoryLease(memory_, MemoryUse::kQueue);
+    } else if (*apply) {
+      digests.insert(origin.digest);
+      logged_bytes += sizeof origin + record.payload.size();
+      prepared.push_back(
+          {origin, kind, with_origin(origin, record.payload), record.received_unix_ns, std::move(*apply)});
+    } else {
+      refuse(record, "undecodable", "it cannot be read", others);
+    }
+    ++outcome.done;
+  }
+  return outcome;
+}
+
 DurableSink::FromBus DurableSink::take(std::span<const TakenRecord> records, BusOrigins& origins, Counters& counters,
                                        const std::function<void(int64_t received_unix_ns)>& before) {
   MemoryLease lease(memory_, MemoryUse::kQueue);
   std::vector<Prepared> prepared;
-  FromBus outcome;
-  int64_t read_again = 0, sent_again = 0, unreadable = 0;
-  std::set<std::array<uint8_t, 16>> digests;
-  for (const TakenRecord& record : records) {
-    if (closed_) {
-      outcome.line = "the server is shutting down";
-      break;
-    }
-    const RecordKind kind = bus_kind_of(signal_of(record.place.kind));
-    const LogOrigin origin{record.cluster, record.place.partition, record.offset, digest_of(record.payload)};
-    if (origins.is_read_again(kind, origin)) {
-      ++read_again;
-    } else if (origins.is_sent_again(origin) || digests.contains(origin.digest)) {
-      ++sent_again;
-    } else {
-      Result<std::function<void(uint64_t)>> apply = prepare(record, lease);
-      if (!apply.ok()) {
-        outcome.line = apply.error();
-        break;
-      }
-      if (*apply) {
-        digests.insert(origin.digest);
-        prepared.push_back(
-            {origin, kind, with_origin(origin, record.payload), record.received_unix_ns, std::move(*apply)});
-      } else {
-        ++unreadable;
-      }
-    }
-    ++outcome.done;
-  }
+  NotApplied others;
+  FromBus outcome = prepare_all(records, origins, lease, prepared, others);
   if (!prepared.empty()) {
     std::vector<AppendedRecord> entries;
     for (const Prepared& one : prepared) entries.push_back({one.kind, one.received_unix_ns, one.logged});
@@ -248,9 +268,12 @@ DurableSink::FromBus DurableSink::take(std::span<const TakenRecord> records, Bus
     }
   }
   counters.add("lockstep_bus_records_applied_total", "", static_cast<int64_t>(prepared.size()));
-  if (read_again > 0) counters.add("lockstep_bus_records_dropped_total", "reason=\"read_again\"", read_again);
-  if (sent_again > 0) counters.add("lockstep_bus_records_dropped_total", "reason=\"sent_again\"", sent_again);
-  if (unreadable > 0) counters.add("lockstep_bus_records_refused_total", "reason=\"undecodable\"", unreadable);
+  if (others.read_again > 0)
+    counters.add("lockstep_bus_records_dropped_total", "reason=\"read_again\"", others.read_again);
+  if (others.sent_again > 0)
+    counters.add("lockstep_bus_records_dropped_total", "reason=\"sent_again\"", others.sent_again);
+  for (const auto& [reason, count] : others.refused)
+    counters.add("lockstep_bus_records_refused_total", format("reason=\"%s\"", reason.c_str()), count);
   return outcome;
 }
 

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +24,7 @@
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "base/mutex.h"
+#include "base/rate_limited_log.h"
 #include "bus/log.h"
 #include "bus/telemetry_bus.h"
 #include "ingest/otlp/metric_mapping.h"
@@ -60,11 +62,14 @@ class DurableSink final : public IngestSink {
   AcceptResult accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,
                             int64_t received_unix_ns) override;
   // Records of the bus between machines, in its order: how many of them, from the first on, are done with: in the log and
-  // applied, or known already, or not to be read. The others are to be handed over again, for the reason in `line`.
+  // applied, or known already, or refused for good (not to be read, over BusWriter::kRecordBytesMax, in need of more than
+  // 1 / kRecordMemoryShare of the memory). The others are to be handed over again, for the reason in `line`.
   // For one thread. origins: what the log has of the bus. counters: rows kBusCounters.
+  static constexpr uint64_t kRecordMemoryShare = 4;
   struct FromBus {
     size_t done = 0;
-    std::string line;
+    std::string line = {};
+    bool no_memory = false;  // for the first of the others, by itself
   };
   // before: called before each is applied, with the time at which it was received; may be empty.
   FromBus take(std::span<const TakenRecord> records, BusOrigins& origins, Counters& counters,
@@ -87,9 +92,17 @@ class DurableSink final : public IngestSink {
     int64_t received_unix_ns = 0;
     std::function<void(uint64_t sequence)> apply;
   };
+  // How many records of one take() there are of which nothing is applied.
+  struct NotApplied {
+    int64_t read_again = 0, sent_again = 0;
+    std::map<std::string, int64_t> refused;  // by reason
+  };
   // What a record says, decoded; samples are in their store already. An error: it is to be handed over again. Nothing in
   // it: it cannot be read.
   Result<std::function<void(uint64_t)>> prepare(const TakenRecord& record, MemoryLease& lease);
+  FromBus prepare_all(std::span<const TakenRecord> records, const BusOrigins& origins, MemoryLease& lease,
+                      std::vector<Prepared>& prepared, NotApplied& others);
+  void refuse(const TakenRecord& record, const char* reason, const char* why, NotApplied& others);
   void apply_in_turn(uint64_t sequence, int64_t received_unix_ns, const std::function<void(uint64_t sequence)>& apply);
   class Turn;
 
@@ -100,6 +113,7 @@ class DurableSink final : public IngestSink {
   const Clock& clock_;
   SetAside* const set_aside_;
   MemoryBudget* const memory_;
+  RateLimitedLog bus_log_;
   std::atomic<uint64_t> queued_bytes_{0};
   std::atomic<bool> closed_{false};
 
