@@ -6,6 +6,7 @@
 // serves answers asks meanwhile whether one is back.
 #include <librdkafka/rdkafka.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -235,8 +236,11 @@ BusWriter::Outcome KafkaWriter::write(std::span<const BusRecord> records) {
     failure = delivery.failure;
   }
   if (failure != RD_KAFKA_RESP_ERR_NO_ERROR) return outcome_of(failure, records.size());
-  for (const BusRecord& record : records)
-    counters_.add("lockstep_bus_records_written_total", format("topic=\"%s\"", kafka::topic_of(record.kind)));
+  for (const kafka::Topic& topic : kafka::kTopics) {
+    const auto count = std::count_if(records.begin(), records.end(),
+                                     [&](const BusRecord& record) { return record.kind == topic.kind; });
+    if (count > 0) counters_.add("lockstep_bus_records_written_total", format("topic=\"%s\"", topic.name), count);
+  }
   return {};
 }
 
