@@ -23,6 +23,9 @@ inline constexpr CounterDescriptor kBusCounters[] = {
      "second time: its sender had no answer)."},
     {"lockstep_bus_records_missing_total", "counter", Severity::kDataLoss,
      "Records that the bus had deleted before they were read. Raise the retention of its topics."},
+    {"lockstep_bus_record_times_corrected_total", "counter", Severity::kNotice,
+     "Records of the bus that say they were received in the future, or years ago: the time of the one before them, or "
+     "now, was taken instead."},
     {"lockstep_bus_partitions", "gauge", Severity::kInfo, "Partitions of the bus that are read here."},
     {"lockstep_bus_behind_ms", "gauge", Severity::kNotice,
      "How old the record of the bus is that was applied last, while others wait; 0: none wait."},
