@@ -1,9 +1,15 @@
 // Both ends of the bus between machines: a gateway's sink, and an analyzer's way into log and stores.
 #include <gtest/gtest.h>
+#include <librdkafka/rdkafka.h>
+#include <librdkafka/rdkafka_mock.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
+#include <csignal>
 #include <vector>
 
 #include "base/files.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "bus/log_origin.h"
 #include "ingest/counters_table.h"
@@ -256,6 +262,44 @@ TEST_F(FromBusTest, AnApiShowsTheJobsThatAreItsOwn) {
   EXPECT_TRUE(shown.steps("job-1", 0_step, 9_step).empty());
   EXPECT_EQ(shown.steps("job-2", 0_step, 9_step).size(), 1u);
   EXPECT_EQ(all.jobs().size(), 2u);
+}
+
+// Otherwise a service manager waits for it in vain, and ends it.
+TEST(ServerRoles, AGatewayTellsSystemdWhenItIsReadyAndWhenItStops) {
+  char line[256];
+  // Kept until the process ends: to end them takes a second.
+  static rd_kafka_t* const host = rd_kafka_new(RD_KAFKA_PRODUCER, rd_kafka_conf_new(), line, sizeof line);
+  static rd_kafka_mock_cluster_t* const brokers = rd_kafka_mock_cluster_new(host, 1);
+  for (const char* topic : {"otlp_metrics", "otlp_logs", "otlp_spans"})
+    rd_kafka_mock_topic_create(brokers, topic, 1, 1);
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path() + "/notify";
+  const UniqueFd listener(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const auto heard = [&] {
+    char got[64]{};
+    ::recv(listener.get(), got, sizeof got - 1, 0);
+    return std::string(got);
+  };
+  Result<ChildProcess> gateway = ChildProcess::start(
+      {.arguments = {LOCKSTEPD_PATH, "--role", "gateway", "--kafka", rd_kafka_mock_cluster_bootstraps(brokers),
+                     "--data", folder.path() + "/data", "--http", "127.0.0.1:0", "--otlp-http", "127.0.0.1:0",
+                     "--otlp-grpc", "127.0.0.1:0"},
+       .environment = {{"NOTIFY_SOCKET", path}},
+       .stderr_path = folder.path() + "/stderr"});
+  ASSERT_TRUE(gateway.ok()) << gateway.error();
+  const Result<std::string> ready = gateway->read_line(30'000);
+  ASSERT_TRUE(ready.ok()) << ready.error();
+  EXPECT_TRUE(ready->starts_with("ready http=")) << *ready;
+  timeval patience{.tv_sec = 30, .tv_usec = 0};
+  ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  EXPECT_EQ(heard(), "READY=1");
+  gateway->signal(SIGTERM);
+  EXPECT_EQ(heard(), "STOPPING=1");
+  EXPECT_TRUE(gateway->wait(30'000).ok());
 }
 
 TEST(ServerRoles, NeedABusOrHaveNone) {

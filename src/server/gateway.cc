@@ -14,6 +14,7 @@
 #include "base/contained.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/systemd.h"
 #include "ingest/otlp/otlp_handler.h"
 #include "ingest/otlp/otlp_receivers.h"
 #include "net/http_server.h"
@@ -192,8 +193,10 @@ Result<void> run_gateway(const GatewayParts& parts, const sigset_t& signals) {
   std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", http->address().c_str(), receivers->http_address().c_str(),
               receivers->grpc_address().c_str());
   std::fflush(stdout);
+  systemd_notify("READY=1");
   LOCKSTEP_LOG_INFO("server", "gateway to the bus at %s", options.bus.brokers.c_str());
   loop(signals, parts, *access, readiness);
+  systemd_notify("STOPPING=1");
   LOCKSTEP_LOG_INFO("server", "stopping: receivers, bus");
   receivers->stop();
   http->stop();
