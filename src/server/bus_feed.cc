@@ -116,6 +116,9 @@ void BusFeed::run(const std::stop_token& stop) {
     if (!read) std::this_thread::sleep_for(patience_.again);
     contained("bus", "a look at partitions", [&] { note_assignment(); });
     if (!hand_over(records, stop)) return;
+    // Nothing more came, perhaps because no broker answers: what did come is looked at.
+    if (records.empty() && common_.bus_is_behind && std::exchange(unlooked_, false))
+      contained("bus", "a look at history", [&] { look_as_of(applied_unix_ns_); });
     contained("bus", "a look after reading", [&] { look_after(); });
   }
 }
@@ -136,6 +139,7 @@ void BusFeed::note_assignment() {
     MutexLock lock(mutex_);
     const std::vector<int32_t>& before = assignment_.partitions;
     lost = !std::includes(now.partitions.begin(), now.partitions.end(), before.begin(), before.end());
+    if (now.partitions != before) looked_unix_ns_ = 0;  // history of what came begins before that of what was here
     assignment_ = std::move(now);
   }
   if (lost) takers_->let_go_of_jobs();
@@ -144,16 +148,23 @@ void BusFeed::note_assignment() {
 // As recovery does: a quarter of a second of history at a time, and no more time on looking than on reading.
 void BusFeed::look_before(int64_t received_unix_ns) {
   const int64_t age_ns = common_.clock.unix_ns() - received_unix_ns;
+  applied_unix_ns_ = received_unix_ns;
   // At the end of the bus nothing is behind, whatever the gateways' clocks say.
   if (!common_.bus_is_behind && (age_ns < kBehindNs || reader_->is_at_end())) return;
   common_.bus_is_behind = true;
   counters_.set("lockstep_bus_behind_ms", "", std::max<int64_t>(age_ns, 0) / 1'000'000);
-  const int64_t now_ns = common_.clock.monotonic_ns();
-  if (received_unix_ns - looked_unix_ns_ < kLookEveryNs || now_ns - looked_ns_ < look_cost_ns_) return;
-  takers_->look_as_of(received_unix_ns);
-  looked_unix_ns_ = received_unix_ns;
+  unlooked_ = true;
+  if (received_unix_ns - looked_unix_ns_ < kLookEveryNs || common_.clock.monotonic_ns() - looked_ns_ < look_cost_ns_)
+    return;
+  look_as_of(received_unix_ns);
+}
+
+void BusFeed::look_as_of(int64_t unix_ns) {
+  const int64_t began_ns = common_.clock.monotonic_ns();
+  takers_->look_as_of(unix_ns);
+  looked_unix_ns_ = unix_ns;
   looked_ns_ = common_.clock.monotonic_ns();
-  look_cost_ns_ = looked_ns_ - now_ns;
+  look_cost_ns_ = looked_ns_ - began_ns;
 }
 
 bool BusFeed::hand_over(std::span<TakenRecord> records, const std::stop_token& stop) {

@@ -91,6 +91,7 @@ class BusFeed final : public JobOwnership {
   void look_after();
   // Before a record of this time is applied.
   void look_before(int64_t received_unix_ns);
+  void look_as_of(int64_t unix_ns);
   void note_assignment();
   void save(bool now);
   void tell_missing();
@@ -107,8 +108,10 @@ class BusFeed final : public JobOwnership {
   BusPositions positions_;
   bool positions_changed_ = false;
   int64_t saved_ns_ = 0;
-  int64_t looked_unix_ns_ = 0, looked_ns_ = 0, look_cost_ns_ = 0;
-  int64_t missing_ = 0;                                                    // to be told as a gap
+  int64_t looked_unix_ns_ = 0, looked_ns_ = 0, look_cost_ns_ = 0;  // of this stretch of history
+  int64_t applied_unix_ns_ = 0;                                    // the last record's time
+  bool unlooked_ = false;  // of history something was applied since the last look
+  int64_t missing_ = 0;    // to be told as a gap
   std::map<std::string, std::chrono::steady_clock::time_point> given_up_;  // tenants, until when nobody waits for them
   mutable Mutex mutex_;
   BusAssignment assignment_ LOCKSTEP_GUARDED_BY(mutex_);

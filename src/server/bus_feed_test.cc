@@ -34,7 +34,10 @@ class ScriptedReader final : public BusReader {
   }
   void applied(const std::map<BusPlace, int64_t>&) override {}
   bool is_at_end() const override { return at_end; }
-  BusAssignment assignment() const override { return {4, {0, 1, 2, 3}}; }
+  BusAssignment assignment() const override {
+    if (has_all) return {4, {0, 1, 2, 3}};
+    return {4, {0, 1}};
+  }
   std::optional<std::string> trouble() const override { return std::nullopt; }
   uint32_t cluster() const override { return 77; }
 
@@ -46,7 +49,7 @@ class ScriptedReader final : public BusReader {
     MutexLock lock(mutex_);
     return asked_;
   }
-  std::atomic<bool> at_end{true};
+  std::atomic<bool> at_end{true}, has_all{true};
 
  private:
   mutable Mutex mutex_;
@@ -63,11 +66,11 @@ class Taker final : public BusTaker {
     for (const TakenRecord& record : records) {
       if (record.payload == "throw") throw std::runtime_error("a library complains");
     }
-    MutexLock lock(mutex_);
     DurableSink::FromBus taken;
     for (const TakenRecord& record : records) {
       if (record.payload == "bomb") return {taken.done, "no memory", taken.done == 0};
       before(record.received_unix_ns);
+      MutexLock lock(mutex_);
       payloads_.push_back(record.payload);
       ++taken.done;
     }
@@ -91,9 +94,13 @@ struct Takers final : BusTakers {
     return {&taker};
   }
   void let_go_of_jobs() override {}
-  void look_as_of(int64_t unix_ns) override { looked_unix_ns = unix_ns; }
+  void look_as_of(int64_t unix_ns) override {
+    looked_unix_ns = unix_ns;
+    looked_at = taker.payloads().size();
+  }
   Taker taker;
   std::atomic<int64_t> looked_unix_ns{0};
+  std::atomic<size_t> looked_at{0};  // so many records
 };
 
 struct BusFeedTest : ::testing::Test {
@@ -156,6 +163,37 @@ TEST_F(BusFeedTest, ARecordForWhichThereIsNoMemoryIsPassedOverOnceThatHasLasted)
   EXPECT_TRUE(heard({"a", "b"}));
   EXPECT_EQ(refused("memory"), 1);
   EXPECT_FALSE(feed.problem());
+}
+
+TEST_F(BusFeedTest, AllOfHistoryIsLookedAtThoughNothingMoreComes) {
+  start();
+  reader->at_end = false;  // no broker answers
+  const int64_t hour_ago_ns = clock.unix_ns() - 3'600'000'000'000;
+  TakenRecord old = record(0, "a");
+  old.received_unix_ns = hour_ago_ns;
+  reader->say({old});
+  EXPECT_TRUE(eventually([&] { return takers.looked_at == 1u; }));
+  EXPECT_EQ(takers.looked_unix_ns, hour_ago_ns);
+  EXPECT_TRUE(common.bus_is_behind);
+  reader->at_end = true;
+  EXPECT_TRUE(eventually([&] { return !common.bus_is_behind; }));
+}
+
+TEST_F(BusFeedTest, PartitionsThatComeAreLookedAtAsOfTheirOwnHistory) {
+  start();
+  reader->at_end = reader->has_all = false;
+  const int64_t hour_ns = 3'600'000'000'000;
+  TakenRecord one = record(0, "a"), older = record(1, "b");
+  one.received_unix_ns = clock.unix_ns() - hour_ns;
+  older.received_unix_ns = clock.unix_ns() - 2 * hour_ns;
+  reader->say({one});
+  EXPECT_TRUE(eventually([&] { return takers.looked_at == 1u; }));
+  reader->has_all = true;
+  older.place.partition = 0;
+  const int asked = reader->asked();
+  EXPECT_TRUE(eventually([&] { return reader->asked() > asked + 1; }));
+  reader->say({older, older});
+  EXPECT_TRUE(eventually([&] { return takers.looked_unix_ns == older.received_unix_ns; }));
 }
 
 TEST_F(BusFeedTest, TenantsThatAreNotThereHoldUpNobody) {

@@ -62,7 +62,11 @@ struct TenantCommon {
   AnalysisTurn analysis = {};          // of captures
   AccessParts* access = nullptr;       // there before a tenant's parts are made; nullptr: everybody may do everything
   const JobOwnership* jobs = nullptr;  // nullptr: all are this process's
-  std::atomic<bool> bus_is_behind{false};  // history is read from the bus: who reads it has diagnosis look, nobody else
+  // History is read from the bus, up to some time that is not now. Whoever judges by the clock would take all that is not
+  // read yet for silence: agents for gone, jobs for over, minutes for empty. So diagnosis, SLEs and detail are looked at as
+  // of what was read (Tenant::look_as_of, by who reads), and agents that are not heard of are not missed. What is known all
+  // the same, verdicts above all, is kept and told as ever, however long the rest takes: the brokers may be away.
+  std::atomic<bool> bus_is_behind{false};
   std::function<std::optional<std::string>()> bus_problem = {};  // asked by the default tenant; empty: no bus is read
 };
 
