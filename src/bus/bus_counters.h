@@ -12,7 +12,8 @@ inline constexpr CounterDescriptor kBusCounters[] = {
      "Records that the brokers of the bus have confirmed, by topic."},
     {"lockstep_bus_records_refused_total", "counter", Severity::kNotice,
      "Records that did not get onto the bus or off it, by reason: full, down, too_large (by a gateway: its sender was "
-     "told), undecodable, memory (one that takes more than there is), tenant (a tenant that cannot be opened here, or "
+     "told), undecodable, not_admitted (nothing in them is), memory (one that takes more than there is), tenant (a "
+     "tenant that cannot be opened here, or "
      "is over --tenants-max), failed (an error of ours, again and again)."},
     {"lockstep_bus_records_received_total", "counter", Severity::kInfo, "Records read from the bus."},
     {"lockstep_bus_records_applied_total", "counter", Severity::kInfo,

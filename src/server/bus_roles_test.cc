@@ -25,6 +25,7 @@
 #include "store/memory_step_store.h"
 #include "testing/temporary_folder.h"
 #include "wire/otlp.h"
+#include "wire/step_walk.h"
 
 namespace lockstep {
 namespace {
@@ -162,6 +163,44 @@ TEST_F(FromBusTest, WhatNoMemoryWillEverBeThereForIsRefusedAndWhatThereIsNoneFor
   resident = 0;
   EXPECT_EQ(bounded.take(std::span(records).subspan(3), origins, counters).done, 1u);
   EXPECT_EQ(counters.sum("lockstep_bus_records_refused_total"), 1);
+}
+
+// Not all who write to a bus are gateways, which have looked at it.
+TEST_F(FromBusTest, WhatIsInARecordIsAdmittedAsReceiversDo) {
+  const int64_t year_ns = 366ll * 86'400 * 1'000'000'000;
+  auto request = [&](std::vector<int64_t> times_ns) {
+    ResourceGroup group{.resource = to_resource({.job_id = "job", .rank = 0_rank, .world_size = 1, .host = "node-0"})};
+    for (const int64_t time_ns : times_ns) {
+      StepSummary summary;
+      summary.step = StepNumber(time_ns > clock.unix_ns() ? 2 : 1);
+      summary.start_unix_ns = time_ns;
+      summary.duration_ns = 100'000'000;
+      group.logs.push_back(to_record(summary));
+    }
+    return otlp::encode(Batch{.signal = Signal::kLogs, .groups = {group}});
+  };
+  const int64_t now_ns = clock.unix_ns();
+  EXPECT_EQ(take({taken(0, request({now_ns - 1'000'000'000, now_ns + year_ns})), taken(1, request({now_ns + year_ns})),
+                  taken(2, step_request("job", 3_step))}),
+            3u);
+  EXPECT_EQ(heard.steps, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(counters.value("lockstep_ingest_refused_records_total",
+                           "receiver=\"kafka\",signal=\"logs\",reason=\"future_time\""),
+            2);
+  EXPECT_EQ(counters.value("lockstep_bus_records_refused_total", "reason=\"not_admitted\""), 1);
+  const char* labels = "receiver=\"kafka\",signal=\"logs\"";
+  EXPECT_EQ(counters.value("lockstep_ingest_received_records_total", labels),
+            2 + counters.value("lockstep_ingest_passed_records_total", labels));
+  // What is read back after a crash is what was kept, and known by what came.
+  size_t logged = 0;
+  ASSERT_TRUE(log.replay([&](uint64_t, RecordKind, int64_t, std::string_view payload) {
+                   const std::optional<LogOrigin> origin = take_origin(payload);
+                   const Result<LogsRequest> kept = otlp::decode_logs(payload);
+                   EXPECT_TRUE(kept.ok() && kept->record_count() == 1u);
+                   EXPECT_EQ(origin->digest == digest_of(payload), logged++ > 0);
+                 })
+                  .ok());
+  EXPECT_EQ(logged, 2u);
 }
 
 TEST_F(FromBusTest, ARecordLongerThanAnyRequestIsRefused) {

@@ -448,7 +448,7 @@ Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop)
 }
 
 void OpenTenant::start() {
-  sink_.emplace(*log_, applier_, mapping_, kQueuedBytesMax, clock_, &*set_aside_, &memory_);
+  sink_.emplace(*log_, applier_, mapping_, kQueuedBytesMax, clock_, &*set_aside_, &memory_, &witness_);
   otlp_.emplace(*sink_, clock_, counters_, OtlpReceiversOptions{}.body_bytes_max, &witness_, &memory_, owners_);
   readiness_.add({"apply", [this] { return sink_->stuck(clock_.monotonic_ns()); }});
   scrape(std::move(settings_.scrape));
