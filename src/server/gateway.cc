@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "access/role.h"
 #include "access/tenant_name.h"
@@ -135,12 +136,15 @@ AcceptResult BusSink::accept_spans(spans::SpanColumns, std::string_view otlp_pro
 }
 
 AcceptResult BusSink::write(Signal signal, std::string_view bytes, int64_t received_unix_ns) {
-  // Once for what is cut out of it, once for librdkafka's own.
   MemoryLease queued(memory_, MemoryUse::kQueue);
-  if (!queued.hold(2 * bytes.size())) return {AcceptError::kOverloaded, 0, kMemorySpent};
-  const std::vector<RequestPart> parts = split_request(bytes, hosts_, clock_.monotonic_ns());
+  const std::optional<std::vector<RequestPart>> parts = split_request(bytes, hosts_, clock_.monotonic_ns(), &queued);
+  uint64_t written_bytes = 0;  // librdkafka has each of them once more, as it is sent
+  if (parts) {
+    for (const RequestPart& part : *parts) written_bytes += part.bytes().size();
+  }
+  if (!parts || !queued.add(written_bytes)) return {AcceptError::kOverloaded, 0, kMemorySpent};
   std::vector<BusRecord> records;
-  for (const RequestPart& part : parts) {
+  for (const RequestPart& part : *parts) {
     records.push_back({.kind = record_kind_of(signal),
                        .tenant = tenant_,
                        .key = part.key,
