@@ -510,6 +510,7 @@ void OpenTenant::look() {
 
 void OpenTenant::let_go_of_jobs() {
   agents_.forget_all();
+  open_series_.note_change();
   alerts_.registry().hand_over(
       [this](const Alert& alert) { return !alert.job_id.empty() && !common_.jobs->owns(alert.job_id); });
 }
@@ -550,6 +551,7 @@ void OpenTenant::look_once() {
   tail_.note(changed);
   captures_.note(changed);
   alerts_.note(changed);
+  if (!changed.empty()) open_series_.note_change();
   incident_watch_.note(changed);
   const int64_t earliest_unix_ns = witness_.now().earliest_unix_ns;
   sle_.note(changed, earliest_unix_ns);
