@@ -33,7 +33,7 @@ constexpr size_t kAtOnce = 64;       // records of one place
 constexpr size_t kTakenMax = 1'000;  // records of one take()
 constexpr uint64_t kTakenBytes = 8 << 20;
 constexpr auto kHeldUpMax = std::chrono::seconds(2);  // by a place whose broker does not answer
-constexpr auto kProbeEvery = std::chrono::seconds(1);
+constexpr int kProbeMs = 500;
 
 using Partitions = std::unique_ptr<rd_kafka_topic_partition_list_t, decltype(&rd_kafka_topic_partition_list_destroy)>;
 
@@ -97,7 +97,6 @@ class KafkaReader final : public BusReader {
   void note_missing(const BusPlace& place, int64_t offset, int64_t oldest);
   void read_again(const BusPlace& place);
   void take_ordered(std::vector<TakenRecord>& taken);
-  void probe();
   void set_partitions(const std::set<int32_t>& partitions);
 
   const BusOptions options_;
@@ -357,17 +356,6 @@ bool KafkaReader::fetch_all() {
   return found;
 }
 
-void KafkaReader::probe() {
-  const auto now = std::chrono::steady_clock::now();
-  if (!is_down_ || now - probed_ < kProbeEvery) return;
-  probed_ = now;
-  const rd_kafka_metadata_t* metadata = nullptr;
-  if (rd_kafka_metadata(client_, 0, nullptr, &metadata, 500) != RD_KAFKA_RESP_ERR_NO_ERROR) return;
-  rd_kafka_metadata_destroy(metadata);
-  is_down_ = false;
-  LOCKSTEP_LOG_INFO("bus", "a broker answers again");
-}
-
 // Those whose turn it is.
 void KafkaReader::take_ordered(std::vector<TakenRecord>& taken) {
   uint64_t bytes = 0;
@@ -405,7 +393,7 @@ std::vector<TakenRecord> KafkaReader::take(std::chrono::milliseconds longest) {
       }
       rd_kafka_message_destroy(message);
     }
-    probe();
+    if (is_down_ && kafka::answers_again(client_, probed_, kProbeMs)) is_down_ = false;
     found = fetch_all();
     take_ordered(taken);
     is_at_end_ = is_assigned_ && merge_.is_at_end();

@@ -120,15 +120,7 @@ void KafkaWriter::serve(const std::stop_token& stop) {
     const Client held = client();
     rd_kafka_poll(held.get(), kServeMs);
     if (is_broken_) replace_client();
-    const auto now = std::chrono::steady_clock::now();
-    if (!is_down_ || now - probed < std::chrono::milliseconds(kProbeMs)) continue;
-    probed = now;
-    const rd_kafka_metadata_t* metadata = nullptr;
-    if (rd_kafka_metadata(held.get(), 0, nullptr, &metadata, kProbeMs) == RD_KAFKA_RESP_ERR_NO_ERROR) {
-      rd_kafka_metadata_destroy(metadata);
-      is_down_ = false;
-      LOCKSTEP_LOG_INFO("bus", "a broker answers again");
-    }
+    if (is_down_ && kafka::answers_again(held.get(), probed, kProbeMs)) is_down_ = false;
   }
 }
 

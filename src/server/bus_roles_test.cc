@@ -15,6 +15,7 @@
 #include "ingest/counters_table.h"
 #include "ingest/testing/recording_metric_writer.h"
 #include "model/events.h"
+#include "net/http_client.h"
 #include "server/bus_feed.h"
 #include "server/durable_sink.h"
 #include "server/gateway.h"
@@ -336,6 +337,12 @@ TEST(ServerRoles, AGatewayTellsSystemdWhenItIsReadyAndWhenItStops) {
   timeval patience{.tv_sec = 30, .tv_usec = 0};
   ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   EXPECT_EQ(heard(), "READY=1");
+  const std::string http(split(*ready, ' ')[1].substr(5));
+  HttpClient client(*parse_url("http://" + http, 80), 20'000);
+  const Result<HttpResponse> answer = client.send({.method = "GET", .path = "/readyz?format=json"});
+  ASSERT_TRUE(answer.ok()) << answer.error();
+  EXPECT_EQ(answer->body,
+            "{\"ready\":true,\"checks\":[{\"name\":\"bus\",\"ok\":true},{\"name\":\"memory\",\"ok\":true}]}");
   gateway->signal(SIGTERM);
   EXPECT_EQ(heard(), "STOPPING=1");
   EXPECT_TRUE(gateway->wait(30'000).ok());

@@ -10,6 +10,7 @@
 #include "access/role.h"
 #include "access/tenant_name.h"
 #include "api/answer.h"
+#include "api/health.h"
 #include "api/readiness.h"
 #include "api/routes.h"
 #include "base/contained.h"
@@ -68,22 +69,11 @@ class GatewayRouter final : public OtlpRouter {
   std::map<std::string, std::unique_ptr<One>, std::less<>> others_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
-HttpResponse answer_readyz(Readiness& readiness) {
-  const Readiness::State state = readiness.ask();
-  std::string text = state.is_ready ? "ok\n" : "";
-  for (const Readiness::Row& row : state.rows) {
-    if (row.problem) text += row.name + ": " + *row.problem + "\n";
-  }
-  HttpResponse answer = text_answer(state.is_ready ? 200 : 503, "text/plain; charset=utf-8", std::move(text));
-  if (!state.is_ready) answer.headers.emplace_back("retry-after", "1");
-  return answer;
-}
-
 // How the process is; everything else is asked of analyzers.
 HttpResponse answer_of(const ServerRequest& request, Readiness& readiness, const Counters& counters) {
   if (request.method != "GET" && request.method != "HEAD") return error_answer(405, "only GET is answered here");
   if (request.path == "/healthz") return text_answer(200, "text/plain; charset=utf-8", "ok\n");
-  if (request.path == "/readyz") return answer_readyz(readiness);
+  if (request.path == "/readyz") return readyz_answer(readiness.ask(), request.parameter("format") == "json");
   if (request.path == "/metrics")
     return text_answer(200, "text/plain; version=0.0.4; charset=utf-8", counters.prometheus_text());
   return error_answer(404,
