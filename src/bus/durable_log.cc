@@ -315,7 +315,8 @@ void SegmentLog::lead_or_wait(std::span<Pending> own) {
   changed_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return own.back().done || !leader_busy_; });
   while (!own.back().done) {  // nobody writes: this caller leads, until its own records have been in a group
     std::vector<Pending*> group;
-    if (!contained("log", "gathering a group", [&]() LOCKSTEP_REQUIRES(mutex_) { group.reserve(waiting_.size()); })) {
+    const size_t waiting = waiting_.size();
+    if (!contained("log", "gathering a group", [&] { group.reserve(waiting); })) {
       std::erase_if(waiting_, [&](const Pending* one) { return one >= &own.front() && one <= &own.back(); });
       changed_.notify_all();  // another leads
       for (Pending& pending : own) pending.error = kNoMemory;

@@ -7,6 +7,7 @@
 #include "base/contained.h"
 #include "base/text.h"
 #include "ingest/otlp/span_decode.h"
+#include "wire/otlp.h"
 #include "wire/step_walk.h"
 
 namespace lockstep {
