@@ -49,9 +49,9 @@ void AlertCenter::go_live() {
   actions_.start();
 }
 
-void AlertCenter::tick() {
+void AlertCenter::tick(bool is_behind) {
   if (!live_) return;
-  watch_.tick();
+  watch_.tick(is_behind);
   registry_.tick();
   actions_.release();
 }

@@ -59,7 +59,7 @@ class AlertCenter {
 
   void note(std::span<const Verdict> changed) { watch_.note(changed); }
   void go_live();
-  void tick();
+  void tick(bool is_behind = false);  // as AlertWatch::tick()
   void stop();
 
   std::vector<AlertmanagerState> alertmanagers() const;

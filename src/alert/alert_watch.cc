@@ -69,7 +69,7 @@ void AlertWatch::go_live() {
   live_ = true;
 }
 
-void AlertWatch::tick() {
+void AlertWatch::tick(bool is_behind) {
   if (!live_) return;
   const int64_t monotonic_ns = clock_.monotonic_ns(), unix_ns = witness_.now().earliest_unix_ns;
   const bool due = looked_ns_ == 0 || monotonic_ns - looked_ns_ >= kLookEveryNs;
@@ -77,8 +77,12 @@ void AlertWatch::tick() {
   if (due || changed) look_at_verdicts(unix_ns);
   if (!due) return;
   looked_ns_ = monotonic_ns;
-  look_at_jobs(unix_ns);
-  look_at_agents(unix_ns, monotonic_ns);
+  if (is_behind) {
+    live_since_ns_ = monotonic_ns;  // they are given their time once more
+  } else {
+    look_at_jobs(unix_ns);
+    look_at_agents(unix_ns, monotonic_ns);
+  }
   look_at_warnings();
   gpus_.forget(monotonic_ns);
 }

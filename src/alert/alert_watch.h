@@ -55,7 +55,8 @@ class AlertWatch final : public StoreSubscriber {
 
   void note(std::span<const Verdict> changed);
   void go_live();
-  void tick();
+  // is_behind: history is being read; whoever is not heard of yet is not missed.
+  void tick(bool is_behind = false);
   void look_at_services();
 
  private:

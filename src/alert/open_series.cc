@@ -1,6 +1,7 @@
 #include "alert/open_series.h"
 
 #include <bit>
+#include <utility>
 
 #include "alert/alert_watch.h"
 #include "base/text.h"
@@ -77,17 +78,23 @@ bool OpenSeries::write(const Named& named, double value, int64_t time_ms) {
 }
 
 void OpenSeries::tick() {
-  Named open = open_now();
   const int64_t now = clock_.monotonic_ns(), time_ms = clock_.unix_ns() / kNsPerMs;
+  const bool is_due = written_monotonic_ns_ == INT64_MIN || now - written_monotonic_ns_ >= kEveryNs;
+  const uint64_t version = alerts_.version();
+  const bool alerts_changed = std::exchange(alerts_version_, version) != version;
+  if (!changed_.exchange(false) && !alerts_changed && !is_due) return;
+  Named open = open_now();
   Named gone;
   bool has_new = false;
   for (const auto& [bytes, labels] : written_) {
     if (!open.contains(bytes)) gone.emplace(bytes, labels);
   }
   for (const auto& [bytes, labels] : open) has_new = has_new || !written_.contains(bytes);
-  const bool is_due = written_monotonic_ns_ == INT64_MIN || now - written_monotonic_ns_ >= kEveryNs;
   if (gone.empty() && !has_new && !is_due) return;
-  if (!write(gone, std::bit_cast<double>(kStaleBits), time_ms) || !write(open, 1, time_ms)) return;
+  if (!write(gone, std::bit_cast<double>(kStaleBits), time_ms) || !write(open, 1, time_ms)) {
+    changed_ = true;  // once more
+    return;
+  }
   written_ = std::move(open);
   written_monotonic_ns_ = now;
 }

@@ -6,9 +6,10 @@
 // once, not after its lookback. One that held when the server was killed ends by the lookback alone.
 // Limits: kSeriesMax series at a time, worst verdicts first; kRanksMax ranks of one verdict. What the store refuses is
 //   written again at the next tick.
-// Thread rule: Confined.
+// Thread rule: Confined but for note_change().
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -33,7 +34,9 @@ class OpenSeries {
                                                  const std::function<Result<Labels>(size_t k)>& canonical)>;
   OpenSeries(Push push, const VerdictSource& verdicts, const AlertRegistry& alerts, const Clock& clock);
 
-  // A few times a second.
+  // Verdicts are others now, or some are another's: the next tick() looks. From any thread.
+  void note_change() { changed_ = true; }
+  // A few times a second. Looks where something changed, and every kEveryNs: to look is to copy all that is open.
   void tick();
 
  private:
@@ -45,6 +48,8 @@ class OpenSeries {
   const VerdictSource& verdicts_;
   const AlertRegistry& alerts_;
   const Clock& clock_;
+  std::atomic<bool> changed_{true};
+  uint64_t alerts_version_ = 0;  // that was looked at
   Named written_;
   int64_t written_monotonic_ns_ = INT64_MIN;
 };

@@ -14,7 +14,11 @@ namespace {
 
 struct ListedVerdicts final : VerdictSource {
   std::vector<Verdict> list;
-  std::vector<Verdict> verdicts(std::string_view) const override { return list; }
+  mutable int asked = 0;
+  std::vector<Verdict> verdicts(std::string_view) const override {
+    ++asked;
+    return list;
+  }
   std::string summary(std::string_view) const override { return ""; }
 };
 
@@ -66,10 +70,12 @@ TEST_F(OpenSeriesTest, AVerdictIsASeriesForEachRankThatItNamesAndEndsWithIt) {
   EXPECT_EQ(told["lockstep_verdict_open throttle-thermal 5"], 1);
   EXPECT_EQ(told["lockstep_verdict_open throttle-thermal 6"], 1);
   verdicts.list[0].culprit.ranks = {5_rank};
+  series.note_change();
   series.tick();
   EXPECT_TRUE(is_stale(told["lockstep_verdict_open throttle-thermal 6"]));
   EXPECT_EQ(told["lockstep_verdict_open throttle-thermal 5"], 1);
   verdicts.list[0].state = VerdictState::kCleared;
+  series.note_change();
   series.tick();
   EXPECT_TRUE(is_stale(told["lockstep_verdict_open throttle-thermal 5"]));
 }
@@ -79,6 +85,7 @@ TEST_F(OpenSeriesTest, WhatHoldsIsToldAgainBeforeALookbackEndsAndNotAtEveryTick)
   series.tick();
   series.tick();
   EXPECT_EQ(pushes, 1);
+  EXPECT_EQ(verdicts.asked, 1) << "to ask is to copy all of them";
   clock.advance(OpenSeries::kEveryNs);
   series.tick();
   EXPECT_EQ(pushes, 2);
@@ -89,6 +96,7 @@ TEST_F(OpenSeriesTest, AnEndThatCouldNotBeWrittenIsWrittenLater) {
   series.tick();
   is_full = true;
   verdicts.list.clear();
+  series.note_change();
   series.tick();
   is_full = false;
   series.tick();
@@ -96,6 +104,7 @@ TEST_F(OpenSeriesTest, AnEndThatCouldNotBeWrittenIsWrittenLater) {
 }
 
 TEST_F(OpenSeriesTest, ABuiltInAlertThatFiresIsInAlertsAsPrometheusWritesIt) {
+  series.tick();
   alerts.raise({.fingerprint = "f", .name = "LockstepHang", .labels = {{"cause", "rank-missing"}}});
   alerts.tick();
   series.tick();

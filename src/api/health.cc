@@ -1,8 +1,9 @@
 // GET /healthz: alive. GET /readyz: every receiver is open, recovery is done and every check of readiness.h is well.
+#include "api/health.h"
+
 #include "access/role.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
-#include "api/readiness.h"
 
 namespace lockstep {
 
@@ -20,8 +21,12 @@ HttpResponse get_readyz(const ApiContext& context, const ApiRequest& request) {
     if (!request.http.caller.is_operator() || !may(request.http.caller.roles, Role::kRead))
       std::erase_if(state.rows, [](const Readiness::Row& row) { return row.is_private; });
   }
+  return readyz_answer(state, request.http.parameter("format") == "json");
+}
+
+HttpResponse readyz_answer(const Readiness::State& state, bool as_json) {
   HttpResponse answer;
-  if (request.http.parameter("format") == "json") {
+  if (as_json) {
     JsonWriter json;
     json.begin_object().field("ready", state.is_ready).key("checks").begin_array();
     for (const Readiness::Row& row : state.rows) {

@@ -214,6 +214,7 @@ bool MemoryLease::grow(uint64_t bytes) {
     return true;
   }
   refused_ = true;
+  wanted_ = bytes;
   return false;
 }
 

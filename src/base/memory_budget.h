@@ -113,6 +113,7 @@ class MemoryLease {
     std::swap(used_, other.used_);
     std::swap(bytes_, other.bytes_);
     std::swap(refused_, other.refused_);
+    std::swap(wanted_, other.wanted_);
     return *this;
   }
   ~MemoryLease() { reset(); }
@@ -127,6 +128,7 @@ class MemoryLease {
   [[nodiscard]] bool add(uint64_t bytes) { return hold(used_ + bytes); }
   // Some was refused, at any time: the failure is the server's, for now, not the request's.
   bool was_refused() const { return refused_; }
+  uint64_t wanted() const { return wanted_; }  // in all, when it was refused
   MemoryBudget* budget() const { return budget_; }
   uint64_t bytes() const { return bytes_; }  // taken: what is held and a little more
   void reset() {
@@ -141,6 +143,7 @@ class MemoryLease {
   MemoryUse use_ = MemoryUse::kBodies;
   uint64_t used_ = 0;
   uint64_t bytes_ = 0;
+  uint64_t wanted_ = 0;
   bool refused_ = false;
 };
 

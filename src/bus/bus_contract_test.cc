@@ -4,7 +4,9 @@
 #include <librdkafka/rdkafka_mock.h>
 
 #include <cstdlib>
+#include <ctime>
 #include <map>
+#include <random>
 #include <set>
 #include <thread>
 
@@ -13,6 +15,7 @@
 #include "bus/log_counters.h"
 #include "bus/log_origin.h"
 #include "bus/place_merge.h"
+#include "bus/record_times.h"
 #include "bus/telemetry_bus.h"
 #include "testing/eventually.h"
 #include "testing/temporary_folder.h"
@@ -90,9 +93,14 @@ struct KafkaWorld {
     }
     const BusPlace place{partition_of("earlier", 4), RecordKind::kOtlpLogs};
     auto start_at = [place](const BusPlace& one) { return one == place ? std::optional<int64_t>(4) : std::nullopt; };
-    reader =
-        open_kafka_reader(brokers.options, {.rewind = std::chrono::seconds(0), .start_at = start_at}, clock, counters)
-            .value();
+    // Of each place 64 KiB are fetched ahead.
+    reader = open_kafka_reader(brokers.options,
+                               {.rewind = std::chrono::seconds(0),
+                                .buffer_bytes_max = 1 << 20,
+                                .start_at = start_at,
+                                .missing = [this](const BusPlace&, int64_t records) { missing += records; }},
+                               clock, counters)
+                 .value();
     earlier = read(2);
   }
   std::vector<TakenRecord> read(size_t expected) {
@@ -104,6 +112,7 @@ struct KafkaWorld {
     return all;
   }
   std::vector<TakenRecord> earlier;
+  int64_t missing = 0;  // told by the reader
 };
 
 KafkaWorld& kafka_world() {
@@ -195,6 +204,71 @@ TEST(KafkaBus, ATenantTravelsWithItsRecordsAndAKeyIsInOnePartitionOfAllTopics) {
     EXPECT_EQ(record.place.partition, partition_of("job-7", 4));
   }
   EXPECT_EQ(bus.counters.value("lockstep_bus_records_received_total"), before + 3);
+}
+
+// What no compression makes smaller.
+std::string noise(size_t bytes, uint32_t seed) {
+  std::minstd_rand random(seed);
+  std::string text(bytes, '\0');
+  for (char& one : text) one = static_cast<char>(random() >> 8);
+  return text;
+}
+
+double thread_cpu_s() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Its steps come one by one, and between them its metrics, which are younger, wait for the next one.
+TEST(KafkaBus, WhileOnePlaceHoldsUpTheOthersItsReaderRests) {
+  KafkaWorld& bus = kafka_world();
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(bus.write({.key = "job-7", .received_unix_ns = kTimeNs + i * kMs, .payload = noise(100'000, 1)}));
+  ASSERT_TRUE(
+      bus.write({RecordKind::kOtlpMetrics, "", "job-7", kTimeNs + 1'000 * kMs, "younger than all of the steps"}));
+  const auto began = std::chrono::steady_clock::now();
+  const double began_cpu_s = thread_cpu_s();
+  size_t taken = 0;
+  while (taken < 4) taken += bus.reader->take(std::chrono::milliseconds(100)).size();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  EXPECT_LT(thread_cpu_s() - began_cpu_s, 0.25 * took.count()) << took.count();
+}
+
+// The brokers of the test keep 5 MiB of a partition.
+TEST(KafkaBus, WhatWasDeletedBeforeItWasReadIsMissing) {
+  KafkaWorld& bus = kafka_world();
+  EXPECT_EQ(bus.missing, 0);
+  const std::string payload = noise(1 << 20, 2);
+  for (int i = 0; i < 9; ++i)
+    ASSERT_TRUE(bus.write({.key = "job-8", .received_unix_ns = kTimeNs + i * kMs, .payload = payload}));
+  const std::vector<TakenRecord> all = bus.read(1);
+  EXPECT_GT(bus.missing, 0);
+  EXPECT_EQ(static_cast<int64_t>(all.size()) + bus.missing, 9);
+}
+
+TEST(RecordTimes, AreThoseThatCanBe) {
+  constexpr int64_t kMinuteNs = 60'000'000'000, kNowNs = kTimeNs;
+  const BusPlace place{0, RecordKind::kOtlpLogs}, other{1, RecordKind::kOtlpLogs};
+  RecordTimes times;
+  EXPECT_EQ(times.believe(place, kNowNs - 90 * kMinuteNs, kNowNs).unix_ns, kNowNs - 90 * kMinuteNs);
+  EXPECT_EQ(times.believe(place, kNowNs - 95 * kMinuteNs, kNowNs).unix_ns, kNowNs - 95 * kMinuteNs)
+      << "gateways differ";
+  // Of a year to come, and of 1970: when the one before it was.
+  for (const int64_t said : {INT64_MAX, kNowNs + 11 * kMinuteNs, int64_t{1}, int64_t{-5}}) {
+    const RecordTimes::Believed believed = times.believe(place, said, kNowNs);
+    EXPECT_TRUE(believed.is_corrected) << said;
+    EXPECT_EQ(believed.unix_ns, kNowNs - 95 * kMinuteNs) << said;
+  }
+  EXPECT_EQ(times.believe(place, kNowNs - 80 * kMinuteNs, kNowNs).unix_ns, kNowNs - 80 * kMinuteNs) << "and goes on";
+  // A clock here that is behind: what comes is of now.
+  for (const int64_t passed : {0, 1, 2}) {
+    const int64_t now_ns = kNowNs + passed * kMinuteNs;
+    EXPECT_EQ(times.believe(other, now_ns + 90 * kMinuteNs, now_ns).unix_ns, now_ns);
+  }
+  EXPECT_EQ(times.believe(other, kNowNs + 5 * kMinuteNs, kNowNs).unix_ns, kNowNs);
+  EXPECT_FALSE(times.believe(other, kNowNs + 5 * kMinuteNs, kNowNs).is_corrected);
+  EXPECT_EQ(times.believe(other, std::nullopt, kNowNs).unix_ns, kNowNs);
 }
 
 // Values of Java's own client, whose test has them (UtilsTest.testMurmur2), taken modulo 100.

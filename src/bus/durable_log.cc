@@ -17,6 +17,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/contained.h"
 #include "base/crc32c.h"
 #include "base/disk.h"
 #include "base/files.h"
@@ -34,6 +35,7 @@ constexpr std::string_view kMagicBytes = "LSR1";
 static_assert(kMagicBytes.substr(0, 3) == formats::kDurableLog.magic && formats::kDurableLog.version == 1);
 // Whoever is told of a failure may send nothing more, so that nobody would find out that it is over.
 constexpr std::chrono::seconds kTroubleLasts{10};
+constexpr const char* kNoMemory = "the log failed (its line says how); nothing of this request was kept, try again";
 constexpr uint64_t kGroupBytesMax = 128ull << 20;  // a group never waits for much more than one longest record
 
 // Written as it lies in memory; every machine we build for is little-endian.
@@ -307,12 +309,20 @@ Result<uint64_t> SegmentLog::append_all(std::span<const AppendedRecord> entries)
 // Returns once they have been in a group.
 void SegmentLog::lead_or_wait(std::span<Pending> own) {
   ReleasableMutexLock lock(mutex_);
+  waiting_.reserve(waiting_.size() + own.size());  // all of them or none, where there is no memory
   for (Pending& pending : own) waiting_.push_back(&pending);
   received_.fetch_add(static_cast<int64_t>(own.size()), std::memory_order_relaxed);
   changed_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return own.back().done || !leader_busy_; });
   while (!own.back().done) {  // nobody writes: this caller leads, until its own records have been in a group
-    leader_busy_ = true;
     std::vector<Pending*> group;
+    const size_t waiting = waiting_.size();
+    if (!contained("log", "gathering a group", [&] { group.reserve(waiting); })) {
+      std::erase_if(waiting_, [&](const Pending* one) { return one >= &own.front() && one <= &own.back(); });
+      changed_.notify_all();  // another leads
+      for (Pending& pending : own) pending.error = kNoMemory;
+      return;
+    }
+    leader_busy_ = true;
     uint64_t group_bytes = 0;
     for (Pending* pending : waiting_) {
       group_bytes += sizeof(RecordHeader) + pending->payload.size();
@@ -322,7 +332,9 @@ void SegmentLog::lead_or_wait(std::span<Pending> own) {
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(group.size()));
     uint64_t first_sequence = next_sequence_;
     lock.unlock();
-    Result<void> committed = commit(group, first_sequence);
+    // Whatever is thrown, whoever waits has its answer and another may lead.
+    Result<void> committed = Error{kNoMemory};
+    contained("log", "writing a group", [&] { committed = commit(group, first_sequence); });
     lock.lock();
     if (committed.ok()) next_sequence_ += group.size();
     failure_ = committed.ok() ? "" : committed.error();
@@ -348,7 +360,8 @@ Result<void> SegmentLog::commit(const std::vector<Pending*>& group, uint64_t fir
     pending->header.header_crc = header_checksum(pending->header);
     bytes += sizeof(RecordHeader) + pending->payload.size();
   }
-  Result<void> written = write_group(group);
+  Result<void> written = Error{kNoMemory};
+  contained("log", "writing records", [&] { written = write_group(group); });
   const bool sync_failed = written.ok() && options_.sync && disk::sync(file_.get()) != 0;
   if (sync_failed) written = Error{std::strerror(errno)};
   if (!written.ok()) {
@@ -363,7 +376,9 @@ Result<void> SegmentLog::commit(const std::vector<Pending*>& group, uint64_t fir
   appended_.fetch_add(static_cast<int64_t>(group.size()), std::memory_order_relaxed);
   appended_bytes_.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
   syncs_.fetch_add(1, std::memory_order_relaxed);
-  if (total_bytes_ > options_.total_bytes_max && pins_.load() == 0) drop_old_segments();
+  // The group is on disk: what fails from here on is not the group's.
+  if (total_bytes_ > options_.total_bytes_max && pins_.load() == 0)
+    contained("log", "deleting old segments", [&] { drop_old_segments(); });
   bytes_gauge_.store(static_cast<int64_t>(total_bytes_), std::memory_order_relaxed);
   return {};
 }

@@ -259,6 +259,23 @@ TEST_F(DurableLogTest, HasTheStoresWriteOutWhatTheyHaveBeforeASegmentGoes) {
   EXPECT_LE(counters_.value("lockstep_log_bytes"), 8000);
 }
 
+// The record is on disk by then, and others wait for whoever leads.
+TEST_F(DurableLogTest, StoresThatThrowWhenTheLogIsFullHoldUpNobody) {
+  LogOptions options;
+  options.total_bytes_max = 4000;
+  options.segment_bytes_max = 1000;
+  options.sealed_through = [] { return uint64_t{0}; };
+  options.seal = [] { throw std::runtime_error("no memory for a file"); };
+  auto log = open(options);
+  for (uint64_t i = 1; i <= 30; ++i) {
+    const Result<uint64_t> sequence = log->append(RecordKind::kOtlpLogs, 1, std::string(400, 'x'));
+    ASSERT_TRUE(sequence.ok()) << sequence.error();
+    EXPECT_EQ(*sequence, i);
+  }
+  log.reset();
+  EXPECT_EQ(replay(*(log = open())).size(), 30u);
+}
+
 TEST_F(DurableLogTest, WhatTheStoresCannotWriteOutIsToldWhenItsSegmentGoes) {
   LogOptions options;
   options.total_bytes_max = 8000;

@@ -151,5 +151,16 @@ Result<int32_t> prepare_topics(rd_kafka_s* client, const BusOptions& options) {
                       line.empty() ? "the brokers do not show them" : line.c_str())};
 }
 
+bool answers_again(rd_kafka_s* client, std::chrono::steady_clock::time_point& last, int longest_ms) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last < kProbeEvery) return false;
+  last = now;
+  const rd_kafka_metadata_t* metadata = nullptr;
+  if (rd_kafka_metadata(client, 0, nullptr, &metadata, longest_ms) != RD_KAFKA_RESP_ERR_NO_ERROR) return false;
+  rd_kafka_metadata_destroy(metadata);
+  LOCKSTEP_LOG_INFO("bus", "a broker answers again");
+  return true;
+}
+
 }  // namespace kafka
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -41,5 +42,9 @@ Result<Conf> make_conf(const BusOptions& options, const std::vector<std::pair<co
 
 // Waits until a broker answers, makes the topics that are not there. The number of partitions, which all three must have.
 Result<int32_t> prepare_topics(rd_kafka_s* client, const BusOptions& options);
+
+// Whether a broker answers, asked at most every kProbeEvery; waits for it for longest_ms. last: when it was asked.
+inline constexpr std::chrono::seconds kProbeEvery{1};
+bool answers_again(rd_kafka_s* client, std::chrono::steady_clock::time_point& last, int longest_ms);
 
 }  // namespace lockstep::kafka

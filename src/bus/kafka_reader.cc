@@ -6,29 +6,34 @@
 // on where it was.
 // Every partition has a queue of its own, of which more is taken when what was taken before is used up: so much of each
 // is held as librdkafka fetches ahead, however far they are apart.
+// Where the next record of a place is not the one that is expected, and the broker's oldest one shows that those between
+// were deleted, they are told as missing: other holes (markers of somebody's transactions) were never records.
 #include <librdkafka/rdkafka.h>
 
 #include <algorithm>
 #include <atomic>
 #include <set>
 
+#include "base/contained.h"
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/text.h"
 #include "bus/kafka_client.h"
 #include "bus/place_merge.h"
+#include "bus/record_times.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int kQueryMs = 5'000;
 constexpr int kWaitMs = 10;
+constexpr int64_t kNsPerMs = 1'000'000;
 constexpr size_t kAtOnce = 64;       // records of one place
 constexpr size_t kTakenMax = 1'000;  // records of one take()
 constexpr uint64_t kTakenBytes = 8 << 20;
 constexpr auto kHeldUpMax = std::chrono::seconds(2);  // by a place whose broker does not answer
-constexpr auto kProbeEvery = std::chrono::seconds(1);
+constexpr int kProbeMs = 500;
 
 using Partitions = std::unique_ptr<rd_kafka_topic_partition_list_t, decltype(&rd_kafka_topic_partition_list_destroy)>;
 
@@ -80,10 +85,18 @@ class KafkaReader final : public BusReader {
   static void failed(rd_kafka_t* client, int error, const char* reason, void* opaque);
   void assign(rd_kafka_topic_partition_list_t* list);
   void revoke();
-  int64_t start_of(const rd_kafka_topic_partition_t& one, int64_t by_time, std::optional<int64_t> committed);
-  bool fetch();
+  struct Start {
+    int64_t by_time = 0;                          // negative: nothing is as young
+    std::optional<int64_t> committed = {};        // negative: nobody has ever read it; nullopt: not known
+    std::chrono::steady_clock::time_point until;  // by when brokers must have answered
+  };
+  int64_t start_of(const rd_kafka_topic_partition_t& one, const Start& start);
+  bool fetch_all();
+  bool fetch(const BusPlace& place);
   void keep(const BusPlace& place, const rd_kafka_message_t* message);
-  void probe();
+  void note_missing(const BusPlace& place, int64_t offset, int64_t oldest);
+  void read_again(const BusPlace& place);
+  void take_ordered(std::vector<TakenRecord>& taken);
   void set_partitions(const std::set<int32_t>& partitions);
 
   const BusOptions options_;
@@ -93,7 +106,9 @@ class KafkaReader final : public BusReader {
   rd_kafka_t* client_ = nullptr;
   uint32_t cluster_ = 0;
   std::map<BusPlace, std::unique_ptr<rd_kafka_queue_t, QueueDeleter>> queues_;
+  std::map<BusPlace, int64_t> next_;  // the offset that is expected; none: not known
   PlaceMerge merge_;
+  RecordTimes times_;
   bool is_assigned_ = false;  // it was told what it has, be it nothing
   std::optional<std::chrono::steady_clock::time_point> held_up_since_;
   std::chrono::steady_clock::time_point probed_{};
@@ -201,20 +216,21 @@ void KafkaReader::revoke() {
   rd_kafka_assign(client_, nullptr);
 }
 
-// Where to begin. by_time: negative, nothing is as young. committed: negative, nobody has ever read it; nullopt, not known.
-int64_t KafkaReader::start_of(const rd_kafka_topic_partition_t& one, int64_t by_time,
-                              std::optional<int64_t> committed) {
+// Where to begin.
+int64_t KafkaReader::start_of(const rd_kafka_topic_partition_t& one, const Start& ask) {
   const BusPlace place = *place_of(one.topic, one.partition);
   const std::optional<int64_t> known = reader_.start_at ? reader_.start_at(place) : std::nullopt;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(ask.until - std::chrono::steady_clock::now());
   int64_t low = 0, high = 0;
-  if (rd_kafka_query_watermark_offsets(client_, one.topic, one.partition, &low, &high, kQueryMs) !=
-      RD_KAFKA_RESP_ERR_NO_ERROR)
+  if (left.count() <= 0 ||
+      rd_kafka_query_watermark_offsets(client_, one.topic, one.partition, &low, &high,
+                                       static_cast<int>(left.count())) != RD_KAFKA_RESP_ERR_NO_ERROR)
     return known.value_or(RD_KAFKA_OFFSET_BEGINNING);
   int64_t start = known.value_or(0);
   if (!known) {
-    start = reader_.rewind.count() == 0 ? low : by_time < 0 ? high : by_time;
+    start = reader_.rewind.count() == 0 ? low : ask.by_time < 0 ? high : ask.by_time;
     // What nobody has in its stores is not passed over, however old it is.
-    if (committed) start = *committed < 0 ? low : std::min(start, *committed);
+    if (ask.committed) start = *ask.committed < 0 ? low : std::min(start, *ask.committed);
     start = std::min(start, high);
   }
   if (start > high) {
@@ -224,7 +240,7 @@ int64_t KafkaReader::start_of(const rd_kafka_topic_partition_t& one, int64_t by_
     return low;
   }
   if (start < low) {
-    if ((known || committed) && reader_.missing) reader_.missing(place, low - start);
+    if ((known || ask.committed) && reader_.missing) reader_.missing(place, low - start);
     return low;
   }
   return start;
@@ -239,12 +255,19 @@ void KafkaReader::assign(rd_kafka_topic_partition_list_t* list) {
   const bool committed_known = rd_kafka_committed(client_, committed.get(), kQueryMs) == RD_KAFKA_RESP_ERR_NO_ERROR;
   std::set<BusPlace> places;
   std::set<int32_t> partitions;
+  // Of all of them together: each is asked by itself, and while nobody answers the group waits for this member.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kQueryMs);
+  next_.clear();
+  times_.reset();
   for (int i = 0; i < list->cnt; ++i) {
     rd_kafka_topic_partition_t& one = list->elems[i];
     // A record that is not there by its time is yet to come.
-    one.offset = start_of(one, times_known ? by_time->elems[i].offset : 0,
-                          committed_known ? std::optional<int64_t>(committed->elems[i].offset) : std::nullopt);
-    places.insert(*place_of(one.topic, one.partition));
+    one.offset =
+        start_of(one, {times_known ? by_time->elems[i].offset : 0,
+                       committed_known ? std::optional<int64_t>(committed->elems[i].offset) : std::nullopt, until});
+    const BusPlace place = *place_of(one.topic, one.partition);
+    if (one.offset >= 0) next_[place] = one.offset;
+    places.insert(place);
     partitions.insert(one.partition);
   }
   queues_.clear();
@@ -269,82 +292,112 @@ void KafkaReader::set_partitions(const std::set<int32_t>& partitions) {
   assignment_.partitions.assign(partitions.begin(), partitions.end());
 }
 
+// oldest: that the broker has; negative: not known.
+void KafkaReader::note_missing(const BusPlace& place, int64_t offset, int64_t oldest) {
+  const auto expected = next_.find(place);
+  const int64_t missing = expected == next_.end() ? 0 : std::min(offset, oldest) - expected->second;
+  if (missing > 0 && reader_.missing) reader_.missing(place, missing);
+  next_[place] = offset + 1;
+}
+
 void KafkaReader::keep(const BusPlace& place, const rd_kafka_message_t* message) {
   if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return merge_.at_end(place);
   if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) return;  // librdkafka says so in its log, and tries again
   rd_kafka_timestamp_type_t type{};
   const int64_t time_ms = rd_kafka_message_timestamp(message, &type);
+  const bool says = type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE && time_ms > 0 && time_ms < INT64_MAX / kNsPerMs;
+  const RecordTimes::Believed time =
+      times_.believe(place, says ? std::optional(time_ms * kNsPerMs) : std::nullopt, clock_.unix_ns());
+  if (time.is_corrected) counters_.add("lockstep_bus_record_times_corrected_total");
   int64_t low = 0, high = 0;
   rd_kafka_get_watermark_offsets(client_, kafka::topic_of(place.kind), place.partition, &low, &high);
   merge_.add({.place = place,
               .offset = message->offset,
-              .received_unix_ns = type == RD_KAFKA_TIMESTAMP_NOT_AVAILABLE ? clock_.unix_ns() : time_ms * 1'000'000,
+              .received_unix_ns = time.unix_ns,
               .tenant = tenant_of(message),
               .payload = std::string(static_cast<const char*>(message->payload), message->len),
               .cluster = cluster_},
              message->offset + 1 >= high);
+  note_missing(place, message->offset, low);
 }
 
-// False: there was nothing.
-bool KafkaReader::fetch() {
+// From the first record on that was not kept: librdkafka gives no record twice by itself.
+void KafkaReader::read_again(const BusPlace& place) {
+  const auto next = next_.find(place);
+  if (next == next_.end()) return;
+  Partitions list(rd_kafka_topic_partition_list_new(1), rd_kafka_topic_partition_list_destroy);
+  rd_kafka_topic_partition_list_add(list.get(), kafka::topic_of(place.kind), place.partition)->offset = next->second;
+  if (rd_kafka_error_t* error = rd_kafka_seek_partitions(client_, list.get(), 0)) {
+    LOCKSTEP_LOG_ERROR("bus", "partition %d cannot be read again: %s", place.partition, rd_kafka_error_string(error));
+    rd_kafka_error_destroy(error);
+  }
+}
+
+// Whether there was anything.
+bool KafkaReader::fetch(const BusPlace& place) {
+  const auto queue = queues_.find(place);
+  if (queue == queues_.end()) return false;
+  rd_kafka_message_t* messages[kAtOnce];
+  const ssize_t count = rd_kafka_consume_batch_queue(queue->second.get(), 0, messages, kAtOnce);
+  bool kept = true;
+  for (ssize_t i = 0; i < count; ++i) {
+    if (kept) kept = contained("bus", "keeping a record", [&] { keep(place, messages[i]); });
+    rd_kafka_message_destroy(messages[i]);
+  }
+  if (!kept) read_again(place);
+  return count > 0;
+}
+
+bool KafkaReader::fetch_all() {
   bool found = false;
   for (const auto& [place, queue] : queues_) {
-    if (!merge_.needs_more(place)) continue;
-    rd_kafka_message_t* messages[kAtOnce];
-    const ssize_t count = rd_kafka_consume_batch_queue(queue.get(), 0, messages, kAtOnce);
-    for (ssize_t i = 0; i < count; ++i) {
-      found = true;
-      keep(place, messages[i]);
-      rd_kafka_message_destroy(messages[i]);
-    }
+    if (merge_.needs_more(place)) found |= fetch(place);
   }
   return found;
 }
 
-void KafkaReader::probe() {
+// Those whose turn it is.
+void KafkaReader::take_ordered(std::vector<TakenRecord>& taken) {
+  uint64_t bytes = 0;
   const auto now = std::chrono::steady_clock::now();
-  if (!is_down_ || now - probed_ < kProbeEvery) return;
-  probed_ = now;
-  const rd_kafka_metadata_t* metadata = nullptr;
-  if (rd_kafka_metadata(client_, 0, nullptr, &metadata, 500) != RD_KAFKA_RESP_ERR_NO_ERROR) return;
-  rd_kafka_metadata_destroy(metadata);
-  is_down_ = false;
-  LOCKSTEP_LOG_INFO("bus", "a broker answers again");
+  const bool held_up_for_long = held_up_since_ && now - *held_up_since_ > kHeldUpMax;
+  while (taken.size() < kTakenMax && bytes < kTakenBytes) {
+    std::optional<TakenRecord> record = merge_.next(!held_up_for_long);
+    if (!record) {
+      if (merge_.is_empty())
+        held_up_since_.reset();
+      else if (!held_up_since_)
+        held_up_since_ = now;
+      return;
+    }
+    held_up_since_.reset();
+    bytes += record->payload.size();
+    taken.push_back(std::move(*record));
+    if (merge_.needs_more(taken.back().place)) fetch(taken.back().place);
+  }
 }
 
 std::vector<TakenRecord> KafkaReader::take(std::chrono::milliseconds longest) {
   std::vector<TakenRecord> taken;
-  uint64_t bytes = 0;
+  taken.reserve(kTakenMax);  // what is in it is not given again
+  bool found = !merge_.is_empty();
   const auto until = std::chrono::steady_clock::now() + longest;
   for (;;) {
-    // Rebalances, errors; and the records of a moment in which a partition had no queue of its own yet.
-    if (rd_kafka_message_t* message =
-            rd_kafka_consumer_poll(client_, taken.empty() && merge_.is_empty() ? kWaitMs : 0)) {
+    // Rebalances, errors; and the records of a moment in which a partition had no queue of its own yet. Waits here where
+    // there was nothing the last time, also while one place holds up the others.
+    if (rd_kafka_message_t* message = rd_kafka_consumer_poll(client_, found ? 0 : kWaitMs)) {
       if (message->rkt != nullptr) {
-        if (auto place = place_of(rd_kafka_topic_name(message->rkt), message->partition)) keep(*place, message);
+        if (auto place = place_of(rd_kafka_topic_name(message->rkt), message->partition)) {
+          if (!contained("bus", "keeping a record", [&] { keep(*place, message); })) read_again(*place);
+        }
       }
       rd_kafka_message_destroy(message);
     }
-    probe();
-    fetch();
-    const auto now = std::chrono::steady_clock::now();
-    const bool held_up_for_long = held_up_since_ && now - *held_up_since_ > kHeldUpMax;
-    while (taken.size() < kTakenMax && bytes < kTakenBytes) {
-      std::optional<TakenRecord> record = merge_.next(!held_up_for_long);
-      if (!record) {
-        if (merge_.is_empty())
-          held_up_since_.reset();
-        else if (!held_up_since_)
-          held_up_since_ = now;
-        break;
-      }
-      held_up_since_.reset();
-      bytes += record->payload.size();
-      taken.push_back(std::move(*record));
-      if (merge_.needs_more(taken.back().place)) fetch();
-    }
+    if (is_down_ && kafka::answers_again(client_, probed_, kProbeMs)) is_down_ = false;
+    found = fetch_all();
+    take_ordered(taken);
     is_at_end_ = is_assigned_ && merge_.is_at_end();
-    if (taken.empty() && now < until) continue;
+    if (taken.empty() && std::chrono::steady_clock::now() < until) continue;
     // Here, because what was fetched and not taken before the partitions went is fetched again.
     counters_.add("lockstep_bus_records_received_total", "", static_cast<int64_t>(taken.size()));
     return taken;

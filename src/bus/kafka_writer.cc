@@ -6,6 +6,7 @@
 // serves answers asks meanwhile whether one is back.
 #include <librdkafka/rdkafka.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -119,15 +120,7 @@ void KafkaWriter::serve(const std::stop_token& stop) {
     const Client held = client();
     rd_kafka_poll(held.get(), kServeMs);
     if (is_broken_) replace_client();
-    const auto now = std::chrono::steady_clock::now();
-    if (!is_down_ || now - probed < std::chrono::milliseconds(kProbeMs)) continue;
-    probed = now;
-    const rd_kafka_metadata_t* metadata = nullptr;
-    if (rd_kafka_metadata(held.get(), 0, nullptr, &metadata, kProbeMs) == RD_KAFKA_RESP_ERR_NO_ERROR) {
-      rd_kafka_metadata_destroy(metadata);
-      is_down_ = false;
-      LOCKSTEP_LOG_INFO("bus", "a broker answers again");
-    }
+    if (is_down_ && kafka::answers_again(held.get(), probed, kProbeMs)) is_down_ = false;
   }
 }
 
@@ -235,8 +228,11 @@ BusWriter::Outcome KafkaWriter::write(std::span<const BusRecord> records) {
     failure = delivery.failure;
   }
   if (failure != RD_KAFKA_RESP_ERR_NO_ERROR) return outcome_of(failure, records.size());
-  for (const BusRecord& record : records)
-    counters_.add("lockstep_bus_records_written_total", format("topic=\"%s\"", kafka::topic_of(record.kind)));
+  for (const kafka::Topic& topic : kafka::kTopics) {
+    const auto count = std::count_if(records.begin(), records.end(),
+                                     [&](const BusRecord& record) { return record.kind == topic.kind; });
+    if (count > 0) counters_.add("lockstep_bus_records_written_total", format("topic=\"%s\"", topic.name), count);
+  }
   return {};
 }
 

@@ -11,13 +11,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   HostJobs hosts;
   hosts.note("h", "a", 0);
   hosts.note("h", "b", 0);
-  const std::vector<RequestPart> parts = split_request(request, hosts, 1);
+  const std::vector<RequestPart> parts = *split_request(request, hosts, 1);
   if (parts.empty()) std::abort();
   size_t bytes = 0;
   for (const RequestPart& part : parts) {
     bytes += part.own.size();
     if (part.own.empty() && part.whole != request) std::abort();
-    for (const RequestPart& again : split_request(part.bytes(), hosts, 2)) {
+    const std::vector<RequestPart> cut_again = *split_request(part.bytes(), hosts, 2);
+    for (const RequestPart& again : cut_again) {
       if (again.bytes().size() > part.bytes().size()) std::abort();
     }
   }

@@ -1,8 +1,8 @@
 #include "server/bus_feed.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "access/role.h"
 #include "base/contained.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -16,7 +16,6 @@ namespace {
 constexpr uint64_t kPositionsBytesMax = 4 << 20;
 constexpr int64_t kSaveEveryNs = 1'000'000'000;
 constexpr size_t kGivenUpMax = 1'000;
-constexpr auto kTryAgain = std::chrono::milliseconds(100);
 constexpr uint32_t kSpread = 0x9E3779B9;  // an odd number: topics that were made anew are other buses
 
 }  // namespace
@@ -53,13 +52,18 @@ Result<void> BusPositions::write(const std::string& path) const {
 }
 
 BusFeed::BusFeed(std::string data_folder, TenantCommon& common, Counters& counters)
+    : BusFeed(std::move(data_folder), common, counters, Patience()) {}
+
+BusFeed::BusFeed(std::string data_folder, TenantCommon& common, Counters& counters, Patience patience)
     : path_(std::move(data_folder) + "/bus_positions"),
       common_(common),
       counters_(counters),
-      memory_(&common.memory, MemoryUse::kQueue) {}
+      patience_(patience),
+      memory_(&common.memory, MemoryUse::kQueue),
+      log_(common.clock, "bus") {}
 
-Result<void> BusFeed::start(const BusOptions& bus, BusReaderOptions reader, Tenants& tenants) {
-  tenants_ = &tenants;
+Result<void> BusFeed::start(const OpenReader& open, BusReaderOptions reader, BusTakers& takers) {
+  takers_ = &takers;
   // Of a small budget a small part; the rest of what it promises is for what is applied.
   reader.buffer_bytes_max = std::min(kBufferBytes, common_.memory.bytes_max() / 16);
   if (!memory_.hold(reader.buffer_bytes_max)) return Error{"--memory-max leaves no room to read from the bus"};
@@ -75,7 +79,7 @@ Result<void> BusFeed::start(const BusOptions& bus, BusReaderOptions reader, Tena
     counters_.add("lockstep_bus_records_missing_total", "", records);
     missing_ += records;
   };
-  reader_ = LOCKSTEP_TRY(open_kafka_reader(bus, std::move(reader), common_.clock, counters_));
+  reader_ = LOCKSTEP_TRY(open(std::move(reader)));
   positions_ = BusPositions::read(path_, reader_->cluster());
   open_reader_ = reader_.get();
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
@@ -104,20 +108,28 @@ std::optional<std::string> BusFeed::problem() const {
   return std::nullopt;
 }
 
+// What was taken is not given again: whatever else fails, it is handed over.
 void BusFeed::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    contained("bus", "reading", [&] {
-      std::vector<TakenRecord> records = reader_->take(std::chrono::milliseconds(100));
-      note_assignment();
-      if (!records.empty()) hand_over(std::move(records), stop);
-      if (reader_->is_at_end() && common_.bus_is_behind) {
-        common_.bus_is_behind = false;
-        counters_.set("lockstep_bus_behind_ms", "", 0);
-      }
-      if (missing_ > 0) tell_missing();
-      save(false);
-    });
+    std::vector<TakenRecord> records;
+    const bool read = contained("bus", "reading", [&] { records = reader_->take(std::chrono::milliseconds(100)); });
+    if (!read) std::this_thread::sleep_for(patience_.again);
+    contained("bus", "a look at partitions", [&] { note_assignment(); });
+    if (!hand_over(records, stop)) return;
+    // Nothing more came, perhaps because no broker answers: what did come is looked at.
+    if (records.empty() && common_.bus_is_behind && std::exchange(unlooked_, false))
+      contained("bus", "a look at history", [&] { look_as_of(applied_unix_ns_); });
+    contained("bus", "a look after reading", [&] { look_after(); });
   }
+}
+
+void BusFeed::look_after() {
+  if (reader_->is_at_end() && common_.bus_is_behind) {
+    common_.bus_is_behind = false;
+    counters_.set("lockstep_bus_behind_ms", "", 0);
+  }
+  if (missing_ > 0) tell_missing();
+  save(false);
 }
 
 void BusFeed::note_assignment() {
@@ -127,27 +139,35 @@ void BusFeed::note_assignment() {
     MutexLock lock(mutex_);
     const std::vector<int32_t>& before = assignment_.partitions;
     lost = !std::includes(now.partitions.begin(), now.partitions.end(), before.begin(), before.end());
+    if (now.partitions != before) looked_unix_ns_ = 0;  // history of what came begins before that of what was here
     assignment_ = std::move(now);
   }
-  if (lost) tenants_->let_go_of_jobs();
+  if (lost) takers_->let_go_of_jobs();
 }
 
 // As recovery does: a quarter of a second of history at a time, and no more time on looking than on reading.
 void BusFeed::look_before(int64_t received_unix_ns) {
   const int64_t age_ns = common_.clock.unix_ns() - received_unix_ns;
+  applied_unix_ns_ = received_unix_ns;
   // At the end of the bus nothing is behind, whatever the gateways' clocks say.
   if (!common_.bus_is_behind && (age_ns < kBehindNs || reader_->is_at_end())) return;
   common_.bus_is_behind = true;
   counters_.set("lockstep_bus_behind_ms", "", std::max<int64_t>(age_ns, 0) / 1'000'000);
-  const int64_t now_ns = common_.clock.monotonic_ns();
-  if (received_unix_ns - looked_unix_ns_ < kLookEveryNs || now_ns - looked_ns_ < look_cost_ns_) return;
-  tenants_->look_as_of(received_unix_ns);
-  looked_unix_ns_ = received_unix_ns;
-  looked_ns_ = common_.clock.monotonic_ns();
-  look_cost_ns_ = looked_ns_ - now_ns;
+  unlooked_ = true;
+  if (received_unix_ns - looked_unix_ns_ < kLookEveryNs || common_.clock.monotonic_ns() - looked_ns_ < look_cost_ns_)
+    return;
+  look_as_of(received_unix_ns);
 }
 
-bool BusFeed::hand_over(std::vector<TakenRecord> records, const std::stop_token& stop) {
+void BusFeed::look_as_of(int64_t unix_ns) {
+  const int64_t began_ns = common_.clock.monotonic_ns();
+  takers_->look_as_of(unix_ns);
+  looked_unix_ns_ = unix_ns;
+  looked_ns_ = common_.clock.monotonic_ns();
+  look_cost_ns_ = looked_ns_ - began_ns;
+}
+
+bool BusFeed::hand_over(std::span<TakenRecord> records, const std::stop_token& stop) {
   for (TakenRecord& record : records) {
     if (auto found = positions_.places.find(record.place); found != positions_.places.end())
       record.cluster += found->second.anew * kSpread;
@@ -155,54 +175,99 @@ bool BusFeed::hand_over(std::vector<TakenRecord> records, const std::stop_token&
   for (size_t first = 0; first < records.size();) {
     size_t end = first + 1;
     while (end < records.size() && records[end].tenant == records[first].tenant) ++end;
-    if (!hand_run(std::span(records).subspan(first, end - first), stop)) return false;
+    if (!hand_run(records.subspan(first, end - first), stop)) return false;
     first = end;
   }
   return true;
 }
 
 // One that does not open is waited for once in a while: the others' records stand behind it.
-Tenant* BusFeed::tenant_of(const std::string& name, const std::stop_token& stop) {
+BusTaker* BusFeed::taker_of(const std::string& name, const std::stop_token& stop) {
   using std::chrono::steady_clock;
   auto given_up = given_up_.find(name);
-  const auto until = steady_clock::now() + kTenantPatience;
+  const auto until = steady_clock::now() + patience_.tenant;
   for (;;) {
-    const Tenants::Found found = tenants_->find_for_bus(name);
-    if (found.tenant != nullptr && given_up != given_up_.end()) given_up_.erase(given_up);
-    if (found.tenant != nullptr || found.is_none || stop.stop_requested()) return found.tenant;
+    BusTakers::Found found{.line = "it failed while it was looked for"};
+    contained("bus", "finding a tenant", [&] { found = takers_->find_for_bus(name); });
+    if (found.taker != nullptr && given_up != given_up_.end()) given_up_.erase(given_up);
+    if (found.is_none)
+      log_.warn("tenant", format("tenant \"%s\": %s; its records are refused", as_one_line(name.substr(0, 100)).c_str(),
+                                 found.line.c_str()));
+    if (found.taker != nullptr || found.is_none || stop.stop_requested()) return found.taker;
     if (given_up != given_up_.end() && steady_clock::now() < given_up->second) return nullptr;
     if (steady_clock::now() > until) {
       LOCKSTEP_LOG_ERROR("bus", "tenant %s: %s; its records are refused", name.c_str(), found.line.c_str());
       if (given_up_.size() >= kGivenUpMax) given_up_.clear();
-      given_up_[name] = steady_clock::now() + 10 * kTenantPatience;
+      given_up_[name] = steady_clock::now() + 10 * patience_.tenant;
       return nullptr;
     }
-    std::this_thread::sleep_for(kTryAgain);
+    std::this_thread::sleep_for(patience_.again);
   }
+}
+
+// A position that is behind costs nothing but reading again.
+void BusFeed::done_with(std::span<const TakenRecord> records) {
+  contained("bus", "noting what was read", [&] {
+    for (const TakenRecord& record : records) positions_.places[record.place].next_offset = record.offset + 1;
+  });
+  positions_changed_ |= !records.empty();
+}
+
+void BusFeed::pass_over(std::span<const TakenRecord> records, const char* reason) {
+  contained("bus", "counting what is refused", [&] {
+    counters_.add("lockstep_bus_records_refused_total", format("reason=\"%s\"", reason),
+                  static_cast<int64_t>(records.size()));
+  });
+  done_with(records);
 }
 
 // Records of one tenant.
 bool BusFeed::hand_run(std::span<const TakenRecord> records, const std::stop_token& stop) {
-  Tenant* tenant = tenant_of(records.front().tenant, stop);
-  if (tenant == nullptr && stop.stop_requested()) return false;
-  if (tenant == nullptr)
-    counters_.add("lockstep_bus_records_refused_total", "reason=\"tenant\"", static_cast<int64_t>(records.size()));
+  BusTaker* const taker = taker_of(records.front().tenant, stop);
+  if (taker == nullptr && stop.stop_requested()) return false;
+  if (taker == nullptr) {
+    pass_over(records, "tenant");
+    return true;
+  }
+  size_t at_once = records.size();
+  Trouble trouble;
   while (!records.empty()) {
-    DurableSink::FromBus taken{records.size(), {}};
-    if (tenant != nullptr) taken = tenant->take(records, counters_, [this](int64_t time_ns) { look_before(time_ns); });
-    for (const TakenRecord& record : records.first(taken.done))
-      positions_.places[record.place].next_offset = record.offset + 1;
-    positions_changed_ |= taken.done > 0;
+    DurableSink::FromBus taken;
+    const bool failed = !contained("bus", "taking records", [&] {
+      taken = taker->take(records.first(std::min(at_once, records.size())), counters_,
+                          [this](int64_t time_ns) { look_before(time_ns); });
+    });
+    done_with(records.first(taken.done));
     records = records.subspan(taken.done);
+    if (taken.done > 0) trouble = {};
+    // Which of them it is that fails shows when each is handed over by itself.
+    const bool by_itself = !failed || std::exchange(at_once, 1) == 1;
+    const char* why = gives_up(trouble, failed && by_itself, taken.no_memory);
+    if (why != nullptr) {
+      LOCKSTEP_LOG_ERROR("bus", "partition %d, offset %lld: %s; it is passed over", records.front().place.partition,
+                         static_cast<long long>(records.front().offset),
+                         failed ? "it fails again and again" : taken.line.c_str());
+      pass_over(records.first(1), why);
+      records = records.subspan(1);
+      trouble = {};
+    }
     {
       MutexLock lock(mutex_);
-      stalled_ = records.empty() ? std::string() : taken.line;
+      stalled_ = why != nullptr ? std::string() : std::move(taken.line);
     }
-    if (records.empty()) break;
+    if (taken.done > 0 || why != nullptr) continue;
     if (stop.stop_requested()) return false;
-    std::this_thread::sleep_for(kTryAgain);
+    std::this_thread::sleep_for(patience_.again);
   }
   return true;
+}
+
+const char* BusFeed::gives_up(Trouble& trouble, bool failed, bool no_memory) const {
+  if (failed && ++trouble.failures == kFailuresMax) return "failed";
+  if (!no_memory) return nullptr;
+  const auto now = std::chrono::steady_clock::now();
+  if (!trouble.no_memory_since) trouble.no_memory_since = now;
+  return now - *trouble.no_memory_since > patience_.record ? "memory" : nullptr;
 }
 
 void BusFeed::save(bool now) {
@@ -221,14 +286,14 @@ void BusFeed::save(bool now) {
 
 // Whose they were nobody knows any more: the operator is told.
 void BusFeed::tell_missing() {
-  Tenant* tenant = tenants_->find_for_bus("").tenant;
-  if (tenant == nullptr) return;
+  BusTaker* taker = takers_->find_for_bus("").taker;
+  if (taker == nullptr) return;
   Batch batch;
   batch.signal = Signal::kLogs;
   ResourceGroup& group = batch.groups.emplace_back();
   group.resource = {{"service.name", "lockstepd"}};
   group.logs.push_back(to_record(Gap{"bus_retention", missing_}, common_.clock.unix_ns()));
-  if (tenant->keep(std::move(batch))) missing_ = 0;
+  if (taker->keep(std::move(batch))) missing_ = 0;
 }
 
 }  // namespace lockstep

@@ -1,14 +1,21 @@
 // Both ends of the bus between machines: a gateway's sink, and an analyzer's way into log and stores.
 #include <gtest/gtest.h>
+#include <librdkafka/rdkafka.h>
+#include <librdkafka/rdkafka_mock.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
+#include <csignal>
 #include <vector>
 
 #include "base/files.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "bus/log_origin.h"
 #include "ingest/counters_table.h"
 #include "ingest/testing/recording_metric_writer.h"
 #include "model/events.h"
+#include "net/http_client.h"
 #include "server/bus_feed.h"
 #include "server/durable_sink.h"
 #include "server/gateway.h"
@@ -19,6 +26,7 @@
 #include "store/memory_step_store.h"
 #include "testing/temporary_folder.h"
 #include "wire/otlp.h"
+#include "wire/step_walk.h"
 
 namespace lockstep {
 namespace {
@@ -122,6 +130,87 @@ TEST_F(FromBusTest, ARecordIsAppliedOnceHoweverOftenItIsReadOrSent) {
   EXPECT_EQ(heard.steps.size(), 4u);
 }
 
+// Whoever comes after them waits for their turns to be over.
+TEST_F(FromBusTest, AFailureAfterTheyAreLoggedHoldsUpNobody) {
+  const std::vector<TakenRecord> records{taken(0, step_request("job", 1_step)), taken(1, step_request("job", 2_step))};
+  const auto fails = [](int64_t) { throw std::runtime_error("a look failed"); };
+  EXPECT_EQ(sink.take(records, origins, counters, fails).done, 2u);
+  EXPECT_EQ(take({taken(2, step_request("job", 3_step))}), 1u);
+  EXPECT_EQ(heard.steps, (std::vector<int64_t>{1, 2, 3}));
+}
+
+std::string log_request(size_t bytes) {
+  return otlp::encode(
+      Batch{.signal = Signal::kLogs, .groups = {{.resource = {}, .logs = {{.body = std::string(bytes, 'x')}}}}});
+}
+
+TEST_F(FromBusTest, WhatNoMemoryWillEverBeThereForIsRefusedAndWhatThereIsNoneForNowIsNot) {
+  std::atomic<uint64_t> resident = 0;
+  MemoryBudget memory(4 << 20, [&] { return resident.load(); });
+  DurableSink bounded{log, applier, metrics, 1 << 30, clock, nullptr, &memory};
+  const std::vector<TakenRecord> records{taken(0, step_request("job", 1_step)), taken(1, log_request(3 << 20)),
+                                         taken(2, step_request("job", 2_step)), taken(3, log_request(200'000))};
+  DurableSink::FromBus first = bounded.take(records, origins, counters);
+  EXPECT_EQ(first.done, 1u) << "a record is judged by itself";
+  EXPECT_FALSE(first.no_memory);
+  EXPECT_EQ(bounded.take(std::span(records).subspan(1, 2), origins, counters).done, 2u);
+  EXPECT_EQ(counters.value("lockstep_bus_records_refused_total", "reason=\"memory\""), 1);
+  EXPECT_EQ(heard.steps, (std::vector<int64_t>{1, 2}));
+
+  resident = 4 << 20;  // others have it
+  const DurableSink::FromBus later = bounded.take(std::span(records).subspan(3), origins, counters);
+  EXPECT_EQ(later.done, 0u);
+  EXPECT_TRUE(later.no_memory);
+  resident = 0;
+  EXPECT_EQ(bounded.take(std::span(records).subspan(3), origins, counters).done, 1u);
+  EXPECT_EQ(counters.sum("lockstep_bus_records_refused_total"), 1);
+}
+
+// Not all who write to a bus are gateways, which have looked at it.
+TEST_F(FromBusTest, WhatIsInARecordIsAdmittedAsReceiversDo) {
+  const int64_t year_ns = 366ll * 86'400 * 1'000'000'000;
+  auto request = [&](std::vector<int64_t> times_ns) {
+    ResourceGroup group{.resource = to_resource({.job_id = "job", .rank = 0_rank, .world_size = 1, .host = "node-0"})};
+    for (const int64_t time_ns : times_ns) {
+      StepSummary summary;
+      summary.step = StepNumber(time_ns > clock.unix_ns() ? 2 : 1);
+      summary.start_unix_ns = time_ns;
+      summary.duration_ns = 100'000'000;
+      group.logs.push_back(to_record(summary));
+    }
+    return otlp::encode(Batch{.signal = Signal::kLogs, .groups = {group}});
+  };
+  const int64_t now_ns = clock.unix_ns();
+  EXPECT_EQ(take({taken(0, request({now_ns - 1'000'000'000, now_ns + year_ns})), taken(1, request({now_ns + year_ns})),
+                  taken(2, step_request("job", 3_step))}),
+            3u);
+  EXPECT_EQ(heard.steps, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(counters.value("lockstep_ingest_refused_records_total",
+                           "receiver=\"kafka\",signal=\"logs\",reason=\"future_time\""),
+            2);
+  EXPECT_EQ(counters.value("lockstep_bus_records_refused_total", "reason=\"not_admitted\""), 1);
+  const char* labels = "receiver=\"kafka\",signal=\"logs\"";
+  EXPECT_EQ(counters.value("lockstep_ingest_received_records_total", labels),
+            2 + counters.value("lockstep_ingest_passed_records_total", labels));
+  // What is read back after a crash is what was kept, and known by what came.
+  size_t logged = 0;
+  ASSERT_TRUE(log.replay([&](uint64_t, RecordKind, int64_t, std::string_view payload) {
+                   const std::optional<LogOrigin> origin = take_origin(payload);
+                   const Result<LogsRequest> kept = otlp::decode_logs(payload);
+                   EXPECT_TRUE(kept.ok() && kept->record_count() == 1u);
+                   EXPECT_EQ(origin->digest == digest_of(payload), logged++ > 0);
+                 })
+                  .ok());
+  EXPECT_EQ(logged, 2u);
+}
+
+TEST_F(FromBusTest, ARecordLongerThanAnyRequestIsRefused) {
+  const std::string large(BusWriter::kRecordBytesMax + 1, 'x');
+  EXPECT_EQ(take({taken(0, large), taken(1, step_request("job", 1_step))}), 2u);
+  EXPECT_EQ(counters.value("lockstep_bus_records_refused_total", "reason=\"too_large\""), 1);
+  EXPECT_EQ(heard.steps.size(), 1u);
+}
+
 TEST_F(FromBusTest, WhatTheLogCannotTakeNowIsHandedOverAgain) {
   const std::vector<TakenRecord> records{taken(0, step_request("job", 1_step)), taken(1, step_request("job", 2_step))};
   log.is_full = true;
@@ -213,6 +302,50 @@ TEST_F(FromBusTest, AnApiShowsTheJobsThatAreItsOwn) {
   EXPECT_TRUE(shown.steps("job-1", 0_step, 9_step).empty());
   EXPECT_EQ(shown.steps("job-2", 0_step, 9_step).size(), 1u);
   EXPECT_EQ(all.jobs().size(), 2u);
+}
+
+// Otherwise a service manager waits for it in vain, and ends it.
+TEST(ServerRoles, AGatewayTellsSystemdWhenItIsReadyAndWhenItStops) {
+  char line[256];
+  // Kept until the process ends: to end them takes a second.
+  static rd_kafka_t* const host = rd_kafka_new(RD_KAFKA_PRODUCER, rd_kafka_conf_new(), line, sizeof line);
+  static rd_kafka_mock_cluster_t* const brokers = rd_kafka_mock_cluster_new(host, 1);
+  for (const char* topic : {"otlp_metrics", "otlp_logs", "otlp_spans"})
+    rd_kafka_mock_topic_create(brokers, topic, 1, 1);
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path() + "/notify";
+  const UniqueFd listener(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const auto heard = [&] {
+    char got[64]{};
+    ::recv(listener.get(), got, sizeof got - 1, 0);
+    return std::string(got);
+  };
+  Result<ChildProcess> gateway = ChildProcess::start(
+      {.arguments = {LOCKSTEPD_PATH, "--role", "gateway", "--kafka", rd_kafka_mock_cluster_bootstraps(brokers),
+                     "--data", folder.path() + "/data", "--http", "127.0.0.1:0", "--otlp-http", "127.0.0.1:0",
+                     "--otlp-grpc", "127.0.0.1:0"},
+       .environment = {{"NOTIFY_SOCKET", path}},
+       .stderr_path = folder.path() + "/stderr"});
+  ASSERT_TRUE(gateway.ok()) << gateway.error();
+  const Result<std::string> ready = gateway->read_line(30'000);
+  ASSERT_TRUE(ready.ok()) << ready.error();
+  EXPECT_TRUE(ready->starts_with("ready http=")) << *ready;
+  timeval patience{.tv_sec = 30, .tv_usec = 0};
+  ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  EXPECT_EQ(heard(), "READY=1");
+  const std::string http(split(*ready, ' ')[1].substr(5));
+  HttpClient client(*parse_url("http://" + http, 80), 20'000);
+  const Result<HttpResponse> answer = client.send({.method = "GET", .path = "/readyz?format=json"});
+  ASSERT_TRUE(answer.ok()) << answer.error();
+  EXPECT_EQ(answer->body,
+            "{\"ready\":true,\"checks\":[{\"name\":\"bus\",\"ok\":true},{\"name\":\"memory\",\"ok\":true}]}");
+  gateway->signal(SIGTERM);
+  EXPECT_EQ(heard(), "STOPPING=1");
+  EXPECT_TRUE(gateway->wait(30'000).ok());
 }
 
 TEST(ServerRoles, NeedABusOrHaveNone) {

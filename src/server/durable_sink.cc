@@ -4,8 +4,10 @@
 #include <memory>
 #include <set>
 
+#include "base/contained.h"
 #include "base/text.h"
 #include "ingest/otlp/span_decode.h"
+#include "wire/otlp.h"
 #include "wire/step_walk.h"
 
 namespace lockstep {
@@ -53,6 +55,9 @@ Batch heard_of(const Applier& applier, const otlp::MetricsRequest& request) {
   return otlp::to_batch(request, [&](std::string_view name) { return applier.hears_metric(name); });
 }
 
+// A record of the bus that was received so shortly ago says what time it is where it comes from.
+constexpr int64_t kNewsNs = 5'000'000'000;
+
 // A record's turn to be applied. However it ends, the next one has its turn after it.
 class LOCKSTEP_SCOPED_CAPABILITY DurableSink::Turn {
  public:
@@ -77,7 +82,7 @@ class LOCKSTEP_SCOPED_CAPABILITY DurableSink::Turn {
 };
 
 DurableSink::DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max,
-                         const Clock& clock, SetAside* set_aside, MemoryBudget* memory)
+                         const Clock& clock, SetAside* set_aside, MemoryBudget* memory, ClockWitness* witness)
     : log_(log),
       applier_(applier),
       metrics_(metrics),
@@ -85,6 +90,8 @@ DurableSink::DurableSink(DurableLog& log, Applier& applier, MetricMapping& metri
       clock_(clock),
       set_aside_(set_aside),
       memory_(memory),
+      bus_log_(clock, "bus"),
+      clocks_(witness),
       next_to_apply_(log.next_sequence()) {}
 
 AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
@@ -159,96 +166,184 @@ void DurableSink::apply_in_turn(uint64_t sequence, int64_t received_unix_ns,
   const Turn turn(*this, sequence);
   std::optional<SetAside::Applying> applying;
   if (set_aside_ != nullptr) applying.emplace(*set_aside_, sequence, received_unix_ns);
-  apply(sequence);
+  contained("apply", "a record of the log", [&] { apply(sequence); });
 }
 
-Result<std::function<void(uint64_t)>> DurableSink::prepare(const TakenRecord& record, MemoryLease& lease) {
-  using Apply = std::function<void(uint64_t)>;
-  const int64_t received_unix_ns = record.received_unix_ns;
-  auto unreadable = [&]() -> Result<Apply> {
-    if (lease.was_refused()) return Error{kMemorySpent};
-    return Apply();
+// History says nothing of its senders' clocks now.
+template <typename Request>
+int64_t DurableSink::latest_now(const Request& request, int64_t received_unix_ns) {
+  const int64_t now_ns = clock_.unix_ns();
+  return now_ns - received_unix_ns < kNewsNs ? clocks_.latest_now(request, now_ns) : clocks_.latest_now(now_ns);
+}
+
+Result<DurableSink::Decoded> DurableSink::decode_spans(const TakenRecord& record, MemoryLease& lease) {
+  Result<DecodedSpans> spans = lockstep::decode_spans(record.payload, &lease);
+  if (!spans.ok()) return Decoded();
+  Decoded decoded{.is_readable = true};
+  decoded.admission = admit(spans->columns, spans->latest_unix_ns, latest_now(*spans, record.received_unix_ns));
+  if (decoded.admission.refused > 0) decoded.kept = otlp::encode(spans::to_batch(spans->columns));
+  auto columns = std::make_shared<spans::SpanColumns>(std::move(spans->columns));
+  decoded.apply = [this, columns, received = record.received_unix_ns](uint64_t sequence) {
+    applier_.apply_spans(std::move(*columns), received, sequence);
   };
-  switch (signal_of(record.place.kind)) {
-    case Signal::kSpans: {
-      Result<DecodedSpans> decoded = decode_spans(record.payload, &lease);
-      if (!decoded.ok()) return unreadable();
-      auto columns = std::make_shared<spans::SpanColumns>(std::move(decoded->columns));
-      return Apply([this, columns, received_unix_ns](uint64_t sequence) {
-        applier_.apply_spans(std::move(*columns), received_unix_ns, sequence);
-      });
-    }
-    case Signal::kMetrics: {
-      Result<otlp::MetricsRequest> request = otlp::decode_metrics(record.payload, &lease);
-      if (!request.ok()) return unreadable();
-      Result<MetricMapping::Outcome> stored = metrics_.push(kOtlpSamplesReceiver, *request, received_unix_ns);
-      if (!stored.ok()) return Error{stored.error()};
-      auto heard = std::make_shared<Batch>(heard_of(applier_, *request));
-      const auto points = static_cast<int64_t>(request->points.size());
-      return Apply([this, heard, points, received_unix_ns](uint64_t sequence) {
-        applier_.apply_metrics(std::move(*heard), points, received_unix_ns, sequence);
-      });
-    }
-    case Signal::kLogs:
-      break;
-  }
+  return decoded;
+}
+
+Result<DurableSink::Decoded> DurableSink::decode_metrics(const TakenRecord& record, MemoryLease& lease) {
+  Result<otlp::MetricsRequest> request = otlp::decode_metrics(record.payload, &lease);
+  if (!request.ok()) return Decoded();
+  Decoded decoded{.is_readable = true};
+  decoded.admission = admit(*request, latest_now(*request, record.received_unix_ns));
+  if (decoded.admission.refused > 0) decoded.kept = otlp::encode(otlp::to_batch(*request));
+  Result<MetricMapping::Outcome> stored = metrics_.push(kOtlpSamplesReceiver, *request, record.received_unix_ns);
+  if (!stored.ok()) return Error{stored.error()};
+  auto heard = std::make_shared<Batch>(heard_of(applier_, *request));
+  const auto points = static_cast<int64_t>(request->points.size());
+  decoded.apply = [this, heard, points, received = record.received_unix_ns](uint64_t sequence) {
+    applier_.apply_metrics(std::move(*heard), points, received, sequence);
+  };
+  return decoded;
+}
+
+Result<DurableSink::Decoded> DurableSink::decode_logs(const TakenRecord& record, MemoryLease& lease) {
   Result<LogsRequest> request = otlp::decode_logs(record.payload, &lease);
-  if (!request.ok()) return unreadable();
+  if (!request.ok()) return Decoded();
+  Decoded decoded{.is_readable = true};
+  decoded.admission = admit(*request, latest_now(*request, record.received_unix_ns));
+  if (decoded.admission.refused > 0) decoded.kept = otlp::encode(to_batch(*request));
   auto logs = std::make_shared<LogsRequest>(std::move(*request));
-  return Apply([this, logs, received_unix_ns](uint64_t sequence) {
-    applier_.apply_logs(std::move(*logs), received_unix_ns, sequence);
-  });
+  decoded.apply = [this, logs, received = record.received_unix_ns](uint64_t sequence) {
+    applier_.apply_logs(std::move(*logs), received, sequence);
+  };
+  return decoded;
+}
+
+Result<DurableSink::Decoded> DurableSink::decode(const TakenRecord& record, MemoryLease& lease) {
+  if (!lease.add(record.payload.size())) return Error{kMemorySpent};  // as it goes into the log
+  const Signal signal = signal_of(record.place.kind);
+  Result<Decoded> decoded = signal == Signal::kSpans     ? decode_spans(record, lease)
+                            : signal == Signal::kMetrics ? decode_metrics(record, lease)
+                                                         : decode_logs(record, lease);
+  if (decoded.ok() && !decoded->is_readable && lease.was_refused()) return Error{kMemorySpent};
+  return decoded;
+}
+
+void DurableSink::refuse(const TakenRecord& record, const char* reason, const std::string& why, Tally& tally) {
+  ++tally.refused[reason];
+  bus_log_.warn(reason,
+                format("%s, partition %d, offset %lld: %s; it is passed over", to_text(signal_of(record.place.kind)),
+                       record.place.partition, static_cast<long long>(record.offset), why.c_str()));
+}
+
+bool DurableSink::prepare(const TakenRecord& record, const LogOrigin& origin, MemoryLease& lease,
+                          std::vector<Prepared>& prepared, Tally& tally, FromBus& outcome) {
+  Result<Decoded> decoded = decode(record, lease);
+  if (!decoded.ok()) {
+    const bool is_alone = lease.was_refused() && prepared.empty();
+    if (!is_alone || lease.wanted() <= memory_->bytes_max() / kRecordMemoryShare) {
+      outcome.line = decoded.error();
+      outcome.no_memory = is_alone;
+      return false;
+    }
+    // There will not be so much by waiting.
+    refuse(record, "memory", "it takes more memory than there is for one (--memory-max)", tally);
+    lease = MemoryLease(memory_, MemoryUse::kQueue);
+    return true;
+  }
+  const AdmissionReport& admission = decoded->admission;
+  const Signal signal = signal_of(record.place.kind);
+  if (!decoded->is_readable) {
+    refuse(record, "undecodable", "it cannot be read", tally);
+  } else if (admission.refused > 0 && admission.refused == admission.received) {
+    refuse(record, "not_admitted", admission.message, tally);
+    tally.add(signal, admission);
+  } else {
+    if (admission.refused > 0)
+      bus_log_.warn(admission.first_reason, format("%s: %s", to_text(signal), admission.message.c_str()));
+    tally.add(signal, admission);
+    const std::string_view bytes = decoded->kept.empty() ? std::string_view(record.payload) : decoded->kept;
+    prepared.push_back(
+        {origin, bus_kind_of(signal), with_origin(origin, bytes), record.received_unix_ns, std::move(decoded->apply)});
+  }
+  return true;
+}
+
+DurableSink::FromBus DurableSink::prepare_all(std::span<const TakenRecord> records, const BusOrigins& origins,
+                                              MemoryLease& lease, std::vector<Prepared>& prepared, Tally& tally) {
+  uint64_t logged_bytes = 0;
+  std::set<std::array<uint8_t, 16>> digests;
+  FromBus outcome;
+  for (const TakenRecord& record : records) {
+    if (closed_) return {outcome.done, "the server is shutting down"};
+    const RecordKind kind = bus_kind_of(signal_of(record.place.kind));
+    LogOrigin origin{record.cluster, record.place.partition, record.offset, {}};
+    if (origins.is_read_again(kind, origin)) {
+      ++tally.read_again;
+    } else if (record.payload.size() > BusWriter::kRecordBytesMax) {
+      refuse(record, "too_large", "it is longer than any request may be", tally);
+    } else {
+      origin.digest = digest_of(record.payload);
+      const bool is_sent_again = origins.is_sent_again(origin) || digests.contains(origin.digest);
+      if (is_sent_again) {
+        ++tally.sent_again;
+      } else {
+        logged_bytes += sizeof origin + record.payload.size();
+        if (logged_bytes > DurableLog::kRecordBytesMax) return outcome;  // together: the rest next time
+        if (!prepare(record, origin, lease, prepared, tally, outcome)) return outcome;
+        digests.insert(origin.digest);
+      }
+    }
+    ++outcome.done;
+  }
+  return outcome;
+}
+
+void DurableSink::Tally::add(Signal signal, const AdmissionReport& admission) {
+  received_within[signal] += admission.received;
+  passed_within[signal] += admission.received - admission.refused;
+  for (const auto& [reason, count] : admission.refused_by_reason)
+    refused_within[format("receiver=\"%s\",signal=\"%s\",reason=\"%s\"", kBusReceiver, to_text(signal),
+                          reason.c_str())] += count;
+}
+
+void DurableSink::Tally::count(Counters& counters) const {
+  const auto add = [&](const char* name, const std::string& labels, int64_t count) {
+    if (count > 0) counters.add(name, labels, count);
+  };
+  const auto labels_of = [](Signal signal) {
+    return format("receiver=\"%s\",signal=\"%s\"", kBusReceiver, to_text(signal));
+  };
+  add("lockstep_bus_records_dropped_total", "reason=\"read_again\"", read_again);
+  add("lockstep_bus_records_dropped_total", "reason=\"sent_again\"", sent_again);
+  for (const auto& [reason, count] : refused)
+    add("lockstep_bus_records_refused_total", format("reason=\"%s\"", reason.c_str()), count);
+  for (const auto& [signal, count] : received_within)
+    add("lockstep_ingest_received_records_total", labels_of(signal), count);
+  for (const auto& [labels, count] : refused_within) add("lockstep_ingest_refused_records_total", labels, count);
+  for (const auto& [signal, count] : passed_within)
+    add("lockstep_ingest_passed_records_total", labels_of(signal), count);
 }
 
 DurableSink::FromBus DurableSink::take(std::span<const TakenRecord> records, BusOrigins& origins, Counters& counters,
                                        const std::function<void(int64_t received_unix_ns)>& before) {
   MemoryLease lease(memory_, MemoryUse::kQueue);
   std::vector<Prepared> prepared;
-  FromBus outcome;
-  int64_t read_again = 0, sent_again = 0, unreadable = 0;
-  std::set<std::array<uint8_t, 16>> digests;
-  for (const TakenRecord& record : records) {
-    if (closed_) {
-      outcome.line = "the server is shutting down";
-      break;
-    }
-    const RecordKind kind = bus_kind_of(signal_of(record.place.kind));
-    const LogOrigin origin{record.cluster, record.place.partition, record.offset, digest_of(record.payload)};
-    if (origins.is_read_again(kind, origin)) {
-      ++read_again;
-    } else if (origins.is_sent_again(origin) || digests.contains(origin.digest)) {
-      ++sent_again;
-    } else {
-      Result<std::function<void(uint64_t)>> apply = prepare(record, lease);
-      if (!apply.ok()) {
-        outcome.line = apply.error();
-        break;
-      }
-      if (*apply) {
-        digests.insert(origin.digest);
-        prepared.push_back(
-            {origin, kind, with_origin(origin, record.payload), record.received_unix_ns, std::move(*apply)});
-      } else {
-        ++unreadable;
-      }
-    }
-    ++outcome.done;
-  }
+  Tally tally;
+  FromBus outcome = prepare_all(records, origins, lease, prepared, tally);
   if (!prepared.empty()) {
     std::vector<AppendedRecord> entries;
     for (const Prepared& one : prepared) entries.push_back({one.kind, one.received_unix_ns, one.logged});
     Result<uint64_t> first = log_.append_all(entries);
     if (!first.ok()) return {0, first.error()};
+    // They are in the log: whatever fails, each has its turn, or nobody's would ever come again.
     for (size_t i = 0; i < prepared.size(); ++i) {
-      origins.note(prepared[i].kind, prepared[i].origin);
-      if (before) before(prepared[i].received_unix_ns);
+      contained("bus", "noting a record", [&] { origins.note(prepared[i].kind, prepared[i].origin); });
+      if (before) contained("bus", "a look at history", [&] { before(prepared[i].received_unix_ns); });
       apply_in_turn(*first + i, prepared[i].received_unix_ns, prepared[i].apply);
     }
   }
   counters.add("lockstep_bus_records_applied_total", "", static_cast<int64_t>(prepared.size()));
-  if (read_again > 0) counters.add("lockstep_bus_records_dropped_total", "reason=\"read_again\"", read_again);
-  if (sent_again > 0) counters.add("lockstep_bus_records_dropped_total", "reason=\"sent_again\"", sent_again);
-  if (unreadable > 0) counters.add("lockstep_bus_records_refused_total", "reason=\"undecodable\"", unreadable);
+  tally.count(counters);
   return outcome;
 }
 

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,9 +24,12 @@
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "base/mutex.h"
+#include "base/rate_limited_log.h"
 #include "bus/log.h"
 #include "bus/telemetry_bus.h"
+#include "ingest/otlp/admission.h"
 #include "ingest/otlp/metric_mapping.h"
+#include "ingest/otlp/sender_clocks.h"
 #include "ingest/otlp/sink.h"
 #include "server/bus_origins.h"
 #include "server/set_aside.h"
@@ -47,9 +51,9 @@ class DurableSink final : public IngestSink {
   static constexpr int64_t kStuckNs = 30'000'000'000;
 
   // After the log has been replayed. set_aside: told which record is being applied; nullptr: nobody is. memory: where
-  // what waits for the disk is taken from; nullptr: no limit besides.
+  // what waits for the disk is taken from; nullptr: no limit besides. witness: for take(), as OtlpHandler's.
   DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max, const Clock& clock,
-              SetAside* set_aside = nullptr, MemoryBudget* memory = nullptr);
+              SetAside* set_aside = nullptr, MemoryBudget* memory = nullptr, ClockWitness* witness = nullptr);
 
   AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                       int64_t received_unix_ns) override;
@@ -60,11 +64,17 @@ class DurableSink final : public IngestSink {
   AcceptResult accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,
                             int64_t received_unix_ns) override;
   // Records of the bus between machines, in its order: how many of them, from the first on, are done with: in the log and
-  // applied, or known already, or not to be read. The others are to be handed over again, for the reason in `line`.
-  // For one thread. origins: what the log has of the bus. counters: rows kBusCounters.
+  // applied, or known already, or refused for good (not to be read, over BusWriter::kRecordBytesMax, in need of more than
+  // 1 / kRecordMemoryShare of the memory). The others are to be handed over again, for the reason in `line`.
+  // What is in them is admitted as receivers do (ingest/otlp/admission.h): not all who write to a bus are our gateways.
+  // For one thread. origins: what the log has of the bus. counters: rows kBusCounters and those of ingest, as the receiver
+  // kBusReceiver.
+  static constexpr const char* kBusReceiver = "kafka";
+  static constexpr uint64_t kRecordMemoryShare = 4;
   struct FromBus {
     size_t done = 0;
-    std::string line;
+    std::string line = {};
+    bool no_memory = false;  // for the first of the others, by itself
   };
   // before: called before each is applied, with the time at which it was received; may be empty.
   FromBus take(std::span<const TakenRecord> records, BusOrigins& origins, Counters& counters,
@@ -87,9 +97,35 @@ class DurableSink final : public IngestSink {
     int64_t received_unix_ns = 0;
     std::function<void(uint64_t sequence)> apply;
   };
-  // What a record says, decoded; samples are in their store already. An error: it is to be handed over again. Nothing in
-  // it: it cannot be read.
-  Result<std::function<void(uint64_t)>> prepare(const TakenRecord& record, MemoryLease& lease);
+  // What became of the records of one take(), besides those that are applied, and of what is in them.
+  struct Tally {
+    int64_t read_again = 0, sent_again = 0;
+    std::map<std::string, int64_t> refused;         // by reason
+    std::map<Signal, int64_t> received_within;      // steps, samples, spans
+    std::map<std::string, int64_t> refused_within;  // by labels
+    std::map<Signal, int64_t> passed_within;
+    void add(Signal signal, const AdmissionReport& admission);
+    void count(Counters& counters) const;
+  };
+  struct Decoded {
+    std::function<void(uint64_t sequence)> apply = {};  // empty: there is nothing to be applied
+    std::string kept = {};                              // for the log, where it is not all of the record
+    AdmissionReport admission = {};
+    bool is_readable = false;
+  };
+  // What a record says; samples are in their store already. An error: it is to be handed over again.
+  Result<Decoded> decode(const TakenRecord& record, MemoryLease& lease);
+  Result<Decoded> decode_logs(const TakenRecord& record, MemoryLease& lease);
+  Result<Decoded> decode_metrics(const TakenRecord& record, MemoryLease& lease);
+  Result<Decoded> decode_spans(const TakenRecord& record, MemoryLease& lease);
+  template <typename Request>
+  int64_t latest_now(const Request& request, int64_t received_unix_ns);
+  // False: it is to be handed over again, as the outcome says.
+  bool prepare(const TakenRecord& record, const LogOrigin& origin, MemoryLease& lease, std::vector<Prepared>& prepared,
+               Tally& tally, FromBus& outcome);
+  FromBus prepare_all(std::span<const TakenRecord> records, const BusOrigins& origins, MemoryLease& lease,
+                      std::vector<Prepared>& prepared, Tally& tally);
+  void refuse(const TakenRecord& record, const char* reason, const std::string& why, Tally& tally);
   void apply_in_turn(uint64_t sequence, int64_t received_unix_ns, const std::function<void(uint64_t sequence)>& apply);
   class Turn;
 
@@ -100,6 +136,8 @@ class DurableSink final : public IngestSink {
   const Clock& clock_;
   SetAside* const set_aside_;
   MemoryBudget* const memory_;
+  RateLimitedLog bus_log_;
+  SenderClocks clocks_;
   std::atomic<uint64_t> queued_bytes_{0};
   std::atomic<bool> closed_{false};
 

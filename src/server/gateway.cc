@@ -5,15 +5,18 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "access/role.h"
 #include "access/tenant_name.h"
 #include "api/answer.h"
+#include "api/health.h"
 #include "api/readiness.h"
 #include "api/routes.h"
 #include "base/contained.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/systemd.h"
 #include "ingest/otlp/otlp_handler.h"
 #include "ingest/otlp/otlp_receivers.h"
 #include "net/http_server.h"
@@ -66,22 +69,11 @@ class GatewayRouter final : public OtlpRouter {
   std::map<std::string, std::unique_ptr<One>, std::less<>> others_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
-HttpResponse answer_readyz(Readiness& readiness) {
-  const Readiness::State state = readiness.ask();
-  std::string text = state.is_ready ? "ok\n" : "";
-  for (const Readiness::Row& row : state.rows) {
-    if (row.problem) text += row.name + ": " + *row.problem + "\n";
-  }
-  HttpResponse answer = text_answer(state.is_ready ? 200 : 503, "text/plain; charset=utf-8", std::move(text));
-  if (!state.is_ready) answer.headers.emplace_back("retry-after", "1");
-  return answer;
-}
-
 // How the process is; everything else is asked of analyzers.
 HttpResponse answer_of(const ServerRequest& request, Readiness& readiness, const Counters& counters) {
   if (request.method != "GET" && request.method != "HEAD") return error_answer(405, "only GET is answered here");
   if (request.path == "/healthz") return text_answer(200, "text/plain; charset=utf-8", "ok\n");
-  if (request.path == "/readyz") return answer_readyz(readiness);
+  if (request.path == "/readyz") return readyz_answer(readiness.ask(), request.parameter("format") == "json");
   if (request.path == "/metrics")
     return text_answer(200, "text/plain; version=0.0.4; charset=utf-8", counters.prometheus_text());
   return error_answer(404,
@@ -134,12 +126,15 @@ AcceptResult BusSink::accept_spans(spans::SpanColumns, std::string_view otlp_pro
 }
 
 AcceptResult BusSink::write(Signal signal, std::string_view bytes, int64_t received_unix_ns) {
-  // Once for what is cut out of it, once for librdkafka's own.
   MemoryLease queued(memory_, MemoryUse::kQueue);
-  if (!queued.hold(2 * bytes.size())) return {AcceptError::kOverloaded, 0, kMemorySpent};
-  const std::vector<RequestPart> parts = split_request(bytes, hosts_, clock_.monotonic_ns());
+  const std::optional<std::vector<RequestPart>> parts = split_request(bytes, hosts_, clock_.monotonic_ns(), &queued);
+  uint64_t written_bytes = 0;  // librdkafka has each of them once more, as it is sent
+  if (parts) {
+    for (const RequestPart& part : *parts) written_bytes += part.bytes().size();
+  }
+  if (!parts || !queued.add(written_bytes)) return {AcceptError::kOverloaded, 0, kMemorySpent};
   std::vector<BusRecord> records;
-  for (const RequestPart& part : parts) {
+  for (const RequestPart& part : *parts) {
     records.push_back({.kind = record_kind_of(signal),
                        .tenant = tenant_,
                        .key = part.key,
@@ -192,8 +187,10 @@ Result<void> run_gateway(const GatewayParts& parts, const sigset_t& signals) {
   std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", http->address().c_str(), receivers->http_address().c_str(),
               receivers->grpc_address().c_str());
   std::fflush(stdout);
+  systemd_notify("READY=1");
   LOCKSTEP_LOG_INFO("server", "gateway to the bus at %s", options.bus.brokers.c_str());
   loop(signals, parts, *access, readiness);
+  systemd_notify("STOPPING=1");
   LOCKSTEP_LOG_INFO("server", "stopping: receivers, bus");
   receivers->stop();
   http->stop();

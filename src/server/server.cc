@@ -361,7 +361,10 @@ Result<Intake> start_intake(const Settings& settings, Common& common, AccessPart
     intake.flows = LOCKSTEP_TRY(start_flow_receivers(settings, common, tenants));
     return intake;
   }
-  LOCKSTEP_TRY(feed->start(settings.bus,
+  const auto open = [&](BusReaderOptions reader) {
+    return open_kafka_reader(settings.bus, std::move(reader), common.clock, common.counters);
+  };
+  LOCKSTEP_TRY(feed->start(open,
                            {.instance = instance_name(options),
                             .session = std::chrono::seconds(options.bus_session_s),
                             .rewind = std::chrono::seconds(options.bus_rewind_s)},

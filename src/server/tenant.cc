@@ -173,6 +173,7 @@ class OpenTenant final : public Tenant {
   std::optional<std::string> memory_problem();
   void look();
   void look_once() LOCKSTEP_REQUIRES(look_mutex_);
+  void diagnose() LOCKSTEP_REQUIRES(look_mutex_);
   void look_at_itself();
 
   TenantSettings settings_;
@@ -284,7 +285,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
           clock_, witness_, counters_),
       open_series_(
           [this](auto series, const auto& canonical) { return intake_.push("open", "open", series, canonical); },
-          engine_, alerts_.registry(), clock_),
+          owned_verdicts_, alerts_.registry(), clock_),
       context_(make_context()),
       queries_(
           {.running_max = static_cast<size_t>(options_.queries_max)},
@@ -447,7 +448,7 @@ Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop)
 }
 
 void OpenTenant::start() {
-  sink_.emplace(*log_, applier_, mapping_, kQueuedBytesMax, clock_, &*set_aside_, &memory_);
+  sink_.emplace(*log_, applier_, mapping_, kQueuedBytesMax, clock_, &*set_aside_, &memory_, &witness_);
   otlp_.emplace(*sink_, clock_, counters_, OtlpReceiversOptions{}.body_bytes_max, &witness_, &memory_, owners_);
   readiness_.add({"apply", [this] { return sink_->stuck(clock_.monotonic_ns()); }});
   scrape(std::move(settings_.scrape));
@@ -469,7 +470,7 @@ void OpenTenant::take_finding(const Capture& capture, std::string_view summary) 
 }
 
 void OpenTenant::tick() {
-  if (!common_.bus_is_behind) look();
+  look();
   contained("server", "a look at queries", [this] { queries_.tick(); });
   contained("server", "a look at itself", [this] { look_at_itself(); });
 }
@@ -509,6 +510,7 @@ void OpenTenant::look() {
 
 void OpenTenant::let_go_of_jobs() {
   agents_.forget_all();
+  open_series_.note_change();
   alerts_.registry().hand_over(
       [this](const Alert& alert) { return !alert.job_id.empty() && !common_.jobs->owns(alert.job_id); });
 }
@@ -521,11 +523,12 @@ void OpenTenant::look_as_of(int64_t unix_ns) {
     // What came while the clock was ahead is no reason to judge what is yet to come.
     sle_.tick(std::min(unix_ns, clock_.unix_ns()), clock_.unix_ns());
     rollups_.write();
+    rank_series_.write();
   });
   if (!whole) counters_.add("lockstep_server_failures_total", "what=\"look\"");
 }
 
-void OpenTenant::look_once() {
+void OpenTenant::diagnose() {
   const int64_t began_ns = clock_.monotonic_ns();
   if (const int64_t reported_unix_ns = engine_.tick(clock_.unix_ns()); reported_unix_ns > 0 && ready_) {
     const int64_t look_ms = (clock_.monotonic_ns() - began_ns) / 1'000'000;
@@ -537,19 +540,25 @@ void OpenTenant::look_once() {
     counters_.set("lockstep_diagnosis_delay_ms", "which=\"last\"", delay_ms);
     counters_.set("lockstep_diagnosis_delay_ms", "which=\"most\"", delay_ms_most_);
   }
+}
+
+void OpenTenant::look_once() {
+  const bool is_behind = common_.bus_is_behind;  // what goes by the clock is looked at by who reads the bus
+  if (!is_behind) diagnose();
   std::vector<Verdict> changed = engine_.take_changed();
   stack_asks_.note(changed, clock_.unix_ns());
   sample_asks_.note(changed, clock_.unix_ns());
   tail_.note(changed);
   captures_.note(changed);
   alerts_.note(changed);
+  if (!changed.empty()) open_series_.note_change();
   incident_watch_.note(changed);
   const int64_t earliest_unix_ns = witness_.now().earliest_unix_ns;
   sle_.note(changed, earliest_unix_ns);
   keeper_.keep(std::move(changed));
   counters_.set("lockstep_warnings", "", engine_.warnings_raised());
   counters_.set("lockstep_warnings_left_out", "", static_cast<int64_t>(engine_.warnings_left_out()));
-  tail_.tick(clock_.unix_ns());
+  if (!is_behind) tail_.tick(clock_.unix_ns());
   captures_.tick();
   commands_.tick();
   rollups_.write();
@@ -557,10 +566,10 @@ void OpenTenant::look_once() {
   fabric_.topology.tick();
   if (flow_telemetry_) flow_telemetry_->tick(clock_.unix_ns());
   incident_watch_.tick();
-  alerts_.tick();
+  alerts_.tick(is_behind);
   if (ready_) open_series_.tick();
-  sle_.tick(earliest_unix_ns, earliest_unix_ns);
-  if (ready_) sle_services_.tick(earliest_unix_ns);
+  if (!is_behind) sle_.tick(earliest_unix_ns, earliest_unix_ns);
+  if (ready_ && !is_behind) sle_services_.tick(earliest_unix_ns);
   sle_.flush();
 }
 

@@ -33,6 +33,7 @@
 #include "model/flow.h"
 #include "net/http_server.h"
 #include "server/backup_holder.h"
+#include "server/bus_taker.h"
 #include "server/captures/capture_analyzer.h"
 #include "server/durable_sink.h"
 #include "server/options.h"
@@ -61,7 +62,11 @@ struct TenantCommon {
   AnalysisTurn analysis = {};          // of captures
   AccessParts* access = nullptr;       // there before a tenant's parts are made; nullptr: everybody may do everything
   const JobOwnership* jobs = nullptr;  // nullptr: all are this process's
-  std::atomic<bool> bus_is_behind{false};  // history is read from the bus: who reads it has diagnosis look, nobody else
+  // History is read from the bus, up to some time that is not now. Whoever judges by the clock would take all that is not
+  // read yet for silence: agents for gone, jobs for over, minutes for empty. So diagnosis, SLEs and detail are looked at as
+  // of what was read (Tenant::look_as_of, by who reads), and agents that are not heard of are not missed. What is known all
+  // the same, verdicts above all, is kept and told as ever, however long the rest takes: the brokers may be away.
+  std::atomic<bool> bus_is_behind{false};
   std::function<std::optional<std::string>()> bus_problem = {};  // asked by the default tenant; empty: no bus is read
 };
 
@@ -81,12 +86,12 @@ struct TenantSettings {
   std::function<Result<void>(StateStore&)> state_opened = {};
 };
 
-class Tenant {
+class Tenant : public BusTaker {
  public:
   // memory_bytes_max: its part of the memory. counters: its own, with the rows of kServerCounters; they outlive it.
   static Result<std::unique_ptr<Tenant>> open(TenantSettings settings, uint64_t memory_bytes_max, TenantCommon& common,
                                               Counters& counters);
-  virtual ~Tenant() = default;
+  ~Tenant() override = default;
 
   // Opens the durable log and reads it back. False: told to stop meanwhile.
   virtual Result<bool> read_back(const std::function<bool()>& is_told_to_stop) = 0;
@@ -107,11 +112,7 @@ class Tenant {
 
   virtual void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) = 0;
   virtual IngestTarget otlp() = 0;
-  // Records of the bus between machines, in its order; as DurableSink::take(). From start() on, by one thread.
-  virtual DurableSink::FromBus take(std::span<const TakenRecord> records, Counters& counters,
-                                    const std::function<void(int64_t received_unix_ns)>& before) = 0;
-  // Events of the server's own, as a receiver would take them. False: not now.
-  virtual bool keep(Batch events) = 0;
+  // take() and keep(): from start() on.
   // Some jobs are another process's from now on (TenantCommon::jobs): their agents are not missed here, their alerts are that
   // one's. From start() on.
   virtual void let_go_of_jobs() = 0;

@@ -145,7 +145,7 @@ Tenants::Found Tenants::find_tenant(const Caller& caller, bool needs_start) {
     // A token for it was made, so its name was checked; a folder is made from what was checked here alone.
     if (!is_tenant_name(caller.tenant)) return {nullptr, "that is no tenant's name"};
     if (!may_begin_tenant(caller)) return {nullptr, kNone, true};
-    if (others_.size() >= options_.tenants_max) return {nullptr, kTooMany};
+    if (others_.size() >= options_.tenants_max) return {nullptr, kTooMany, false, true};
     add(caller.tenant);
     return {nullptr, kOpening};
   }
@@ -167,13 +167,13 @@ IngestTarget Tenants::find(const Caller& caller) {
   return {.line = std::move(found.line)};
 }
 
-Tenants::Found Tenants::find_for_bus(const std::string& name) {
+BusTakers::Found Tenants::find_for_bus(const std::string& name) {
   Caller caller;
   caller.tenant = name;
   caller.roles = bit_of(Role::kIngest);
   Found found = find_tenant(caller, true);
-  if (found.tenant == nullptr && !name.empty() && !is_tenant_name(name)) found.is_none = true;
-  return found;
+  const bool is_no_name = !name.empty() && !is_tenant_name(name);
+  return {found.tenant, std::move(found.line), found.tenant == nullptr && (is_no_name || found.is_over)};
 }
 
 std::vector<Tenant*> Tenants::all_started() {

@@ -38,7 +38,7 @@ struct TenantsOptions {
   AlertSettings alerts = {};                                  // of the default one; of the others their receivers
 };
 
-class Tenants final : public OtlpRouter {
+class Tenants final : public OtlpRouter, public BusTakers {
  public:
   static constexpr std::chrono::seconds kRetry{30};
   static constexpr ptrdiff_t kOpeningMax = 4;
@@ -60,24 +60,22 @@ class Tenants final : public OtlpRouter {
 
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);
   IngestTarget find(const Caller& caller) override;
-  // Where a caller is served; nothing: one line says why not now.
-  struct Found {
-    Tenant* tenant = nullptr;
-    std::string line;
-    bool is_none = false;  // and will not be there by waiting
-  };
-  // Whose records of a bus between machines these are: begun where it is not there, because a gateway has let them in.
-  Found find_for_bus(const std::string& name);
-  // All that are open (Tenant::let_go_of_jobs).
-  void let_go_of_jobs();
-  // All that are open look at what was applied, as of this time (Tenant::look_as_of).
-  void look_as_of(int64_t unix_ns);
+  BusTakers::Found find_for_bus(const std::string& name) override;
+  void let_go_of_jobs() override;
+  void look_as_of(int64_t unix_ns) override;
   const Counters& of_tenants() const { return of_tenants_; }  // what the operator is told of them
   Tenant* find_default() { return default_open_; }            // nullptr: not open yet
   void close() override;
 
  private:
   struct Other;
+  // Where a caller is served; nothing: one line says why not now.
+  struct Found {
+    Tenant* tenant = nullptr;
+    std::string line;
+    bool is_none = false;  // nobody has begun it
+    bool is_over = false;  // there is no room for it (tenants_max)
+  };
   Found find_tenant(const Caller& caller, bool needs_start);
   std::vector<Tenant*> all_started();
   Other& add(const std::string& name) LOCKSTEP_REQUIRES(mutex_);

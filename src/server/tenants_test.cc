@@ -40,9 +40,10 @@ class Answered final : public HttpResponder {
 // A server without its listeners.
 class Process {
  public:
-  explicit Process(const std::string& folder, TenantsOptions options = {})
+  explicit Process(const std::string& folder, TenantsOptions options = {}, const JobOwnership* jobs = nullptr)
       : tenants_(std::move(options), common_, counters_) {
     options_.data = folder;
+    common_.jobs = jobs;
     EXPECT_TRUE(make_directories(folder).ok());
     Result<bool> started = tenants_.start_default({.folder = folder, .is_default = true}, [] { return false; });
     EXPECT_TRUE(started.ok()) << started.error();
@@ -100,6 +101,42 @@ class Process {
     int status = 0;
     EXPECT_TRUE(eventually([&] { return (status = send_once(tenant, job, step)) != 0; })) << tenant;
     return status;
+  }
+
+  // Twenty steps of a job of two ranks, of which one is killed; read from the bus, an hour later.
+  void read_from_bus(const std::string& job, int32_t partition) {
+    const int64_t began_ns = clock_.unix_ns() - 3'600'000'000'000;
+    int64_t offset = 0;
+    auto take = [&](Rank rank, LogRecord record, int64_t after_s) {
+      const Identity identity{
+          .job_id = job, .rank = rank, .world_size = 2, .local_rank = rank.value(), .host = "node-0"};
+      const Batch batch{.signal = Signal::kLogs, .groups = {{.resource = to_resource(identity), .logs = {record}}}};
+      const TakenRecord taken{.place = {partition, RecordKind::kOtlpLogs},
+                              .offset = offset++,
+                              .received_unix_ns = began_ns + after_s * 1'000'000'000,
+                              .payload = otlp::encode(batch)};
+      EXPECT_EQ(tenants_.find_for_bus("").taker->take({&taken, 1}, counters_, {}).done, 1u);
+      tenants_.look_as_of(taken.received_unix_ns);
+    };
+    for (int64_t i = 0; i < 20; ++i) {
+      for (const Rank rank : {0_rank, 1_rank}) {
+        StepSummary summary;
+        summary.step = StepNumber(i);
+        summary.start_unix_ns = began_ns + i * 1'000'000'000;
+        summary.duration_ns = 1'000'000'000;
+        take(rank, to_record(summary), i + 1);
+      }
+    }
+    const int64_t died_ns = began_ns + 21'000'000'000;
+    take(1_rank, job_end_record({.time_unix_ns = died_ns, .exit = ExitStatus{.signal = 9}}), 22);
+    take(0_rank, job_end_record({.time_unix_ns = died_ns + 1'000'000'000, .exit = ExitStatus{.code = 1}}), 23);
+    tenants_.look_as_of(died_ns + 30'000'000'000);
+  }
+  std::string query(const std::string& text, int64_t ago_s) {
+    return get("", "/prometheus/api/v1/query",
+               format("query=%s&time=%lld", text.c_str(),
+                      static_cast<long long>(clock_.unix_ns() / 1'000'000'000 - ago_s)))
+        .body;
   }
 
   ServerOptions options_;
@@ -229,6 +266,31 @@ TEST_F(TenantsTest, BeyondTheLimitNoFurtherOneIsMade) {
   for (const char* name : {"../up", "Blue", ".."}) EXPECT_EQ(process.get(name, "/api/jobs").status, 503) << name;
   EXPECT_FALSE(std::filesystem::exists(data_ + "/up"));
   EXPECT_EQ(process.get("blue", "/api/jobs").status, 200);
+  // What the bus has for it is not waited for.
+  EXPECT_TRUE(process.tenants_.find_for_bus("green").is_none);
+  EXPECT_TRUE(process.tenants_.find_for_bus("../up").is_none);
+  EXPECT_NE(process.tenants_.find_for_bus("blue").taker, nullptr);
+}
+
+struct AllButOne final : JobOwnership {
+  bool owns(std::string_view job_id) const override { return job_id != "anothers"; }
+};
+
+// The brokers are away in the middle of history: nobody reads on, and what was read is known.
+TEST_F(TenantsTest, WhatIsKnownOfItsJobsIsToldWhileTheBusIsBehind) {
+  const AllButOne jobs;
+  Process process(data_, {}, &jobs);
+  process.common_.bus_is_behind = true;
+  process.read_from_bus("ours", 0);
+  process.read_from_bus("anothers", 1);
+  EXPECT_NE(process.query("lockstep_rank_step_seconds", 3'582).find("ours"), std::string::npos);
+  process.tenants_.tick();
+  const std::string alerts = process.get("", "/api/alerts").body, open = process.query("lockstep_verdict_open", -1);
+  for (const std::string& told : {alerts, open}) {
+    EXPECT_NE(told.find("\"ours\""), std::string::npos) << told;
+    EXPECT_EQ(told.find("anothers"), std::string::npos) << told;
+  }
+  EXPECT_EQ(alerts.find("silent"), std::string::npos) << alerts;
 }
 
 TEST_F(TenantsTest, OneThatIsBeingOpenedKeepsNobodyWaiting) {

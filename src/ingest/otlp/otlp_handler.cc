@@ -58,21 +58,6 @@ HttpResponse status_answer(Format wire_format, int http_status, int code, const 
       wire_format == Format::kJson ? otlp::encode_status_json(code, message) : otlp::encode_status(code, message));
 }
 
-// Of the times in a request, the one nearest to the server's: it says most of its sender's clock. Others were kept for
-// a while, or are somebody's mistake.
-struct NearestTime {
-  int64_t now_ns;
-  int64_t unix_ns = 0;  // 0: none
-  uint64_t distance_ns = UINT64_MAX;
-  void add(int64_t time_ns) {
-    if (time_ns <= 0) return;
-    const uint64_t distance = static_cast<uint64_t>(time_ns > now_ns ? time_ns - now_ns : now_ns - time_ns);
-    if (distance >= distance_ns) return;
-    distance_ns = distance;
-    unix_ns = time_ns;
-  }
-};
-
 }  // namespace
 
 OtlpHandler::OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max,
@@ -81,68 +66,10 @@ OtlpHandler::OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counter
       clock_(clock),
       counters_(counters),
       body_bytes_max_(body_bytes_max),
-      witness_(witness),
+      clocks_(witness),
       memory_(memory),
       owners_(owners),
       log_(clock, "ingest") {}
-
-int64_t OtlpHandler::latest_now(std::string_view sender, int64_t sent_unix_ns, int64_t now_ns) {
-  if (witness_ == nullptr) return now_ns;
-  witness_->note(sender, sent_unix_ns);
-  return witness_->now().latest_unix_ns;
-}
-
-int64_t OtlpHandler::latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns) {
-  std::string_view sender = find_string(resource, "host.name");  // whatever runs there has the same clock
-  if (sender.empty()) sender = find_string(resource, "service.instance.id");
-  return latest_now(sender, sent_unix_ns, now_ns);
-}
-
-int64_t OtlpHandler::latest_now(std::span<const ResourceGroup> groups, int64_t now_ns) {
-  int64_t latest_ns = now_ns;
-  for (const ResourceGroup& group : groups) {
-    if (witness_ == nullptr) break;
-    NearestTime nearest{now_ns};
-    for (const LogRecord& record : group.logs)
-      nearest.add(record.time_unix_ns != 0 ? record.time_unix_ns : record.observed_unix_ns);
-    for (const Span& span : group.spans) nearest.add(span.end_unix_ns);
-    latest_ns = std::max(latest_ns, latest_now(group.resource, nearest.unix_ns, now_ns));
-  }
-  return latest_ns;
-}
-
-int64_t OtlpHandler::latest_now(const LogsRequest& request, int64_t now_ns) {
-  if (witness_ == nullptr) return now_ns;
-  int64_t latest_ns = latest_now(std::span(request.groups), now_ns);
-  // Ranks of one node stand together.
-  for (size_t first = 0; first < request.steps.size();) {
-    const StepReport& step = request.steps[first];
-    NearestTime nearest{now_ns};
-    size_t end = first;
-    for (; end < request.steps.size() && request.steps[end].identity.host == step.identity.host; ++end)
-      nearest.add(request.steps[end].time_unix_ns());
-    latest_ns =
-        std::max(latest_ns, step.identity.host.empty() ? latest_now(*resource_of(step), nearest.unix_ns, now_ns)
-                                                       : latest_now(step.identity.host, nearest.unix_ns, now_ns));
-    first = end;
-  }
-  return latest_ns;
-}
-
-int64_t OtlpHandler::latest_now(const otlp::MetricsRequest& request, int64_t now_ns) {
-  int64_t latest_ns = now_ns;
-  for (const otlp::WalkedScope& scope : request.scopes) {
-    if (witness_ == nullptr) break;
-    NearestTime nearest{now_ns};
-    for (size_t k = scope.first_metric; k < scope.first_metric + scope.metrics; ++k) {
-      const otlp::WalkedMetric& metric = request.metrics[k];
-      for (size_t i = metric.first_point; i < metric.first_point + metric.points; ++i)
-        nearest.add(request.points[i].time_unix_ns);
-    }
-    latest_ns = std::max(latest_ns, latest_now(request.resources[scope.resource], nearest.unix_ns, now_ns));
-  }
-  return latest_ns;
-}
 
 void OtlpHandler::count_request(std::string_view receiver, Signal signal, int code) {
   counters_.add("lockstep_ingest_requests_total",
@@ -309,16 +236,7 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view rec
     for (const auto& source : sources) {
       if (std::optional<Outcome> refused = forbidden(receiver, *source->resource, caller)) return std::move(*refused);
     }
-    NearestTime nearest{now_ns};
-    if (sources.size() == 1 && witness_ != nullptr) {  // of several, others tell
-      nearest.add(static_cast<int64_t>(spans->latest_unix_ns));
-      if (nearest.distance_ns > static_cast<uint64_t>(ClockWitness::kToleranceNs)) {
-        for (const spans::SpanRow& row : spans->columns.rows) nearest.add(row.start_unix_ns);
-      }
-    }
-    const int64_t latest_ns =
-        latest_now(sources.size() == 1 ? *sources[0]->resource : Attributes(), nearest.unix_ns, now_ns);
-    const AdmissionReport admission = admit(spans->columns, spans->latest_unix_ns, latest_ns);
+    const AdmissionReport admission = admit(spans->columns, spans->latest_unix_ns, clocks_.latest_now(*spans, now_ns));
     return ingest(
         receiver, signal, admission, protobuf, [&] { return otlp::encode(spans::to_batch(spans->columns)); },
         [&](std::string_view kept) { return sink_.accept_spans(std::move(spans->columns), kept, now_ns); });
@@ -352,7 +270,7 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view rec
     if (!request) return undecodable(request.error());
     return ingest_metrics(receiver, *request, encoded, now_ns);
   }
-  const AdmissionReport admission = admit(*batch, latest_now(std::span(std::as_const(batch->groups)), now_ns));
+  const AdmissionReport admission = admit(*batch, clocks_.latest_now(std::span(std::as_const(batch->groups)), now_ns));
   return ingest(
       receiver, signal, admission, protobuf, [&] { return otlp::encode(*batch); },
       [&](std::string_view kept) { return sink_.accept_spans(to_columns(*batch).columns, kept, now_ns); });
@@ -367,7 +285,7 @@ Result<OtlpHandler::Outcome> OtlpHandler::ingest_logs(std::string_view receiver,
     std::optional<Outcome> refused = forbidden(receiver, step.identity.host, step.identity.job_id, caller);
     if (refused) return std::move(*refused);
   }
-  const AdmissionReport admission = admit(request, latest_now(request, now_ns));
+  const AdmissionReport admission = admit(request, clocks_.latest_now(request, now_ns));
   return ingest(
       receiver, Signal::kLogs, admission, protobuf, [&] { return otlp::encode(to_batch(request)); },
       [&](std::string_view kept) { return sink_.accept_logs(std::move(request), kept, now_ns); });
@@ -375,7 +293,7 @@ Result<OtlpHandler::Outcome> OtlpHandler::ingest_logs(std::string_view receiver,
 
 OtlpHandler::Outcome OtlpHandler::ingest_metrics(std::string_view receiver, otlp::MetricsRequest& request,
                                                  std::string_view bytes, int64_t now_ns) {
-  const AdmissionReport admission = admit(request, latest_now(request, now_ns));
+  const AdmissionReport admission = admit(request, clocks_.latest_now(request, now_ns));
   return ingest(
       receiver, Signal::kMetrics, admission, bytes, [&] { return otlp::encode(otlp::to_batch(request)); },
       [&](std::string_view kept) { return sink_.accept_metrics(request, kept, now_ns); });

@@ -30,6 +30,7 @@
 #include "base/memory_budget.h"
 #include "base/rate_limited_log.h"
 #include "ingest/otlp/admission.h"
+#include "ingest/otlp/sender_clocks.h"
 #include "ingest/otlp/sink.h"
 #include "net/grpc_server.h"
 #include "net/http_server.h"
@@ -80,12 +81,6 @@ class OtlpHandler {
   Outcome ingest(std::string_view receiver, Signal signal, const AdmissionReport& admission, std::string_view bytes,
                  const std::function<std::string()>& encode,
                  const std::function<AcceptResult(std::string_view bytes)>& accept);
-  // The latest time that is credible, now that this sender has been heard.
-  int64_t latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns);
-  int64_t latest_now(std::string_view sender, int64_t sent_unix_ns, int64_t now_ns);
-  int64_t latest_now(std::span<const ResourceGroup> groups, int64_t now_ns);
-  int64_t latest_now(const LogsRequest& request, int64_t now_ns);
-  int64_t latest_now(const otlp::MetricsRequest& request, int64_t now_ns);
   void count_request(std::string_view receiver, Signal signal, int code);
   void count_undecodable(std::string_view receiver, const char* reason, const std::string& line);
 
@@ -93,7 +88,7 @@ class OtlpHandler {
   const Clock& clock_;
   Counters& counters_;
   const uint64_t body_bytes_max_;
-  ClockWitness* const witness_;
+  SenderClocks clocks_;
   MemoryBudget* const memory_;
   NameOwners* const owners_;
   RateLimitedLog log_;
