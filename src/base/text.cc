@@ -142,13 +142,17 @@ std::string human_numbers(std::vector<int> numbers, size_t most) {
   return text;
 }
 
+namespace {
+
 // Bytes at `at` that are a control character: of ASCII, or of the set that Unicode has besides (U+0080 to U+009F), which
 // terminals obey as well. 0: none is there.
-static size_t control_bytes(std::string_view text, size_t at) {
+size_t control_bytes(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   if (byte(at) < 0x20 || byte(at) == 0x7F) return 1;
   return byte(at) == 0xC2 && byte(at + 1) >= 0x80 && byte(at + 1) < 0xA0 ? 2 : 0;
 }
+
+}  // namespace
 
 bool has_control_characters(std::string_view text) {
   for (size_t at = 0; at < text.size(); ++at) {

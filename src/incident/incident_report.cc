@@ -128,7 +128,6 @@ void write_timeline(JsonWriter& json, const Report& report) {
 // Bytes of a UTF-8 sequence that turns the direction of text, or is not seen at all.
 bool is_forging(std::string_view sequence) {
   if (sequence == "\xEF\xBB\xBF") return true;
-  if (sequence.size() == 2 && sequence[0] == '\xC2') return static_cast<unsigned char>(sequence[1]) < 0xA0;
   if (sequence.size() != 3 || sequence[0] != '\xE2') return false;
   const auto second = static_cast<unsigned char>(sequence[1]), third = static_cast<unsigned char>(sequence[2]);
   return (second == 0x80 && ((third >= 0x8B && third <= 0x8F) || (third >= 0xA8 && third <= 0xAE))) ||

@@ -58,7 +58,7 @@ export async function shot(page, name) {
 }
 
 // Answers come one after the other, and a machine may be busy: what a page comes to within five seconds counts.
-async function becomes(look, isRight) {
+export async function becomes(look, isRight) {
   const until = Date.now() + 5000;
   for (;;) {
     const seen = await look();

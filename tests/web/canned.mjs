@@ -2,7 +2,7 @@
 // looks like.
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
-import { launch, noErrors, openPage } from './browser.mjs';
+import { becomes, launch, noErrors, openPage } from './browser.mjs';
 import { start } from './fixture_server.mjs';
 
 export const query = (page) => new URL(page.url()).searchParams;
@@ -54,12 +54,9 @@ export function picture(page, selector) {
 
 async function pictureWhere(page, selector, good, what) {
   await page.locator(`${selector} canvas`).waitFor();
-  for (let round = 0; round < 250; round += 1) {
-    const now = await picture(page, selector);
-    if (good(now)) return now;
-    await page.waitForTimeout(20);
-  }
-  return assert.fail(what);
+  const now = await becomes(() => picture(page, selector), good);
+  assert.ok(good(now), what);
+  return now;
 }
 // The picture once it has colours, and once it is another one.
 export const drawn = (page, selector) => pictureWhere(page, selector, ({ colours }) => colours >= 4, 'nothing is drawn');
