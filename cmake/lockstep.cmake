@@ -35,7 +35,7 @@ endif()
 # optimization (tools/test_compiler.sh).
 set(LOCKSTEP_QUIET_LIBRARIES
     lockstep_access lockstep_agent lockstep_alert lockstep_api lockstep_backup lockstep_bus lockstep_cli lockstep_control lockstep_egress
-    lockstep_fabric lockstep_incident lockstep_net lockstep_net_server lockstep_s3 lockstep_server lockstep_sle)
+    lockstep_fabric lockstep_incident lockstep_net lockstep_net_server lockstep_net_testing lockstep_s3 lockstep_server lockstep_sle)
 if(LOCKSTEP_TEST_CLANG)
   find_program(LOCKSTEP_CLANG clang++)
 endif()
@@ -120,6 +120,18 @@ function(lockstep_static_library target)
   endif()
   if(LOCKSTEP_PRECOMPILE)
     target_precompile_headers(${target} REUSE_FROM ${precompiled})
+  endif()
+endfunction()
+
+# lockstep_program(TARGET source...): a program that leaves the work to libraries, compiled as the quiet ones are. Position-independent
+# like these, because it shares their precompiled header.
+function(lockstep_program target)
+  lockstep_batched(batched ${target} ${ARGN})
+  add_executable(${target} ${batched})
+  if(LOCKSTEP_PRECOMPILE AND LOCKSTEP_TEST_CLANG AND LOCKSTEP_CLANG)
+    target_compile_options(${target} PRIVATE -O0 -fPIC)
+    lockstep_compile_by_clang(${target})
+    target_precompile_headers(${target} REUSE_FROM lockstep_precompiled_quiet)
   endif()
 endfunction()
 
