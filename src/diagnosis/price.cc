@@ -25,6 +25,9 @@ struct Level {
 }  // namespace
 
 double cost_of_a_step(const JobWindow& window, StepNumber since, double added_up_ns, double most_ns) {
+  // What is as old as the window may have begun before it: then steps before are no healthy ones.
+  const std::vector<StepNumber>& compared = window.steps_to_compare();
+  if (compared.empty() || since <= compared.front()) return added_up_ns;
   std::vector<double> before, now;
   const std::deque<StepFacts>& facts = window.facts();
   for (auto fact = facts.rbegin(); fact != facts.rend() && before.size() < kStepsMax; ++fact) {

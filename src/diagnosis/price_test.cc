@@ -44,5 +44,14 @@ TEST(CostOfAStep, IsWhatWasAddedUpWhereThereIsNothingBefore) {
   EXPECT_EQ(cost_of_a_step(window, 39_step, 60 * kMs, 150 * kMs), 60 * kMs);  // two steps are too few
 }
 
+// The window has forgotten how it began: what it remembers as the first slow step has slow ones before it.
+TEST(CostOfAStep, IsWhatWasAddedUpWhereItIsAsOldAsTheWindow) {
+  JobWindow window;
+  played(window, 240_step);
+  const StepNumber oldest = window.steps_to_compare().front();
+  ASSERT_GT(oldest, 20_step);
+  EXPECT_EQ(cost_of_a_step(window, oldest, 30 * kMs, 150 * kMs), 30 * kMs);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -374,9 +374,9 @@ double JobWindow::step_ns_before(StepNumber number) const {
   return durations.size() < kFew ? 0 : median(std::move(durations));
 }
 
-double JobWindow::nats_for(double alarms_per_hour) const {
+double JobWindow::nats_for(double alarms_per_hour, size_t streams) const {
   const double step_s = own_time_steps_ns_.empty() ? 1 : median(own_time_steps_ns_) / 1e9;
-  return threshold_nats(alarms_per_hour, static_cast<double>(slots()), 3600 / std::max(1e-3, step_s));
+  return threshold_nats(alarms_per_hour, static_cast<double>(streams), 3600 / std::max(1e-3, step_s));
 }
 
 const ShiftMonitor& JobWindow::own_time() const {

@@ -241,9 +241,11 @@ class JobWindow {
   // How much more own time a rank has than its peers, as a share of a step, judged over all complete steps that were:
   // by slot (roles.h says who is a peer).
   const ShiftMonitor& own_time() const;
-  // The evidence from which on a rank is suspected, and named, at the rates that are promised.
-  double suspect_nats() const { return nats_for(kSuspectedPerJobHour); }
-  double sure_nats() const { return nats_for(kConfirmedPerJobHour); }
+  // The evidence from which on one of so many is suspected, and named, at the rates that are promised.
+  double suspect_nats(size_t streams) const { return nats_for(kSuspectedPerJobHour, streams); }
+  double sure_nats(size_t streams) const { return nats_for(kConfirmedPerJobHour, streams); }
+  double suspect_nats() const { return suspect_nats(slots()); }
+  double sure_nats() const { return sure_nats(slots()); }
 
   // Ranks have a slot each, from 0, in the order in which they were first heard of.
   size_t slots() const { return rank_of_slot_.size(); }
@@ -286,7 +288,7 @@ class JobWindow {
   mutable ShiftMonitor own_time_{{.shadow = 0.1}};
   mutable StepNumber own_time_through_ = kNoStep;  // the newest step that it has seen
   mutable std::vector<double> own_time_steps_ns_;  // durations of the last of these
-  double nats_for(double alarms_per_hour) const;
+  double nats_for(double alarms_per_hour, size_t streams) const;
   void join(CommMembers& members, int32_t rank_in_comm, Rank rank);
   std::map<CommId, CommMembers> comms_;
   mutable std::unordered_map<Rank, Rank> parts_;

@@ -8,6 +8,7 @@
 
 #include "base/median.h"
 #include "base/text.h"
+#include "diagnosis/detectors/slow_flows/slow_groups.h"
 #include "diagnosis/detectors/slow_link/starved_proxy.h"
 #include "diagnosis/evidence.h"
 #include "diagnosis/flow_steps.h"
@@ -28,7 +29,6 @@ const double kLogRatioPlain = std::log(1.5);
 constexpr double kPlainShareMin = 0.03;
 constexpr double kPlainShareSure = 0.08;
 constexpr size_t kStepsSure = 5;
-constexpr size_t kGroupWindow = 6;
 constexpr size_t kAlikeMin = 8;
 // Slower by a sixth at least, and by so many standard deviations of its like.
 const double kLogRatioMin = std::log(1.18);
@@ -56,13 +56,13 @@ struct Flow {
 };
 
 // What an equal amount usually takes: middle and spread of the logarithm.
-struct Usual {
+struct UsualRate {
   double middle = 0, sigma = 0;
   size_t count = 0;
 };
 
-Usual usual_of(std::vector<double> logs) {
-  Usual usual{.count = logs.size()};
+UsualRate usual_rate_of(std::vector<double> logs) {
+  UsualRate usual{.count = logs.size()};
   usual.middle = median(logs);
   usual.sigma = spread_of(std::move(logs), usual.middle);
   return usual;
@@ -76,7 +76,7 @@ struct Look {
   double share_min = kSavedShareMin;
   double step_ns = 0;
 
-  bool unusual(const Usual& usual, double log_slower) const {
+  bool unusual(const UsualRate& usual, double log_slower) const {
     return usual.count >= kAlikeMin && log_slower >= std::max(log_ratio_min, kSigmas * usual.sigma);
   }
 };
@@ -290,12 +290,12 @@ void find_flows_behind(const JobWindow& window, const Look& look, std::vector<Fi
   std::map<int, std::vector<double>> rates;
   for (const Flow& flow : flows)
     rates[bytes_class(flow.bytes / static_cast<double>(flow.steps))].push_back(std::log(flow.rate()));
-  std::map<int, Usual> usual;
-  for (auto& [size, logs] : rates) usual[size] = usual_of(std::move(logs));
+  std::map<int, UsualRate> usual;
+  for (auto& [size, logs] : rates) usual[size] = usual_rate_of(std::move(logs));
   std::vector<const Flow*> slow;
   std::unordered_map<Rank, size_t> out, in;
   for (Flow& flow : flows) {
-    const Usual& like = usual[bytes_class(flow.bytes / static_cast<double>(flow.steps))];
+    const UsualRate& like = usual[bytes_class(flow.bytes / static_cast<double>(flow.steps))];
     flow.like_rate = std::exp(like.middle);
     if (!look.unusual(like, like.middle - std::log(flow.rate()))) continue;
     // A flow that costs next to nothing may still tell whose link it is.
@@ -348,131 +348,6 @@ void find_flows_behind(const JobWindow& window, const Look& look, std::vector<Fi
   report_flows(window, steps, step_ns, std::move(ranks), slow, findings);
 }
 
-// Groups inside one host.
-struct Group {
-  int32_t size = 0;
-  double count = 0, bytes = 0;
-  std::vector<double> transfer;  // per step
-};
-
-// What they did in one step.
-struct GroupStep {
-  int32_t size = 0;
-  double count = 0, bytes = 0;
-  double least = 0;  // of any member: the last to arrive waits for nobody
-};
-struct GroupSteps {
-  std::unordered_map<CommId, GroupStep> by_id;
-};
-
-bool is_inside_a_host(const JobWindow& window, CommId comm_id) {
-  auto found = window.comms().find(comm_id);
-  if (found == window.comms().end() || found->second.size < 2 || found->second.size > 1024) return false;
-  const auto& members = found->second.world_rank;
-  const std::string host = members.empty() ? "" : host_of(window, members.begin()->second);
-  return !host.empty() && std::all_of(members.begin(), members.end(),
-                                      [&](const auto& member) { return host_of(window, member.second) == host; });
-}
-
-GroupSteps groups_of(const JobWindow& window, const StepFrame& frame) {
-  GroupSteps groups;
-  std::unordered_map<CommId, bool> inside;
-  for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
-    if (!frame.knows(slot)) continue;
-    for (const CommStep& comm : frame.rows[slot].summary.comms) {
-      if (comm.p2p || comm.count <= 0 || comm.size < 2 || comm.shortest_ns <= 0) continue;
-      auto [known, unasked] = inside.try_emplace(comm.comm_id, false);
-      if (unasked) known->second = is_inside_a_host(window, comm.comm_id);
-      if (!known->second) continue;
-      auto [at, first] = groups.by_id.try_emplace(comm.comm_id);
-      const auto here = static_cast<double>(comm.shortest_ns * comm.count);
-      at->second = {comm.size, static_cast<double>(comm.count), static_cast<double>(comm.bytes),
-                    first ? here : std::min(at->second.least, here)};
-    }
-  }
-  return groups;
-}
-
-void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
-  const std::vector<StepNumber>& steps = look.steps;
-  const double step_ns = look.step_ns;
-  std::unordered_map<CommId, Group> groups;
-  for (StepNumber number : steps) {
-    const StepFrame& frame = *window.frame(number);
-    for (const auto& [id, step] : frame.derived<GroupSteps>([&] { return groups_of(window, frame); }).by_id) {
-      Group& group = groups[id];
-      group.size = step.size;
-      group.count = step.count;
-      group.bytes = step.bytes;
-      group.transfer.push_back(step.least);
-    }
-  }
-  std::map<std::tuple<int32_t, double, int>, std::vector<double>> like;
-  auto class_of = [](const Group& group) { return std::tuple(group.size, group.count, bytes_class(group.bytes)); };
-  for (const auto& [id, group] : groups) {
-    if (group.transfer.size() >= look.steps_min) like[class_of(group)].push_back(std::log(median(group.transfer)));
-  }
-  std::map<std::tuple<int32_t, double, int>, Usual> usual;
-  for (auto& [key, logs] : like) usual[key] = usual_of(std::move(logs));
-  std::map<std::string, std::vector<std::pair<CommId, double>>> by_host;  // group and what it costs
-  for (const auto& [id, group] : groups) {
-    if (group.transfer.size() < look.steps_min) continue;
-    const Usual& alike = usual[class_of(group)];
-    const double typical = median(group.transfer);
-    const double middle = std::exp(alike.middle);
-    if (!look.unusual(alike, std::log(typical) - alike.middle) || typical - middle < look.share_min * step_ns) continue;
-    const auto hits = std::count_if(group.transfer.begin(), group.transfer.end(),
-                                    [&](double ns) { return ns >= (typical + middle) / 2; });
-    if (static_cast<double>(hits) < kHitsShare * static_cast<double>(group.transfer.size())) continue;
-    by_host[host_of(window, window.comms().at(id).world_rank.begin()->second)].emplace_back(id, typical - middle);
-  }
-  if (by_host.empty() || by_host.size() * 3 > groups.size() + 2) return;
-  for (const auto& [host, slow] : by_host) {
-    auto worst =
-        std::max_element(slow.begin(), slow.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    const double saved = std::min(worst->second, step_ns);
-    Finding finding;
-    // Who is in the most of the slow groups.
-    std::map<Rank, size_t> votes;
-    size_t most = 0;
-    for (const auto& [id, cost] : slow) {
-      for (const auto& [in_comm, rank] : window.comms().at(id).world_rank) most = std::max(most, ++votes[rank]);
-    }
-    for (const auto& [rank, count] : votes) {
-      if (count == most) finding.ranks.push_back(rank);
-    }
-    const Group& group = groups[worst->first];
-    const double middle = std::exp(usual[class_of(group)].middle);
-    finding.layer = emits<Emitter::kSlowFlows, Layer::kNvlink>;
-    finding.cause = emits<Emitter::kSlowFlows, Cause::kNvlinkDegraded>;
-    finding.subject = "nvlink of host " + host;
-    finding.component = "NVLinks of host " + host;
-    const StepNumber from = steps.front(), to = steps.back();
-    finding.chain.push_back(
-        claim(ClaimKind::kPath, finding.component,
-              format("Even the last to arrive in the collectives of %s spends %s there; in groups alike %s.",
-                     group_name(window, worst->first).c_str(), per_step(median(group.transfer)).c_str(),
-                     human_duration(middle).c_str()),
-              median(group.transfer) / 1e6, "ms", 0, middle / 1e6, from, to,
-              Measure{.of = "transfer_ms", .steps = steps, .comm_id = worst->first}.query()));
-    finding.chain.push_back(
-        claim(ClaimKind::kExclusion, finding.component,
-              "Not a late rank and not the network: all its members are on one host, and their own times are "
-              "like their peers'.",
-              typical_lateness(window, steps, static_cast<size_t>(window.slot_of(finding.ranks.front()))) / 1e6, "ms",
-              0, 0, from, to, Measure{.of = "late_ms", .ranks = {finding.ranks.front()}, .steps = steps}.query()));
-    finding.victim_groups.push_back(group_name(window, worst->first));
-    finding.next.push_back({"look at the host's NVLinks: state, replay and recovery counters, fabric manager",
-                            "nvidia-smi nvlink --status; nvidia-smi nvlink -e"});
-    finding.sentence = format(
-        "The NVLinks of host %s (ranks %s) {are|were} slow: everybody {waits|waited} %s {when}: %s of the job.",
-        host.c_str(), human_ranks(finding.ranks, 4).c_str(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
-    common(window, steps, step_ns, saved, finding);
-    finding.sure = steps.size() >= kStepsSure;
-    findings.push_back(std::move(finding));
-  }
-}
-
 }  // namespace
 
 std::vector<Finding> find_slow_flows_of_large_jobs(const JobWindow& window, const std::vector<AttributedRange>&) {
@@ -503,11 +378,13 @@ std::vector<Finding> find_slow_flows_of_large_jobs(const JobWindow& window, cons
     find_flows_behind(window, look_at(seen), findings);
     if (findings.empty()) find_flows_behind(window, plain(last_steps_with_flows(window, all, kWindowPlain)), findings);
   }
-  const size_t by_flows = findings.size();
-  Look usual = look_at(last(kGroupWindow));
-  usual.step_ns = step_ns;
-  find_slow_groups(window, usual, findings);
-  if (findings.size() == by_flows) find_slow_groups(window, plain(last(kWindowPlain)), findings);
+  return findings;
+}
+
+std::vector<Finding> find_slow_flows_and_groups(const JobWindow& window,
+                                                const std::vector<AttributedRange>& explained) {
+  std::vector<Finding> findings = find_slow_flows_of_large_jobs(window, explained);
+  for (Finding& finding : find_slow_groups(window, explained)) findings.push_back(std::move(finding));
   return findings;
 }
 

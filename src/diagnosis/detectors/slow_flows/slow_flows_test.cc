@@ -8,7 +8,6 @@ namespace lockstep {
 namespace {
 
 using testing::MadeUpJob;
-using testing::PlannedGroup;
 using testing::RankPlan;
 
 TEST(SlowFlows, OneSlowLinkOfManyIsNamedThoughItIsOnlyAQuarterSlower) {
@@ -39,22 +38,6 @@ TEST(SlowFlows, SlowFlowsOfManyHostsAreTheSwitches) {
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].layer, Layer::kSwitch);
   EXPECT_EQ(findings[0].cause, Cause::kCongestion);
-}
-
-TEST(SlowFlows, AGroupInsideAHostThatTransfersSlowerThanItsLikeIsItsNvlinks) {
-  MadeUpJob job(128);
-  for (int32_t host = 0; host < 16; ++host) {
-    PlannedGroup group{.comm_id = CommId{0x200 + static_cast<uint64_t>(host)}, .transfer_ms = host == 5 ? 14.0 : 10.0};
-    for (Rank rank : all_ranks(8)) group.ranks.push_back(rank + host * 8);
-    job.groups.insert(job.groups.begin(), group);
-  }
-  JobWindow window;
-  job.play(window, 0_step, 30_step);
-  std::vector<Finding> findings = find_slow_flows_of_large_jobs(window, {});
-  ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].layer, Layer::kNvlink);
-  EXPECT_EQ(findings[0].ranks.front(), 40_rank);
-  EXPECT_EQ(findings[0].ranks.size(), 8u);
 }
 
 TEST(SlowFlows, EqualFlowsAccuseNobody) {

@@ -11,23 +11,24 @@
 #include "diagnosis/detectors/slow_flows/slow_flows.h"
 #include "diagnosis/detectors/slow_link/starved_proxy.h"
 #include "diagnosis/detectors/straggler/straggler.h"
+#include "diagnosis/evidence.h"
 #include "diagnosis/flow_steps.h"
 #include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/price.h"
 #include "diagnosis/roles.h"
+#include "diagnosis/sequential/chance.h"
+#include "diagnosis/sequential/new_level.h"
 #include "model/rank_text.h"
 
 namespace lockstep {
 namespace {
 
 constexpr size_t kWindow = 12;
-constexpr size_t kStepsSuspect = 4;
-constexpr size_t kStepsSure = 6;
+// Of a group in fewer steps nothing is told; of a flow, in fewer than this.
+constexpr size_t kGroupStepsSeen = 4;
+constexpr size_t kFlowStepsMin = 2;
 constexpr double kRateRatioMax = 1 / kSlowTimes;
-// Two steps are enough to suspect a flow that is twice as slow as it has to be, and four to be sure of it.
-constexpr size_t kStepsPlain = 2;
-constexpr double kPlainPart = 0.5;
 // On the wire for a fifth of the step and costing an eighth: below that, scheduling noise of small transfers looks
 // alike.
 constexpr double kWireShareMin = 0.20;
@@ -148,7 +149,7 @@ std::vector<Group> groups_over(const JobWindow& window, const std::vector<StepNu
   }
   std::vector<Group> groups;
   for (auto& [id, group] : by_id) {
-    if (group.transfer.size() < kStepsSuspect || !window.comms().contains(id)) continue;
+    if (group.transfer.size() < kGroupStepsSeen || !window.comms().contains(id)) continue;
     group.typical = median(group.transfer);
     groups.push_back(std::move(group));
   }
@@ -337,6 +338,42 @@ std::vector<Flow> flows_since(const std::vector<Flow>& measured, StepNumber from
   return flows;
 }
 
+bool is_same(const Flow& a, const Flow& b) {
+  return a.from == b.from && a.peer == b.peer && a.comm_id == b.comm_id;
+}
+
+// How sure it is that a flow is slower than its like since that step: in each step it is compared with what carries about
+// as much there, and how these differ tells what is unusual. `slow`: flows that are accused as well.
+double nats_of_flow(const std::vector<Flow>& measured, const Flow& flow, const std::vector<Flow>& slow,
+                    StepNumber since) {
+  std::vector<const Flow*> like;
+  const Flow* itself = nullptr;
+  for (const Flow& other : measured) {
+    const double bytes = median(other.bytes_in);
+    if (is_same(other, flow)) {
+      itself = &other;
+    } else if (bytes < 2 * flow.bytes && flow.bytes < 2 * bytes &&
+               std::none_of(slow.begin(), slow.end(), [&](const Flow& one) { return is_same(one, other); })) {
+      like.push_back(&other);
+    }
+  }
+  if (itself == nullptr) return 0;
+  std::map<StepNumber, std::vector<double>> rates;  // logarithms
+  for (const Flow* other : like)
+    for (size_t i = 0; i < other->step.size(); ++i) rates[other->step[i]].push_back(std::log(other->rate[i]));
+  std::map<StepNumber, double> middle;
+  std::vector<double> usual, slower;
+  for (const auto& [step, logs] : rates) {
+    middle[step] = median(logs);
+    for (double log : logs) usual.push_back(middle[step] - log);
+  }
+  for (size_t i = 0; i < itself->step.size(); ++i) {
+    const auto found = middle.find(itself->step[i]);
+    if (itself->step[i] >= since && found != middle.end()) slower.push_back(found->second - std::log(itself->rate[i]));
+  }
+  return nats_of_level(usual_of(std::move(usual)), slower);
+}
+
 std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
                                      const std::vector<Flow>& measured);
 
@@ -352,9 +389,9 @@ std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<
   std::vector<Finding> findings;
   const std::vector<StepNumber> with_flows = last_steps_with_flows(window, all, kWindow);
   const std::vector<Flow> measured = measure_flows(window, with_flows);
-  for (size_t count : {kWindow, kStepsSure, kStepsSuspect, kStepsPlain}) {
+  for (size_t count = kWindow; findings.empty() && count >= kFlowStepsMin; count = count > 3 ? count / 2 : count - 1) {
     const size_t looked_at = std::min(count, with_flows.size());
-    if (findings.empty() && looked_at >= kStepsPlain)
+    if (looked_at >= kFlowStepsMin)
       findings = find_slow_flows(window, {with_flows.end() - static_cast<std::ptrdiff_t>(looked_at), with_flows.end()},
                                  measured);
   }
@@ -383,9 +420,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
   }
   double step_ns = median(durations);
   if (step_ns <= 0) return {};
-  const bool few = steps.size() < kStepsSuspect;
-  const std::vector<Flow> flows = flows_since(measured, steps.front(), few ? steps.size() : kStepsSuspect);
-  const double ratio_max = (few ? kPlainPart : 1) * kRateRatioMax;
+  const std::vector<Flow> flows = flows_since(measured, steps.front(), std::min(steps.size(), kPlainSteps));
 
   const StepFrame& newest = *window.frame(steps.back());
   struct Slow {
@@ -409,18 +444,21 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     }
     if (rates.size() < 2) continue;
     double peers_rate = median(rates);
-    if (flow.typical_rate > ratio_max * peers_rate) continue;
+    if (flow.typical_rate > kRateRatioMax * peers_rate) continue;
     if (slowest_stranger > 0 && flow.typical_rate > kApartMax * slowest_stranger) continue;
     const bool hidden = flow.typical_wire < kWireShareMin * step_ns;
     // A pipeline waits for each transfer in turn; elsewhere little time on the wire is little time lost.
     if (hidden && !is_alone(window, newest, static_cast<size_t>(window.slot_of(flow.from)))) continue;
     size_t hits = 0;
     for (size_t i = 0; i < flow.rate.size(); ++i)
-      hits += flow.rate[i] <= 1.5 * ratio_max * peers_rate && (hidden || !flow.stood[i]);
+      hits += flow.rate[i] <= 1.5 * kRateRatioMax * peers_rate && (hidden || !flow.stood[i]);
     if (static_cast<double>(hits) < 0.7 * static_cast<double>(flow.rate.size())) continue;
     slow.push_back({flow, peers_rate, hidden});
   }
   if (slow.empty() || slow.size() * 2 > flows.size()) return {};
+
+  std::vector<Flow> accused;
+  for (const Slow& entry : slow) accused.push_back(entry.flow);
 
   // A rank whose own time is long slows its transfers too (its GPU does not feed them): that is not the link.
   std::map<Rank, std::vector<double>> late;
@@ -506,6 +544,11 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     double late_ns = median(late[rank]);
     if (late_ns > 0.5 * wire) return;
     const Since since = slow_since(entries);
+    double nats = 0;
+    for (const Slow& entry : entries) nats = std::max(nats, nats_of_flow(measured, entry.flow, accused, since.step));
+    // A fault from the start is as likely as one that begins within any one hour.
+    if (since.step <= window.first_step() + JobWindow::kWarmUpSteps) nats += std::log(std::max(1.0, 3.6e12 / step_ns));
+    if (nats < window.suspect_nats() - witness_nats()) return;
     double saved = std::min(wire * (1 - worst_rate / peers_rate), step_ns);
     if (std::all_of(entries.begin(), entries.end(), [](const Slow& entry) { return entry.hidden; })) {
       // Then it counts only if steps have become longer together with it.
@@ -526,8 +569,11 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
       finding.component = format("link between ranks %s", human_ranks(finding.ranks).c_str());
       finding.subject = finding.component;
     }
-    const bool plain = worst_rate <= kPlainPart * kRateRatioMax * peers_rate;
-    finding.sure = seen >= (plain ? kStepsSuspect : kStepsSure);
+    // What is far out of all noise for a step or two may be anything, and be over. Connections are set up in the first.
+    const bool settled = window.complete_steps().size() >= kFlowStepsMin;
+    finding.sure = nats >= window.sure_nats() && seen >= kPlainSteps && settled;
+    finding.sure_with_signals = nats >= window.sure_nats() - witness_nats() && settled;
+    finding.only_with_signals = nats < window.suspect_nats();
     finding.since_step = since.step;
     finding.through_step = steps.back();
     finding.step_ns = static_cast<int64_t>(step_ns);
