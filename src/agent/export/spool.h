@@ -22,17 +22,10 @@
 #include <string>
 
 #include "base/result.h"
+#include "model/data_value.h"
 #include "model/telemetry.h"
 
 namespace lockstep {
-
-// What is given up first when there is no room for all, the lowest first. Verdicts live on events.
-enum class DataValue : uint8_t { kMetrics, kSpans, kSteps, kEvents };
-inline constexpr size_t kDataValues = 4;
-const char* to_text(DataValue value);  // "metrics", "spans", "steps", "events"
-// By signal; of logs, steps and plain lines are kSteps, every other event (rank.status, job.end, gpu.xid, ...) kEvents.
-// The most valuable record of a batch decides.
-DataValue value_of(const Batch& batch);
 
 struct SpooledRequest {
   uint64_t sequence = 0;
