@@ -128,7 +128,8 @@ Result<int32_t> prepare_topics(rd_kafka_s* client, const BusOptions& options) {
   for (int answers = 0; answers < kAnswersMax; ++answers) {
     if (answers > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     Result<std::map<std::string, int32_t>> counts = partition_counts(client);
-    if (!counts.ok()) return Error{format("--kafka %s: %s", options.brokers.c_str(), counts.error().c_str())};
+    if (!counts.ok())
+      return Error{format("--kafka %s: %s", options.brokers.c_str(), counts.error().c_str()), ErrorCode::kNotFound};
     std::vector<const char*> absent;
     for (const Topic& topic : kTopics) {
       if (!counts->contains(topic.name)) absent.push_back(topic.name);

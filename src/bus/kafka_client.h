@@ -41,6 +41,7 @@ using Conf = std::unique_ptr<rd_kafka_conf_s, ConfDeleter>;
 Result<Conf> make_conf(const BusOptions& options, const std::vector<std::pair<const char*, std::string>>& ours);
 
 // Waits until a broker answers, makes the topics that are not there. The number of partitions, which all three must have.
+// kNotFound: no broker answers.
 Result<int32_t> prepare_topics(rd_kafka_s* client, const BusOptions& options);
 
 // Whether a broker answers, asked at most every kProbeEvery; waits for it for longest_ms. last: when it was asked.

@@ -28,12 +28,15 @@ Signal signal_of(RecordKind kind) {
   switch (kind) {
     case RecordKind::kOtlpMetrics:
     case RecordKind::kBusMetrics:
+    case RecordKind::kSpooledMetrics:
       return Signal::kMetrics;
     case RecordKind::kOtlpLogs:
     case RecordKind::kBusLogs:
+    case RecordKind::kSpooledLogs:
       return Signal::kLogs;
     case RecordKind::kOtlpSpans:
     case RecordKind::kBusSpans:
+    case RecordKind::kSpooledSpans:
       return Signal::kSpans;
   }
   return Signal::kLogs;

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/systemd.h"
+#include "bus/bus_spool.h"
 #include "ingest/otlp/otlp_handler.h"
 #include "ingest/otlp/otlp_receivers.h"
 #include "net/http_server.h"
@@ -111,21 +112,22 @@ void loop(const sigset_t& signals, const GatewayParts& parts, AccessParts& acces
 
 }  // namespace
 
-AcceptResult BusSink::accept(Signal signal, Batch, std::string_view otlp_protobuf_bytes, int64_t received_unix_ns) {
-  return write(signal, otlp_protobuf_bytes, received_unix_ns);
+AcceptResult BusSink::accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
+                             int64_t received_unix_ns) {
+  return write(signal, value_of(batch), otlp_protobuf_bytes, received_unix_ns);
 }
-AcceptResult BusSink::accept_logs(LogsRequest, std::string_view otlp_protobuf_bytes, int64_t received_unix_ns) {
-  return write(Signal::kLogs, otlp_protobuf_bytes, received_unix_ns);
+AcceptResult BusSink::accept_logs(LogsRequest request, std::string_view otlp_protobuf_bytes, int64_t received_unix_ns) {
+  return write(Signal::kLogs, value_of(request), otlp_protobuf_bytes, received_unix_ns);
 }
 AcceptResult BusSink::accept_metrics(const otlp::MetricsRequest&, std::string_view otlp_protobuf_bytes,
                                      int64_t received_unix_ns) {
-  return write(Signal::kMetrics, otlp_protobuf_bytes, received_unix_ns);
+  return write(Signal::kMetrics, DataValue::kMetrics, otlp_protobuf_bytes, received_unix_ns);
 }
 AcceptResult BusSink::accept_spans(spans::SpanColumns, std::string_view otlp_protobuf_bytes, int64_t received_unix_ns) {
-  return write(Signal::kSpans, otlp_protobuf_bytes, received_unix_ns);
+  return write(Signal::kSpans, DataValue::kSpans, otlp_protobuf_bytes, received_unix_ns);
 }
 
-AcceptResult BusSink::write(Signal signal, std::string_view bytes, int64_t received_unix_ns) {
+AcceptResult BusSink::write(Signal signal, DataValue value, std::string_view bytes, int64_t received_unix_ns) {
   MemoryLease queued(memory_, MemoryUse::kQueue);
   const std::optional<std::vector<RequestPart>> parts = split_request(bytes, hosts_, clock_.monotonic_ns(), &queued);
   uint64_t written_bytes = 0;  // librdkafka has each of them once more, as it is sent
@@ -139,7 +141,8 @@ AcceptResult BusSink::write(Signal signal, std::string_view bytes, int64_t recei
                        .tenant = tenant_,
                        .key = part.key,
                        .received_unix_ns = received_unix_ns,
-                       .payload = part.bytes()});
+                       .payload = part.bytes(),
+                       .value = value});
   }
   BusWriter::Outcome outcome = bus_.write(records);
   switch (outcome.refused) {
@@ -165,15 +168,27 @@ Result<void> run_gateway(const GatewayParts& parts, const sigset_t& signals) {
                               {"--otlp-http " + options.otlp_http, parts.otlp_http},
                               {"--otlp-grpc " + options.otlp_grpc, parts.otlp_grpc}},
                              access->tokens_in_use()));
-  const std::unique_ptr<BusWriter> bus = LOCKSTEP_TRY(open_kafka_writer(parts.bus, parts.counters));
+  const bool has_spool = options.spool_bytes_max > 0;
+  const std::unique_ptr<BusWriter> kafka = LOCKSTEP_TRY(open_kafka_writer(parts.bus, parts.counters, has_spool));
+  std::unique_ptr<BusSpool> spool;
+  if (has_spool)
+    spool = LOCKSTEP_TRY(
+        BusSpool::open({.folder = options.data + "/spool", .bytes_max = static_cast<uint64_t>(options.spool_bytes_max)},
+                       *kafka, parts.clock, parts.counters));
+  BusWriter& bus = spool ? static_cast<BusWriter&>(*spool) : *kafka;
   Readiness readiness(parts.counters);
-  readiness.add({"bus", [&] { return bus->trouble(); }});
+  // While there is room on disk, senders need not go elsewhere.
+  readiness.add({"bus", [&] { return kafka->trouble(); }, has_spool});
+  if (spool) {
+    readiness.add({"spool", [&] { return spool->trouble(); }});
+    readiness.add({"spooled", [&] { return spool->kept(); }, true});
+  }
   readiness.add({"memory", [&]() -> std::optional<std::string> {
                    std::string line = parts.memory.why_spent();
                    if (line.empty()) return std::nullopt;
                    return line;
                  }});
-  GatewayRouter router(parts, *bus, access->owners());
+  GatewayRouter router(parts, bus, access->owners());
   const std::unique_ptr<HttpServer> http = LOCKSTEP_TRY(start_http(parts, access->gatekeeper(), readiness));
   const std::unique_ptr<OtlpReceivers> receivers =
       LOCKSTEP_TRY(OtlpReceivers::start({.http = parts.otlp_http,

@@ -233,13 +233,13 @@ bool Spool::has(Signal signal) const {
                      [&](const auto& by_signal) { return !by_signal[static_cast<size_t>(signal)].empty(); });
 }
 
-std::optional<SpooledRequest> Spool::oldest(std::array<bool, 3> signals) const {
+std::optional<SpooledRequest> Spool::oldest(std::array<size_t, 3> from) const {
   std::optional<SpooledRequest> first;
   for (const DataValueRow& row : kDataValueTable) {
     const DataValue value = row.value;
     for (Signal signal : kSignals) {
       const Queue& queue = queues_[static_cast<size_t>(value)][static_cast<size_t>(signal)];
-      if (!signals[static_cast<size_t>(signal)] || queue.empty()) continue;
+      if (static_cast<size_t>(value) < from[static_cast<size_t>(signal)] || queue.empty()) continue;
       if (first && first->sequence < queue.front().sequence) continue;
       first = SpooledRequest{queue.front().sequence, signal, value, queue.front().records, queue.front().bytes};
     }
