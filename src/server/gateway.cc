@@ -1,11 +1,13 @@
 #include "server/gateway.h"
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "access/role.h"
 #include "access/tenant_name.h"
@@ -18,6 +20,8 @@
 #include "base/mutex.h"
 #include "base/systemd.h"
 #include "bus/bus_spool.h"
+#include "bus/command_topic.h"
+#include "control/agent_commands.h"
 #include "ingest/otlp/otlp_handler.h"
 #include "ingest/otlp/otlp_receivers.h"
 #include "net/http_server.h"
@@ -25,11 +29,14 @@
 #include "server/durable_sink.h"
 #include "server/recovery.h"
 #include "store/sqlite_state_store.h"
+#include "wire/commands.h"
 
 namespace lockstep {
 namespace {
 
-// A handler and a sink for each tenant that sends.
+constexpr std::chrono::seconds kCommandsLast{60};  // as AgentCommandsOptions::expire_ns
+
+// A handler, a sink and what waits for its agents, for each tenant that sends.
 // Limits: tenants_max besides the default one.
 // Thread rule: Thread-safe.
 class GatewayRouter final : public OtlpRouter {
@@ -38,28 +45,53 @@ class GatewayRouter final : public OtlpRouter {
       : parts_(parts), bus_(bus), owners_(owners), default_(make("")) {}
 
   IngestTarget find(const Caller& caller) override {
-    if (caller.tenant.empty() || caller.tenant == kDefaultTenant) return {.handler = &default_->handler};
-    MutexLock lock(mutex_);
-    auto found = others_.find(caller.tenant);
-    if (found == others_.end()) {
-      if (!is_tenant_name(caller.tenant)) return {.line = "that is no tenant's name"};
-      if (others_.size() >= static_cast<size_t>(parts_.options.tenants_max))
-        return {.line = "no further tenant is taken here (--tenants-max)"};
-      found = others_.emplace(caller.tenant, make(caller.tenant)).first;
-    }
-    return {.handler = &found->second->handler};
+    const Result<One*> one = find_or_make(caller.tenant);
+    if (!one.ok()) return {.line = one.error()};
+    return {.handler = &(*one)->handler, .commands = &(*one)->commands};
   }
-  void close() override {}
+  void close() override {
+    visit([](One& one) { one.commands.close(); });
+  }
+  // A few times a second.
+  void tick() {
+    visit([](One& one) { one.commands.tick(); });
+  }
+  // What analyzers want of agents, whichever gateway these ask. Anybody may have written it who writes to the bus.
+  void take_untrusted(const PostedCommand& command) {
+    const Result<CommandList> list = parse_commands(command.text);
+    const Result<One*> one = find_or_make(command.tenant);
+    if (list.ok() && one.ok()) (*one)->commands.ask_all(command.host, *list);
+  }
 
  private:
   struct One {
     One(const std::string& tenant, const GatewayParts& parts, BusWriter& bus, NameOwners& owners)
         : sink(tenant, bus, parts.clock, &parts.memory),
           handler(sink, parts.clock, parts.counters, OtlpReceiversOptions{}.body_bytes_max, &parts.witness,
-                  &parts.memory, &owners) {}
+                  &parts.memory, &owners),
+          commands({}, parts.clock, parts.counters, &owners) {}
     BusSink sink;
     OtlpHandler handler;
+    AgentCommands commands;
   };
+  Result<One*> find_or_make(const std::string& tenant) {
+    if (tenant.empty() || tenant == kDefaultTenant) return default_.get();
+    MutexLock lock(mutex_);
+    auto found = others_.find(tenant);
+    if (found == others_.end()) {
+      if (!is_tenant_name(tenant)) return Error{"that is no tenant's name"};
+      if (others_.size() >= static_cast<size_t>(parts_.options.tenants_max))
+        return Error{"no further tenant is taken here (--tenants-max)"};
+      found = others_.emplace(tenant, make(tenant)).first;
+    }
+    return found->second.get();
+  }
+  template <typename Visit>
+  void visit(const Visit& visit_one) {
+    visit_one(*default_);
+    MutexLock lock(mutex_);
+    for (auto& [name, one] : others_) visit_one(*one);
+  }
   std::unique_ptr<One> make(const std::string& tenant) { return std::make_unique<One>(tenant, parts_, bus_, owners_); }
 
   const GatewayParts& parts_;
@@ -99,13 +131,26 @@ Result<std::unique_ptr<HttpServer>> start_http(const GatewayParts& parts, Gateke
   return http;
 }
 
-void loop(const sigset_t& signals, const GatewayParts& parts, AccessParts& access, Readiness& readiness) {
+// Hears commands until it is told to stop.
+std::jthread listen(CommandListener& listener, GatewayRouter& router) {
+  return std::jthread([&listener, &router](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      contained("server", "commands to agents", [&] {
+        for (const PostedCommand& one : listener.take(std::chrono::milliseconds(200))) router.take_untrusted(one);
+      });
+    }
+  });
+}
+
+void loop(const sigset_t& signals, const GatewayParts& parts, AccessParts& access, Readiness& readiness,
+          GatewayRouter& router) {
   const timespec tick{0, kLookEveryNs};
   for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = sigtimedwait(&signals, nullptr, &tick)) {
     contained("server", "a look at the process", [&] {
       parts.memory.tick(parts.counters);
       access.tick();
       readiness.ask();
+      router.tick();
     });
   }
 }
@@ -189,6 +234,9 @@ Result<void> run_gateway(const GatewayParts& parts, const sigset_t& signals) {
                    return line;
                  }});
   GatewayRouter router(parts, bus, access->owners());
+  const std::unique_ptr<CommandListener> listener =
+      LOCKSTEP_TRY(open_kafka_command_listener(parts.bus, parts.clock, kCommandsLast));
+  std::jthread listening = listen(*listener, router);
   const std::unique_ptr<HttpServer> http = LOCKSTEP_TRY(start_http(parts, access->gatekeeper(), readiness));
   const std::unique_ptr<OtlpReceivers> receivers =
       LOCKSTEP_TRY(OtlpReceivers::start({.http = parts.otlp_http,
@@ -204,11 +252,12 @@ Result<void> run_gateway(const GatewayParts& parts, const sigset_t& signals) {
   std::fflush(stdout);
   systemd_notify("READY=1");
   LOCKSTEP_LOG_INFO("server", "gateway to the bus at %s", options.bus.brokers.c_str());
-  loop(signals, parts, *access, readiness);
+  loop(signals, parts, *access, readiness, router);
   systemd_notify("STOPPING=1");
   LOCKSTEP_LOG_INFO("server", "stopping: receivers, bus");
   receivers->stop();
   http->stop();
+  listening = {};
   access->tick();
   return {};
 }

@@ -2,8 +2,8 @@
 // 0025). It keeps nothing but its audit log, and what the brokers cannot take now (bus/bus_spool.h); any number of them may
 // stand behind one address.
 //
-// An answer of success means that the brokers have the request, or that it is on disk here. Agents get no commands here,
-// and send no files.
+// An answer of success means that the brokers have the request, or that it is on disk here. Agents get here what any
+// analyzer asks of them (bus/command_topic.h); they send no files here.
 // Thread rule: Confined; one at a time in a process.
 #pragma once
 

@@ -113,6 +113,48 @@ def test_kcat_reads_plain_otlp(cluster, result):
     result("records that kcat reads and protobuf decodes", ", ".join(f"{topic} {len(all)}" for topic, all in requests.items()))
 
 
+class Agent(threading.Thread):
+    """An agent that asks a gateway for commands until it is asked for stacks."""
+
+    def __init__(self, gateway, host, cursor=None):
+        super().__init__(daemon=True)
+        self.gateway, self.host, self.cursor, self.stacks = gateway, host, cursor, []
+        self.start()
+
+    def run(self):
+        until = time.monotonic() + 40
+        while not self.stacks and time.monotonic() < until:
+            path = f"/v1/lockstep/commands?host={self.host}" + (f"&after={self.cursor}" if self.cursor else "")
+            answer = harness.request(self.gateway.otlp_http, "GET", path, headers={"X-Lockstep": "1"}, timeout=40)
+            lines = answer.body.decode().splitlines()
+            self.cursor = next((line.split()[1] for line in lines if line.startswith("cursor ")), self.cursor)
+            self.stacks += [line for line in lines if line.startswith("stacks ")]
+
+    def asked(self):
+        self.join(45)
+        return self.stacks
+
+
+def test_a_command_reaches_an_agent_at_whichever_gateway_it_asks(cluster, result, tmp_path):
+    (owner,) = cluster.owners("same-a")
+    host = confirmed(owner, "same-a")[0]["culprit"]["host"]
+    agents = [Agent(gateway, host) for gateway in cluster.gateways]
+    began = time.monotonic()
+    answer = harness.request(owner.http, "POST", "/api/jobs/same-a/stacks?ranks=5", headers={"X-Lockstep": "1"})
+    assert answer.status == 202, answer.body
+    wanted = ["stacks same-a 0 5"]
+    assert [agent.asked() for agent in agents] == [wanted, wanted], "each gateway has it"
+    took = time.monotonic() - began
+    # The gateway that handed it out dies before the agent could say that it has it; the agent asks another, begun after it.
+    late = Gateway(tmp_path / "late", cluster.broker)
+    try:
+        assert Agent(late, host, agents[0].cursor).asked() == wanted
+    finally:
+        late.kill()
+    assert owner.counters().total("lockstep_commands_forwarded_total") >= 1
+    result("an order for stacks, from the analyzer to an agent at each of two gateways; at a gateway begun after it", f"{took:.2f} s; there")
+
+
 def numbered(number, service):
     event = ExportLogsServiceRequest()
     group = event.resource_logs.add()
