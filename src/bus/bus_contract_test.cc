@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "bus/bus_counters.h"
+#include "bus/command_topic.h"
 #include "bus/log_counters.h"
 #include "bus/log_origin.h"
 #include "bus/place_merge.h"
@@ -291,6 +292,25 @@ TEST(KafkaBus, WhoeverAsksWhileNoBrokerAnswersIsSentAwayAndTakenAgainLater) {
   EXPECT_EQ(
       bus.counters.value("lockstep_bus_records_asked_total"),
       bus.counters.sum("lockstep_bus_records_written_total") + bus.counters.sum("lockstep_bus_records_refused_total"));
+}
+
+TEST(KafkaBus, EveryGatewayHearsEveryCommandAlsoOneThatComesLater) {
+  KafkaWorld& bus = kafka_world();
+  rd_kafka_mock_topic_create(bus.brokers.cluster, kCommandTopic, 1, 1);
+  const std::unique_ptr<CommandPoster> poster = open_kafka_command_poster(bus.brokers.options).value();
+  EXPECT_TRUE(poster->post({"team", "node-1", "stacks"}));
+  EXPECT_TRUE(poster->post({"", "node-2", "detail"}));
+  EXPECT_FALSE(poster->post({"", "node-2", std::string(CommandPoster::kTextBytesMax + 1, 'x')}));
+  for (int gateway = 0; gateway < 2; ++gateway) {
+    const auto listener = open_kafka_command_listener(bus.brokers.options, bus.clock, std::chrono::seconds(60)).value();
+    std::vector<PostedCommand> heard;
+    ASSERT_TRUE(testing::eventually([&] {
+      for (PostedCommand& one : listener->take(std::chrono::milliseconds(10))) heard.push_back(std::move(one));
+      return heard.size() >= 2;
+    }));
+    EXPECT_EQ(heard[0].tenant + "/" + heard[0].host + "/" + heard[0].text, "team/node-1/stacks");
+    EXPECT_EQ(heard[1].tenant + "/" + heard[1].host + "/" + heard[1].text, "/node-2/detail");
+  }
 }
 
 TEST(KafkaBus, WhatItsPromisesRestOnIsNotForUsersToChange) {

@@ -15,6 +15,16 @@ inline constexpr CounterDescriptor kBusCounters[] = {
      "told), undecodable, not_admitted (nothing in them is), memory (one that takes more than there is), tenant (a "
      "tenant that cannot be opened here, or "
      "is over --tenants-max), failed (an error of ours, again and again)."},
+    {"lockstep_bus_records_spooled_total", "counter", Severity::kNotice,
+     "Records a gateway kept on disk, and acknowledged, because the bus did not take them."},
+    {"lockstep_bus_records_forwarded_total", "counter", Severity::kInfo,
+     "Records that were kept on disk and are on the bus now."},
+    {"lockstep_bus_records_shed_total", "counter", Severity::kNotice,
+     "Records a gateway refused because the bus did not take them and its spool has no room for what is worth so "
+     "little, by value: metrics, spans, steps, events. Their senders were told to try again."},
+    {"lockstep_bus_spool_records", "gauge", Severity::kNotice, "Records kept on disk that the bus does not have."},
+    {"lockstep_bus_spool_bytes", "gauge", Severity::kInfo, "What they take on disk."},
+    {"lockstep_bus_spool_bytes_max", "gauge", Severity::kInfo, "What they may take on disk (--spool-bytes-max)."},
     {"lockstep_bus_records_received_total", "counter", Severity::kInfo, "Records read from the bus."},
     {"lockstep_bus_records_applied_total", "counter", Severity::kInfo,
      "Records of the bus that are in the durable log and the stores here."},

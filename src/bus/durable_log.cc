@@ -74,10 +74,44 @@ bool read_record(std::string_view bytes, Record* record) {
   return crc32c(record->payload) == header.payload_crc;
 }
 
+// Reads the record at `offset` of a file of which the first `end` bytes count, into `buffer`. One that is not whole and
+// intact: its magic is 0. An error: the disk's.
+Result<void> read_one(int fd, uint64_t offset, uint64_t end, std::string& buffer, Record& record) {
+  record.header.magic = 0;
+  RecordHeader header{};
+  const auto read_at = [&](char* to, size_t bytes, uint64_t from) -> Result<void> {
+    for (size_t done = 0; done < bytes;) {
+      const ssize_t got = disk::pread(fd, to + done, bytes - done, from + done);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return Error{format("cannot read the log: %s", std::strerror(errno))};
+      if (got == 0) return Error{"a segment of the log is shorter than it was"};
+      done += static_cast<size_t>(got);
+    }
+    return {};
+  };
+  if (offset + sizeof header > end) return {};
+  LOCKSTEP_TRY(read_at(reinterpret_cast<char*>(&header), sizeof header, offset));
+  if (header.magic != kMagic || header.header_crc != header_checksum(header)) return {};
+  if (header.payload_bytes > DurableLog::kRecordBytesMax || header.payload_bytes > end - offset - sizeof header)
+    return {};
+  buffer.resize(sizeof header + header.payload_bytes);
+  std::memcpy(buffer.data(), &header, sizeof header);
+  LOCKSTEP_TRY(read_at(buffer.data() + sizeof header, header.payload_bytes, offset + sizeof header));
+  if (!read_record(buffer, &record)) record.header.magic = 0;
+  return {};
+}
+
 struct Segment {
   uint64_t first_sequence = 0;
   uint64_t bytes = 0;
 };
+
+// The segment in which a reader goes on, of one at least: that of its position, or the oldest one.
+size_t segment_of(const std::vector<Segment>& segments, const LogPosition& at) {
+  size_t found = 0;
+  while (found + 1 < segments.size() && segments[found + 1].first_sequence <= at.sequence) ++found;
+  return found;
+}
 
 // What the checksums prove of one segment: the records from its beginning up to the first bad one, or to where the next
 // segment begins.
@@ -132,6 +166,10 @@ class SegmentLog final : public DurableLog {
   std::optional<std::string> trouble() const override;
   Result<HeldLog> hold(const std::string& folder) override;
   std::shared_ptr<void> pin() override;
+  Result<void> read_on(LogPosition& at, uint64_t bytes_max,
+                       const std::function<void(RecordKind, int64_t, std::string_view)>& visit) override;
+  void drop_before(const LogPosition& at) override;
+  uint64_t bytes_from(const LogPosition& at) const override;
 
  private:
   struct Pending {
@@ -152,6 +190,12 @@ class SegmentLog final : public DurableLog {
   Result<void> open_segment(uint64_t first_sequence);
   void drop_old_segments();
   void close_segment();
+  // Some of one segment, of which the records before end_sequence count. False: there was nothing intact.
+  Result<bool> read_segment(const Segment& segment, uint64_t end_sequence, LogPosition& at, uint64_t bytes_max,
+                            const std::function<void(RecordKind, int64_t, std::string_view)>& visit);
+  // No segment is written, begun or dropped during `look`, which gets them and the next sequence.
+  template <typename Look>
+  void with_segments(Look look) const;
 
   const LogOptions options_;
   const uint64_t segment_bytes_max_;
@@ -169,7 +213,7 @@ class SegmentLog final : public DurableLog {
   std::atomic<int> pins_{0};
 
   mutable Mutex mutex_;
-  ConditionVariable changed_;
+  mutable ConditionVariable changed_;
   std::vector<Pending*> waiting_ LOCKSTEP_GUARDED_BY(mutex_);
   bool leader_busy_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   uint64_t next_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 1;
@@ -463,6 +507,102 @@ Result<HeldLog> SegmentLog::hold(const std::string& folder) {
   return held;
 }
 
+// As a leader that writes nothing.
+template <typename Look>
+void SegmentLog::with_segments(Look look) const {
+  MutexLock lock(mutex_);
+  changed_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return !leader_busy_; });
+  look(next_sequence_);
+}
+
+Result<bool> SegmentLog::read_segment(const Segment& segment, uint64_t end_sequence, LogPosition& at,
+                                      uint64_t bytes_max,
+                                      const std::function<void(RecordKind, int64_t, std::string_view)>& visit) {
+  // Where the position is of no use the segment is read from its beginning, and what was read of it is passed over.
+  LogPosition here =
+      at.segment == segment.first_sequence ? at : LogPosition{segment.first_sequence, segment.first_sequence};
+  const UniqueFd file(disk::open(path(segment.first_sequence), disk::Open::kRead));
+  if (!file.valid())
+    return Error{format("cannot open %s: %s", path(segment.first_sequence).c_str(), std::strerror(errno))};
+  uint64_t read_bytes = 0;
+  std::string buffer;
+  bool is_intact = true;
+  while (here.sequence < end_sequence && read_bytes < bytes_max) {
+    Record record;
+    LOCKSTEP_TRY(read_one(file.get(), here.offset, segment.bytes, buffer, record));
+    is_intact = record.header.magic == kMagic && record.header.sequence == here.sequence;
+    if (!is_intact) break;
+    const uint64_t bytes = sizeof(RecordHeader) + record.payload.size();
+    const uint8_t kind = record.header.kind;
+    const bool is_known = kind >= static_cast<uint8_t>(RecordKind::kOtlpMetrics) &&
+                          kind <= static_cast<uint8_t>(RecordKind::kSpooledSpans);
+    if (here.sequence >= at.sequence) {
+      if (is_known) visit(static_cast<RecordKind>(kind), record.header.received_unix_ns, record.payload);
+      read_bytes += bytes;
+    }
+    here.offset += bytes;
+    ++here.sequence;
+  }
+  if (!is_intact) {
+    counters_.add("lockstep_log_corrupt_segments_total");
+    counters_.add("lockstep_log_records_missing_total", "", static_cast<int64_t>(end_sequence - here.sequence));
+    LOCKSTEP_LOG_ERROR("log", "%s: a record's checksum does not match at byte %llu; %llu records are lost",
+                       path(segment.first_sequence).c_str(), static_cast<unsigned long long>(here.offset),
+                       static_cast<unsigned long long>(end_sequence - here.sequence));
+    here = {.sequence = end_sequence};
+  }
+  at = here;
+  return read_bytes > 0;
+}
+
+Result<void> SegmentLog::read_on(LogPosition& at, uint64_t bytes_max,
+                                 const std::function<void(RecordKind, int64_t, std::string_view)>& visit) {
+  for (;;) {
+    Segment segment;
+    uint64_t end_sequence = 0;  // the first that is not in it
+    with_segments([&](uint64_t next_sequence) {
+      if (segments_.empty()) return;
+      const size_t i = segment_of(segments_, at);
+      segment = segments_[i];
+      end_sequence = i + 1 == segments_.size() ? next_sequence : segments_[i + 1].first_sequence;
+    });
+    if (at.sequence >= end_sequence) return {};  // nothing more
+    const bool has_read = LOCKSTEP_TRY(read_segment(segment, end_sequence, at, bytes_max, visit));
+    if (has_read) return {};
+  }
+}
+
+void SegmentLog::drop_before(const LogPosition& at) {
+  ReleasableMutexLock lock(mutex_);
+  changed_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return !leader_busy_; });
+  // All of it is done with: what comes begins another segment, and this one goes then.
+  if (file_.valid() && at.sequence >= next_sequence_ && segments_.back().bytes >= segment_bytes_max_ / 2)
+    close_segment();
+  while (segments_.size() > 1 && segments_[1].first_sequence <= at.sequence) {
+    const std::string oldest = path(segments_.front().first_sequence);
+    if (disk::unlink(oldest) != 0 && errno != ENOENT) {
+      LOCKSTEP_LOG_WARN("log", "cannot delete %s: %s", oldest.c_str(), std::strerror(errno));
+      return;
+    }
+    total_bytes_ -= segments_.front().bytes;
+    segments_.erase(segments_.begin());
+  }
+  bytes_gauge_.store(static_cast<int64_t>(total_bytes_), std::memory_order_relaxed);
+}
+
+uint64_t SegmentLog::bytes_from(const LogPosition& at) const {
+  uint64_t bytes = 0;
+  with_segments([&](uint64_t next_sequence) {
+    if (at.sequence >= next_sequence) return;
+    for (const Segment& segment : segments_) {
+      if (segment.first_sequence > at.sequence || segment.first_sequence == at.segment) bytes += segment.bytes;
+      if (segment.first_sequence == at.segment) bytes -= std::min(bytes, at.offset);
+    }
+    if (at.segment == 0) bytes = total_bytes_;
+  });
+  return bytes;
+}
+
 Result<void> SegmentLog::open_segment(uint64_t first_sequence) {
   UniqueFd file(disk::open(path(first_sequence), disk::Open::kNew));
   if (!file.valid() && errno == EEXIST && disk::unlink(path(first_sequence)) == 0)  // of a group that was refused
@@ -531,6 +671,17 @@ Result<uint64_t> DurableLog::append_all(std::span<const AppendedRecord>) {
 
 Result<HeldLog> DurableLog::hold(const std::string&) {
   return Error{"this log cannot be held"};
+}
+
+Result<void> DurableLog::read_on(LogPosition&, uint64_t,
+                                 const std::function<void(RecordKind, int64_t, std::string_view)>&) {
+  return Error{"this log cannot be followed"};
+}
+
+void DurableLog::drop_before(const LogPosition&) {}
+
+uint64_t DurableLog::bytes_from(const LogPosition&) const {
+  return 0;
 }
 
 Result<std::unique_ptr<DurableLog>> DurableLog::open(LogOptions options, Counters& counters) {

@@ -3,7 +3,9 @@
 #include <librdkafka/rdkafka.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <span>
 #include <thread>
 
 #include "base/log.h"
@@ -27,15 +29,15 @@ void log_line(const rd_kafka_t*, int level, const char* /*facility*/, const char
 
 // Partitions of our topics that are there. Asks for all topics: one that is asked for by name may come to be by that, with
 // as many partitions as the brokers like.
-Result<std::map<std::string, int32_t>> partition_counts(rd_kafka_t* client) {
+Result<std::map<std::string, int32_t>> partition_counts(rd_kafka_t* client, std::span<const char* const> names) {
   const rd_kafka_metadata_t* metadata = nullptr;
   const rd_kafka_resp_err_t error = rd_kafka_metadata(client, 1, nullptr, &metadata, kAnswerMs);
   if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return Error{rd_kafka_err2str(error)};
   std::map<std::string, int32_t> counts;
   for (int i = 0; i < metadata->topic_cnt; ++i) {
     const rd_kafka_metadata_topic_t& one = metadata->topics[i];
-    const bool is_ours = std::any_of(kTopics.begin(), kTopics.end(),
-                                     [&](const Topic& topic) { return std::string_view(topic.name) == one.topic; });
+    const bool is_ours =
+        std::any_of(names.begin(), names.end(), [&](const char* name) { return std::string_view(name) == one.topic; });
     if (is_ours && one.err == RD_KAFKA_RESP_ERR_NO_ERROR && one.partition_cnt > 0)
       counts[one.topic] = one.partition_cnt;
   }
@@ -52,7 +54,8 @@ struct TopicsDeleter {
 };
 
 // Another process may make them at the same time: whoever comes second finds them there.
-Result<void> create_topics(rd_kafka_t* client, const std::vector<const char*>& names, int32_t partitions) {
+Result<void> create_topics(rd_kafka_t* client, const std::vector<const char*>& names, int32_t partitions,
+                           const std::vector<std::pair<const char*, std::string>>& settings) {
   std::unique_ptr<rd_kafka_NewTopic_t*[], TopicsDeleter> topics(
       new rd_kafka_NewTopic_t* [names.size()], TopicsDeleter { names.size() });
   char line[512] = {};
@@ -60,13 +63,12 @@ Result<void> create_topics(rd_kafka_t* client, const std::vector<const char*>& n
     // Replicas as the brokers have it by default.
     topics[i] = rd_kafka_NewTopic_new(names[i], partitions, -1, line, sizeof line);
     if (topics[i] == nullptr) return Error{line};
-    rd_kafka_NewTopic_set_config(topics[i], "max.message.bytes",
-                                 std::to_string(BusWriter::kRecordBytesMax + (1 << 20)).c_str());
+    for (const auto& [name, value] : settings) rd_kafka_NewTopic_set_config(topics[i], name, value.c_str());
   }
   std::unique_ptr<rd_kafka_queue_t, decltype(&rd_kafka_queue_destroy)> queue(rd_kafka_queue_new(client),
                                                                              rd_kafka_queue_destroy);
   rd_kafka_CreateTopics(client, topics.get(), names.size(), nullptr, queue.get());
-  std::unique_ptr<rd_kafka_event_t, decltype(&rd_kafka_event_destroy)> event(rd_kafka_queue_poll(queue.get(), 30'000),
+  std::unique_ptr<rd_kafka_event_t, decltype(&rd_kafka_event_destroy)> event(rd_kafka_queue_poll(queue.get(), 10'000),
                                                                              rd_kafka_event_destroy);
   if (!event) return Error{"the brokers do not answer"};
   if (rd_kafka_event_error(event.get()) != RD_KAFKA_RESP_ERR_NO_ERROR)
@@ -125,10 +127,13 @@ Result<Conf> make_conf(const BusOptions& options, const std::vector<std::pair<co
 
 Result<int32_t> prepare_topics(rd_kafka_s* client, const BusOptions& options) {
   std::string line;
+  std::array<const char*, kTopics.size()> names{};
+  std::transform(kTopics.begin(), kTopics.end(), names.begin(), [](const Topic& topic) { return topic.name; });
   for (int answers = 0; answers < kAnswersMax; ++answers) {
     if (answers > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    Result<std::map<std::string, int32_t>> counts = partition_counts(client);
-    if (!counts.ok()) return Error{format("--kafka %s: %s", options.brokers.c_str(), counts.error().c_str())};
+    Result<std::map<std::string, int32_t>> counts = partition_counts(client, names);
+    if (!counts.ok())
+      return Error{format("--kafka %s: %s", options.brokers.c_str(), counts.error().c_str()), ErrorCode::kNotFound};
     std::vector<const char*> absent;
     for (const Topic& topic : kTopics) {
       if (!counts->contains(topic.name)) absent.push_back(topic.name);
@@ -145,10 +150,32 @@ Result<int32_t> prepare_topics(rd_kafka_s* client, const BusOptions& options) {
       return partitions;
     }
     const int32_t partitions = counts->empty() ? options.partitions : counts->begin()->second;
-    if (Result<void> created = create_topics(client, absent, partitions); !created.ok()) line = created.error();
+    if (Result<void> created =
+            create_topics(client, absent, partitions,
+                          {{"max.message.bytes", std::to_string(BusWriter::kRecordBytesMax + (1 << 20))}});
+        !created.ok())
+      line = created.error();
   }
   return Error{format("--kafka %s: the topics are not there and cannot be made: %s", options.brokers.c_str(),
                       line.empty() ? "the brokers do not show them" : line.c_str())};
+}
+
+Result<int32_t> prepare_topic(rd_kafka_s* client, const char* name, int32_t partitions,
+                              const std::vector<std::pair<const char*, std::string>>& settings) {
+  const std::map<std::string, int32_t> counts = LOCKSTEP_TRY(partition_counts(client, {{name}}));
+  if (auto found = counts.find(name); found != counts.end()) return found->second;
+  LOCKSTEP_TRY(create_topics(client, {name}, partitions, settings));
+  return Error{"the topic is being made"};
+}
+
+std::string tenant_of(const rd_kafka_message_t* message) {
+  rd_kafka_headers_t* headers = nullptr;
+  const void* value = nullptr;
+  size_t size = 0;
+  if (rd_kafka_message_headers(message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR ||
+      rd_kafka_header_get_last(headers, kTenantHeader, &value, &size) != RD_KAFKA_RESP_ERR_NO_ERROR)
+    return {};
+  return {static_cast<const char*>(value), size};
 }
 
 bool answers_again(rd_kafka_s* client, std::chrono::steady_clock::time_point& last, int longest_ms) {

@@ -16,6 +16,7 @@
 
 struct rd_kafka_s;
 struct rd_kafka_conf_s;
+struct rd_kafka_message_s;
 
 namespace lockstep::kafka {
 
@@ -41,7 +42,14 @@ using Conf = std::unique_ptr<rd_kafka_conf_s, ConfDeleter>;
 Result<Conf> make_conf(const BusOptions& options, const std::vector<std::pair<const char*, std::string>>& ours);
 
 // Waits until a broker answers, makes the topics that are not there. The number of partitions, which all three must have.
+// kNotFound: no broker answers.
 Result<int32_t> prepare_topics(rd_kafka_s* client, const BusOptions& options);
+
+// One topic, made with these settings where it is not there. How many partitions it has. An error: not now.
+Result<int32_t> prepare_topic(rd_kafka_s* client, const char* name, int32_t partitions,
+                              const std::vector<std::pair<const char*, std::string>>& settings);
+
+std::string tenant_of(const rd_kafka_message_s* message);
 
 // Whether a broker answers, asked at most every kProbeEvery; waits for it for longest_ms. last: when it was asked.
 inline constexpr std::chrono::seconds kProbeEvery{1};

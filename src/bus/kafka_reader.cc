@@ -48,16 +48,6 @@ std::optional<BusPlace> place_of(const char* topic, int32_t partition) {
   return std::nullopt;
 }
 
-std::string tenant_of(const rd_kafka_message_t* message) {
-  rd_kafka_headers_t* headers = nullptr;
-  const void* value = nullptr;
-  size_t size = 0;
-  if (rd_kafka_message_headers(message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR ||
-      rd_kafka_header_get_last(headers, kafka::kTenantHeader, &value, &size) != RD_KAFKA_RESP_ERR_NO_ERROR)
-    return {};
-  return {static_cast<const char*>(value), size};
-}
-
 class KafkaReader final : public BusReader {
  public:
   KafkaReader(BusOptions options, BusReaderOptions reader, const Clock& clock, Counters& counters)
@@ -314,7 +304,7 @@ void KafkaReader::keep(const BusPlace& place, const rd_kafka_message_t* message)
   merge_.add({.place = place,
               .offset = message->offset,
               .received_unix_ns = time.unix_ns,
-              .tenant = tenant_of(message),
+              .tenant = kafka::tenant_of(message),
               .payload = std::string(static_cast<const char*>(message->payload), message->len),
               .cluster = cluster_},
              message->offset + 1 >= high);

@@ -42,7 +42,7 @@ class KafkaWriter final : public BusWriter {
   KafkaWriter(BusOptions options, Counters& counters) : options_(std::move(options)), counters_(counters) {}
   ~KafkaWriter() override;
 
-  Result<void> open();
+  Result<void> open(bool may_wait);
   Outcome write(std::span<const BusRecord> records) override;
   std::optional<std::string> trouble() const override;
 
@@ -58,6 +58,7 @@ class KafkaWriter final : public BusWriter {
     return client_;
   }
   void serve(const std::stop_token& stop);
+  bool find_topics(rd_kafka_t* client);
   void replace_client();
   rd_kafka_resp_err_t produce(rd_kafka_t* client, const BusRecord& record, Delivery& delivery);
   Outcome outcome_of(rd_kafka_resp_err_t error, size_t records);
@@ -68,6 +69,7 @@ class KafkaWriter final : public BusWriter {
   Counters& counters_;
   std::atomic<bool> is_down_{false};
   std::atomic<bool> is_broken_{false};  // this client can do no more: another takes its place
+  bool has_no_topics_ = false;          // nobody has looked whether they are there; the serving thread's own
   mutable Mutex mutex_;
   Client client_ LOCKSTEP_GUARDED_BY(mutex_);
   std::jthread server_;
@@ -97,9 +99,13 @@ Result<KafkaWriter::Client> KafkaWriter::make_client() {
   return Client(made, ClientDeleter());
 }
 
-Result<void> KafkaWriter::open() {
+Result<void> KafkaWriter::open(bool may_wait) {
   Client made = LOCKSTEP_TRY(make_client());
-  LOCKSTEP_TRY(kafka::prepare_topics(made.get(), options_));
+  if (Result<int32_t> partitions = kafka::prepare_topics(made.get(), options_); !partitions.ok()) {
+    if (!may_wait || partitions.code() != ErrorCode::kNotFound) return std::move(partitions).failure();
+    LOCKSTEP_LOG_WARN("bus", "%s; it is asked again until it answers", partitions.error().c_str());
+    is_down_ = has_no_topics_ = true;
+  }
   {
     MutexLock lock(mutex_);
     client_ = std::move(made);
@@ -120,8 +126,16 @@ void KafkaWriter::serve(const std::stop_token& stop) {
     const Client held = client();
     rd_kafka_poll(held.get(), kServeMs);
     if (is_broken_) replace_client();
-    if (is_down_ && kafka::answers_again(held.get(), probed, kProbeMs)) is_down_ = false;
+    if (is_down_ && kafka::answers_again(held.get(), probed, kProbeMs))
+      is_down_ = has_no_topics_ && !find_topics(held.get());
   }
+}
+
+bool KafkaWriter::find_topics(rd_kafka_t* client) {
+  const Result<int32_t> partitions = kafka::prepare_topics(client, options_);
+  if (!partitions.ok()) LOCKSTEP_LOG_ERROR("bus", "%s", partitions.error().c_str());
+  has_no_topics_ = !partitions.ok();
+  return partitions.ok();
 }
 
 // An idempotent producer that has lost track of what the brokers have says so and takes nothing more.
@@ -243,9 +257,9 @@ std::optional<std::string> KafkaWriter::trouble() const {
 
 }  // namespace
 
-Result<std::unique_ptr<BusWriter>> open_kafka_writer(const BusOptions& options, Counters& counters) {
+Result<std::unique_ptr<BusWriter>> open_kafka_writer(const BusOptions& options, Counters& counters, bool may_wait) {
   auto writer = std::make_unique<KafkaWriter>(options, counters);
-  LOCKSTEP_TRY(writer->open());
+  LOCKSTEP_TRY(writer->open(may_wait));
   return std::unique_ptr<BusWriter>(std::move(writer));
 }
 

@@ -34,7 +34,11 @@ enum class RecordKind : uint8_t {
   kOtlpSpans = 3,  // payload of these three: plain OTLP protobuf request bytes
   kBusMetrics = 4,
   kBusLogs = 5,
-  kBusSpans = 6  // of these: where it stood on a bus between machines (log_origin.h), then the same bytes
+  kBusSpans = 6,  // of these: where it stood on a bus between machines (log_origin.h), then the same bytes
+  kSpooledMetrics = 7,
+  kSpooledLogs = 8,
+  kSpooledSpans =
+      9  // of these: tenant and key with which it is to be written to such a bus (bus_spool.h), then the same
 };
 
 struct LogOptions {
@@ -64,6 +68,13 @@ struct AppendedRecord {
   std::string_view payload;
 };
 
+// Where somebody reads who follows a log (read_on); the beginning: {}.
+struct LogPosition {
+  uint64_t sequence = 0;  // of the next record
+  uint64_t segment = 0;   // the first sequence of the segment that it is in; 0: not known
+  uint64_t offset = 0;    // there
+};
+
 class DurableLog {
  public:
   static constexpr uint64_t kRecordBytesMax = 64ull << 20;
@@ -85,6 +96,16 @@ class DurableLog {
   // Until the answer is gone (before the log is) no segment is deleted, however large the log gets: for whoever holds
   // other things together with it.
   [[nodiscard]] virtual std::shared_ptr<void> pin() { return nullptr; }
+  // For one who follows the log beside its appends, and to whom alone it belongs: calls back for the records from `at` on
+  // that are durable, of all kinds, until bytes_max are read (one record at least), and moves `at` behind them. Damage is
+  // passed over to the next segment, counted. Not beside drop_before().
+  virtual Result<void> read_on(
+      LogPosition& at, uint64_t bytes_max,
+      const std::function<void(RecordKind kind, int64_t received_unix_ns, std::string_view payload)>& visit);
+  // Deletes the segments of which all is before `at`; the newest stays, it knows the sequence.
+  virtual void drop_before(const LogPosition& at);
+  // What is on disk from there on.
+  virtual uint64_t bytes_from(const LogPosition& at) const;
   // Why the last append failed, in one line, for some seconds after it; then only the next append can say. Answers at
   // once.
   virtual std::optional<std::string> trouble() const { return std::nullopt; }

@@ -22,6 +22,7 @@
 #include "base/counters.h"
 #include "base/result.h"
 #include "bus/log.h"
+#include "model/data_value.h"
 
 namespace lockstep {
 
@@ -37,6 +38,7 @@ struct BusRecord {
   std::string key;                          // empty: any partition
   int64_t received_unix_ns = 0;             // kept to the millisecond
   std::string_view payload;
+  DataValue value = DataValue::kEvents;  // what is refused first where there is no room for all
 };
 
 // Thread rule: Thread-safe.
@@ -114,8 +116,10 @@ class BusReader {
 // In which of so many partitions a key is: what the writer's partitioner does.
 int32_t partition_of(std::string_view key, int32_t partition_count);
 
-// Make the topics where they are not there. Counters: rows of kBusCounters.
-Result<std::unique_ptr<BusWriter>> open_kafka_writer(const BusOptions& options, Counters& counters);
+// Make the topics where they are not there. Counters: rows of kBusCounters. may_wait: where no broker answers it is down
+// for now, and the topics are looked at when one does; false: that is an error.
+Result<std::unique_ptr<BusWriter>> open_kafka_writer(const BusOptions& options, Counters& counters,
+                                                     bool may_wait = false);
 Result<std::unique_ptr<BusReader>> open_kafka_reader(const BusOptions& options, BusReaderOptions reader,
                                                      const Clock& clock, Counters& counters);
 

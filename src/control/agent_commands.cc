@@ -20,10 +20,25 @@ HttpResponse later_answer(const std::string& line) {
   return answer;
 }
 
+template <typename Request>
+CommandList list_of(const Request& request) {
+  CommandList list{.cursor = "0"};  // it is not for agents
+  std::visit(
+      [&list](const auto& one) {
+        using Kind = std::decay_t<decltype(one)>;
+        if constexpr (std::is_same_v<Kind, DetailRequest>) list.details = {one};
+        if constexpr (std::is_same_v<Kind, StackRequest>) list.stacks = {one};
+        if constexpr (std::is_same_v<Kind, ProfileRequest>) list.profiles = {one};
+        if constexpr (std::is_same_v<Kind, SampleRequest>) list.samples = {one};
+      },
+      request);
+  return list;
+}
+
 }  // namespace
 
 AgentCommands::AgentCommands(AgentCommandsOptions options, const Clock& clock, Counters& counters, NameOwners* owners)
-    : options_(options),
+    : options_(std::move(options)),
       clock_(clock),
       counters_(counters),
       owners_(owners),
@@ -68,6 +83,13 @@ bool AgentCommands::ask(const std::string& host, const SampleRequest& request) {
                  request.seconds > kSampleSecondsMax || request.hz < 1 || request.hz > kSampleHzMax);
 }
 
+void AgentCommands::ask_all(const std::string& host, const CommandList& list) {
+  for (const DetailRequest& one : list.details) ask(host, one);
+  for (const StackRequest& one : list.stacks) ask(host, one);
+  for (const ProfileRequest& one : list.profiles) ask(host, one);
+  for (const SampleRequest& one : list.samples) ask(host, one);
+}
+
 bool AgentCommands::add(const std::string& host, Request request, bool too_large) {
   MutexLock lock(mutex_);
   counters_.add("lockstep_commands_total");
@@ -77,6 +99,11 @@ bool AgentCommands::add(const std::string& host, Request request, bool too_large
   };
   if (closed_) return refuse("closed");
   if (too_large) return refuse("too_large");
+  if (options_.forward) {
+    if (!options_.forward(host, list_of(request))) return refuse("bus");
+    counters_.add("lockstep_commands_forwarded_total");
+    return true;
+  }
   if (auto found = by_host_.find(host); found != by_host_.end()) {
     for (const Command& command : found->second) {
       if (!(command.request == request)) continue;

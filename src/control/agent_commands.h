@@ -8,12 +8,13 @@
 // Where hosts have owners (access/name_owners.h), others' polls for them get 403.
 //
 // Limits: per_host_max commands for a host and commands_max in all; waiting_max requests held open (503 beyond).
-// Counts: lockstep_commands_total = acknowledged + expired + refused[reason] + pending.
+// Counts: lockstep_commands_total = acknowledged + expired + refused[reason] + forwarded + pending.
 // Thread rule: Thread-safe. Somebody calls tick() a few times a second.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -27,6 +28,7 @@
 #include "base/mutex.h"
 #include "control/detail_requester.h"
 #include "net/http_server.h"
+#include "wire/commands.h"
 
 namespace lockstep {
 
@@ -36,6 +38,9 @@ struct AgentCommandsOptions {
   size_t waiting_max = 32'768;
   int64_t hold_ns = 25'000'000'000;
   int64_t expire_ns = 60'000'000'000;
+  // Where agents ask other processes (gateways): brings a command to all of these, at once, and keeps nothing here. False:
+  // it cannot. Empty: agents ask here.
+  std::function<bool(const std::string& host, const CommandList& one)> forward = {};
 };
 
 class AgentCommands final : public DetailRequester,
@@ -54,6 +59,8 @@ class AgentCommands final : public DetailRequester,
   bool ask(const std::string& host, const StackRequest& request) override;
   bool ask(const std::string& host, const ProfileRequest& request) override;
   bool ask(const std::string& host, const SampleRequest& request) override;
+  // All that is in it, as another process forwarded it.
+  void ask_all(const std::string& host, const CommandList& list);
   // Answers now or later. Anything a peer can send is answered.
   void poll(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);
   // Ends what has waited long enough, and what nobody fetched.

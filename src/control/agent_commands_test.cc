@@ -75,6 +75,33 @@ TEST_F(AgentCommandsTest, StacksAreAskedForOnTheSameWay) {
   EXPECT_EQ(list_of(*given).details, std::vector<DetailRequest>{request(1_step)});
 }
 
+TEST_F(AgentCommandsTest, WhereAgentsAskGatewaysACommandGoesToTheseAsItIs) {
+  AgentCommands gateway{{}, clock, counters};
+  bool is_down = false;
+  AgentCommands analyzer{{.forward =
+                              [&](const std::string& host, const CommandList& one) {
+                                const Result<CommandList> travelled = parse_commands(encode_commands(one));
+                                if (!is_down) gateway.ask_all(host, *travelled);
+                                return !is_down;
+                              }},
+                         clock,
+                         counters};
+  const StackRequest stacks{"job", 0, {3_rank}};
+  const SampleRequest samples{"job", 0, 5, 100, {3_rank}};
+  EXPECT_TRUE(analyzer.ask("node-a", stacks));
+  EXPECT_TRUE(analyzer.ask("node-a", request(2_step)));
+  EXPECT_TRUE(analyzer.ask("node-a", samples));
+  EXPECT_TRUE(poll(analyzer, "host=node-a")->waits) << "nothing is kept there";
+  const auto given = poll(gateway, "host=node-a");
+  EXPECT_EQ(list_of(*given).stacks, std::vector<StackRequest>{stacks});
+  EXPECT_EQ(list_of(*given).details, std::vector<DetailRequest>{request(2_step)});
+  EXPECT_EQ(list_of(*given).samples, std::vector<SampleRequest>{samples});
+  is_down = true;
+  EXPECT_FALSE(analyzer.ask("node-a", stacks));
+  EXPECT_EQ(counters.value("lockstep_commands_forwarded_total"), 3);
+  EXPECT_EQ(counters.value("lockstep_commands_refused_total", "reason=\"bus\""), 1);
+}
+
 TEST_F(AgentCommandsTest, AnAgentThatComesLaterGetsWhatWaitsForIt) {
   commands.ask("node-a", request(1_step));
   commands.ask("node b", request(2_step));

@@ -126,14 +126,19 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "Samples for the server of --remote-write, by result: queued (= sent + refused + those that wait), sent, refused "
      "there, dropped (the queue was full, or the server stopped)."},
 
-    // total = acknowledged + expired + refused + pending.
+    // total = acknowledged + expired + refused + forwarded + pending.
     {"lockstep_commands_total", "counter", Severity::kInfo,
      "Commands for agents: a request for detail to one host each."},
     {"lockstep_commands_acknowledged_total", "counter", Severity::kInfo, "Commands that an agent has taken."},
     {"lockstep_commands_expired_total", "counter", Severity::kNotice,
      "Commands that no agent fetched within a minute: it is away, or sends by gRPC and asks nobody."},
     {"lockstep_commands_refused_total", "counter", Severity::kNotice,
-     "Commands not given out, by reason: again (the same is pending), too_large, host_full, full, closed."},
+     "Commands not given out, by reason: again (the same is pending), too_large, host_full, full, closed, "
+     "bus (it cannot be brought to gateways now)."},
+    {"lockstep_commands_forwarded_total", "counter", Severity::kInfo,
+     "Commands that went to gateways, which agents ask. Each of these has all of them, and counts as expired what an "
+     "agent "
+     "took at another one."},
     {"lockstep_commands_pending", "gauge", Severity::kInfo, "Commands that wait to be taken."},
     {"lockstep_commands_polls_total", "counter", Severity::kInfo,
      "Agents' requests for commands answered, by result: answered, empty, bad, full, closed, forbidden."},

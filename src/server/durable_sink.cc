@@ -28,12 +28,15 @@ Signal signal_of(RecordKind kind) {
   switch (kind) {
     case RecordKind::kOtlpMetrics:
     case RecordKind::kBusMetrics:
+    case RecordKind::kSpooledMetrics:
       return Signal::kMetrics;
     case RecordKind::kOtlpLogs:
     case RecordKind::kBusLogs:
+    case RecordKind::kSpooledLogs:
       return Signal::kLogs;
     case RecordKind::kOtlpSpans:
     case RecordKind::kBusSpans:
+    case RecordKind::kSpooledSpans:
       return Signal::kSpans;
   }
   return Signal::kLogs;
@@ -101,26 +104,29 @@ AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view ot
     if (!request.ok()) return {AcceptError::kUnavailable, 0, request.error()};
     return accept_metrics(*request, otlp_protobuf_bytes, received_unix_ns);
   }
-  return accept_with(signal, otlp_protobuf_bytes, received_unix_ns,
+  return accept_with(signal, value_of(batch), otlp_protobuf_bytes, received_unix_ns,
                      [&](uint64_t sequence) { applier_.apply(signal, std::move(batch), received_unix_ns, sequence); });
 }
 
 AcceptResult DurableSink::accept_logs(LogsRequest request, std::string_view otlp_protobuf_bytes,
                                       int64_t received_unix_ns) {
-  return accept_with(Signal::kLogs, otlp_protobuf_bytes, received_unix_ns,
+  return accept_with(Signal::kLogs, value_of(request), otlp_protobuf_bytes, received_unix_ns,
                      [&](uint64_t sequence) { applier_.apply_logs(std::move(request), received_unix_ns, sequence); });
 }
 
 AcceptResult DurableSink::accept_metrics(const otlp::MetricsRequest& request, std::string_view otlp_protobuf_bytes,
                                          int64_t received_unix_ns) {
   if (closed_) return {AcceptError::kUnavailable, 0, "the server is shutting down"};
+  // Before its samples are stored, too.
+  if (auto refused = overloaded(DataValue::kMetrics, queued_bytes_, otlp_protobuf_bytes.size()))
+    return std::move(*refused);
   Result<MetricMapping::Outcome> stored = metrics_.push(kOtlpSamplesReceiver, request, received_unix_ns);
   if (!stored.ok()) return {AcceptError::kUnavailable, 0, stored.error()};
   const int64_t points = static_cast<int64_t>(request.points.size());
   Batch heard = heard_of(applier_, request);
-  AcceptResult logged = accept_with(Signal::kMetrics, otlp_protobuf_bytes, received_unix_ns, [&](uint64_t sequence) {
-    applier_.apply_metrics(std::move(heard), points, received_unix_ns, sequence);
-  });
+  AcceptResult logged = accept_with(
+      Signal::kMetrics, DataValue::kMetrics, otlp_protobuf_bytes, received_unix_ns,
+      [&](uint64_t sequence) { applier_.apply_metrics(std::move(heard), points, received_unix_ns, sequence); });
   if (logged.error != AcceptError::kNone) return logged;
   // A point may be several samples.
   return {AcceptError::kNone, std::min(static_cast<int64_t>(stored->refused), points), std::move(stored->line)};
@@ -128,22 +134,28 @@ AcceptResult DurableSink::accept_metrics(const otlp::MetricsRequest& request, st
 
 AcceptResult DurableSink::accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,
                                        int64_t received_unix_ns) {
-  return accept_with(Signal::kSpans, otlp_protobuf_bytes, received_unix_ns,
+  return accept_with(Signal::kSpans, DataValue::kSpans, otlp_protobuf_bytes, received_unix_ns,
                      [&](uint64_t sequence) { applier_.apply_spans(std::move(columns), received_unix_ns, sequence); });
 }
 
-AcceptResult DurableSink::accept_with(Signal signal, std::string_view otlp_protobuf_bytes, int64_t received_unix_ns,
-                                      const std::function<void(uint64_t sequence)>& apply) {
+std::optional<AcceptResult> DurableSink::overloaded(DataValue value, uint64_t waiting_bytes, uint64_t bytes) const {
+  const uint64_t limit = taken_below_bytes(value, queued_bytes_max_);
+  if (waiting_bytes == 0 || waiting_bytes + bytes <= limit) return std::nullopt;  // one alone always fits
+  return AcceptResult{
+      AcceptError::kOverloaded, 0,
+      format("%llu bytes are waiting for the disk (limit for %s %llu); try again",
+             static_cast<unsigned long long>(waiting_bytes), to_text(value), static_cast<unsigned long long>(limit))};
+}
+
+AcceptResult DurableSink::accept_with(Signal signal, DataValue value, std::string_view otlp_protobuf_bytes,
+                                      int64_t received_unix_ns, const std::function<void(uint64_t sequence)>& apply) {
   if (closed_) return {AcceptError::kUnavailable, 0, "the server is shutting down"};
   uint64_t bytes = otlp_protobuf_bytes.size();
   MemoryLease queued(memory_, MemoryUse::kQueue);
   if (!queued.hold(bytes)) return {AcceptError::kOverloaded, 0, kMemorySpent};
-  uint64_t before = queued_bytes_.fetch_add(bytes);
-  if (before > 0 && before + bytes > queued_bytes_max_) {  // one alone always fits
+  if (auto refused = overloaded(value, queued_bytes_.fetch_add(bytes), bytes)) {
     queued_bytes_.fetch_sub(bytes);
-    return {AcceptError::kOverloaded, 0,
-            format("%llu bytes are waiting for the disk (limit %llu); try again",
-                   static_cast<unsigned long long>(before), static_cast<unsigned long long>(queued_bytes_max_))};
+    return std::move(*refused);
   }
   Result<uint64_t> sequence = Error{"not appended"};
   {

@@ -3,7 +3,8 @@
 // diagnosis, which reads its signals back from there.
 //
 // When accept() has returned without an error the batch is on disk and seen by every query.
-// On error: kOverloaded while more than queued_bytes_max, or than there is memory for, are waiting for the disk;
+// On error: kOverloaded while more than queued_bytes_max, or than there is memory for, are waiting for the disk; what is
+//           worth less is turned away before that (model/data_value.h).
 //           kUnavailable when the log refuses
 //           (disk full) or close() was called. Nothing of the batch is kept then.
 // A record that fails while it is applied (apply/applier.h) is on disk and acknowledged all the same: its turn ends,
@@ -31,6 +32,7 @@
 #include "ingest/otlp/metric_mapping.h"
 #include "ingest/otlp/sender_clocks.h"
 #include "ingest/otlp/sink.h"
+#include "model/data_value.h"
 #include "server/bus_origins.h"
 #include "server/set_aside.h"
 
@@ -86,8 +88,10 @@ class DurableSink final : public IngestSink {
 
  private:
   // apply is called with the record's sequence, when all before it have been applied.
-  AcceptResult accept_with(Signal signal, std::string_view bytes, int64_t received_unix_ns,
+  AcceptResult accept_with(Signal signal, DataValue value, std::string_view bytes, int64_t received_unix_ns,
                            const std::function<void(uint64_t sequence)>& apply);
+  // Nullopt: there is room for so many more bytes of this value behind what waits for the disk.
+  std::optional<AcceptResult> overloaded(DataValue value, uint64_t waiting_bytes, uint64_t bytes) const;
 
   // A record of the bus that is to be applied once it is in the log.
   struct Prepared {

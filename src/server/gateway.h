@@ -1,8 +1,9 @@
 // lockstepd --role gateway: receivers and admission, and what was admitted goes to the bus between machines (decision
-// 0025). It keeps nothing but its audit log; any number of them may stand behind one address.
+// 0025). It keeps nothing but its audit log, and what the brokers cannot take now (bus/bus_spool.h); any number of them may
+// stand behind one address.
 //
-// An answer of success means that the brokers have the request. While they cannot be reached: 503 with Retry-After. Agents
-// get no commands here, and send no files.
+// An answer of success means that the brokers have the request, or that it is on disk here. Agents get here what any
+// analyzer asks of them (bus/command_topic.h); they send no files here.
 // Thread rule: Confined; one at a time in a process.
 #pragma once
 
@@ -40,7 +41,7 @@ class BusSink final : public IngestSink {
                             int64_t received_unix_ns) override;
 
  private:
-  AcceptResult write(Signal signal, std::string_view bytes, int64_t received_unix_ns);
+  AcceptResult write(Signal signal, DataValue value, std::string_view bytes, int64_t received_unix_ns);
 
   const std::string tenant_;
   BusWriter& bus_;

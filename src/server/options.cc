@@ -64,6 +64,11 @@ void add_bus_flags(Flags& flags, ServerOptions& options, std::string& role, int6
             "be")
       .number(&partitions, "--kafka-partitions", "N",
               "partitions of topics that are made because they are not there (default 12)", 1, 10'000)
+      .number(
+          &options.spool_bytes_max, "--spool-bytes-max", "N",
+          "what a gateway keeps on disk at most while no broker can be reached; 0: nothing, senders are told to wait "
+          "(default 4 GiB)",
+          0, int64_t{1} << 50)
       .text(&options.instance, "--instance", "NAME",
             "of an analyzer: who comes back under this name within the session has its partitions as before (default: "
             "the "

@@ -22,17 +22,18 @@ namespace lockstep {
 
 enum class ServerRole {
   kAll,       // everything in one process
-  kGateway,   // receives and writes to the bus; keeps nothing
+  kGateway,   // receives and writes to the bus
   kAnalyzer,  // reads its part of the bus; stores, diagnosis, API
 };
 
 struct ServerOptions {
   std::string data;
   ServerRole role = ServerRole::kAll;
-  BusOptions bus;               // of gateways and analyzers
-  std::string instance;         // of an analyzer; empty: the machine's name
-  int64_t bus_rewind_s = 3600;  // how far back an analyzer begins with a partition that it never had
-  int64_t bus_session_s = 10;   // who is not heard of for so long has lost its partitions
+  BusOptions bus;                       // of gateways and analyzers
+  int64_t spool_bytes_max = 4ll << 30;  // of a gateway whose brokers are away; 0: it keeps nothing
+  std::string instance;                 // of an analyzer; empty: the machine's name
+  int64_t bus_rewind_s = 3600;          // how far back an analyzer begins with a partition that it never had
+  int64_t bus_session_s = 10;           // who is not heard of for so long has lost its partitions
   std::string http = "127.0.0.1:7070";
   std::string otlp_http = "127.0.0.1:4318";
   std::string otlp_grpc = "127.0.0.1:4317";

@@ -389,8 +389,11 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
     return run_gateway({options, settings.bus, settings.http, settings.otlp_http, settings.otlp_grpc, settings.names,
                         common.clock, common.witness, common.memory, common.counters},
                        signals);
-  std::unique_ptr<BusFeed> feed;  // of an analyzer
+  std::unique_ptr<BusFeed> feed;            // of an analyzer
+  std::unique_ptr<CommandPoster> commands;  // likewise
   if (options.role == ServerRole::kAnalyzer) {
+    commands = LOCKSTEP_TRY(open_kafka_command_poster(settings.bus));
+    common.of_tenants.commands = commands.get();
     feed = std::make_unique<BusFeed>(options.data, common.of_tenants, common.counters);
     common.of_tenants.jobs = feed.get();
     common.of_tenants.bus_problem = [&feed] { return feed->problem(); };

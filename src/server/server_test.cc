@@ -277,6 +277,73 @@ TEST_F(SinkTest, TooManyBytesWaitingForTheDiskAreTurnedAway) {
       << "nothing waits any more";
 }
 
+// The first append waits until it is let go; of the others it is seen that they came so far.
+class HeldUpLog final : public DurableLog {
+ public:
+  Result<uint64_t> append(RecordKind, int64_t, std::string_view) override {
+    MutexLock lock(mutex_);
+    if (std::exchange(has_first_, true)) return Error{"came so far"};
+    changed_.notify_all();
+    changed_.wait(mutex_, [this]() LOCKSTEP_REQUIRES(mutex_) { return is_let_go_; });
+    return 1;
+  }
+  Result<void> replay(const std::function<void(uint64_t, RecordKind, int64_t, std::string_view)>&) override {
+    return {};
+  }
+  uint64_t next_sequence() const override { return 1; }
+  void wait_for_the_first() {
+    MutexLock lock(mutex_);
+    changed_.wait(mutex_, [this]() LOCKSTEP_REQUIRES(mutex_) { return has_first_; });
+  }
+  void let_go() {
+    MutexLock lock(mutex_);
+    is_let_go_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool has_first_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool is_let_go_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+};
+
+TEST_F(SinkTest, WhatIsWorthLeastIsTurnedAwayFirst) {
+  // What each is told while `waiting` bytes wait for the disk.
+  const auto answers_behind = [&](size_t waiting) {
+    HeldUpLog held;
+    DurableSink here(held, applier_, metrics_, 1000, clock_);
+    std::thread first([&] {
+      EXPECT_EQ(here.accept(Signal::kLogs, step_batch("job", 0_rank, 0_step), std::string(waiting, 'x'), 1).error,
+                AcceptError::kNone);
+    });
+    held.wait_for_the_first();
+    Batch metrics{.signal = Signal::kMetrics, .groups = {{.resource = {}, .points = {{.name = "power", .value = 1}}}}};
+    metrics.groups[0].points[0].time_unix_ns = clock_.unix_ns();
+    const std::string metric_bytes = otlp::encode(metrics);
+    EXPECT_LT(metric_bytes.size(), 50u);
+    const std::string few(50, 'x');
+    Batch event = step_batch("job", 0_rank, 0_step);
+    event.groups[0].logs[0].event_name = "gpu.xid";
+    const AcceptError told[] = {here.accept(Signal::kMetrics, metrics, metric_bytes, 1).error,
+                                here.accept_spans({}, few, 1).error,
+                                here.accept(Signal::kLogs, step_batch("job", 0_rank, 1_step), few, 1).error,
+                                here.accept(Signal::kLogs, std::move(event), few, 1).error};
+    held.let_go();
+    first.join();
+    std::string text;
+    for (const AcceptError one : told) text += one == AcceptError::kOverloaded ? '-' : '+';
+    return text;
+  };
+  EXPECT_EQ(answers_behind(500), "++++");
+  const size_t stored = writer_.samples.size();
+  EXPECT_EQ(answers_behind(650), "-+++");
+  EXPECT_EQ(answers_behind(720), "--++");
+  EXPECT_EQ(answers_behind(900), "---+");
+  EXPECT_EQ(answers_behind(960), "----") << "there is an end to all of it";
+  EXPECT_EQ(writer_.samples.size(), stored) << "samples that are turned away are not stored";
+}
+
 struct FailingState final : testing::WithFailingAccess<StateStore> {
   bool fails = false;
   std::map<std::string, Verdict> saved;

@@ -165,6 +165,7 @@ class OpenTenant final : public Tenant {
  private:
   std::unique_ptr<FlowTelemetry> make_flow_telemetry();
   void take_finding(const Capture& capture, std::string_view summary);
+  AgentCommandsOptions command_options() const;
   ApiContext make_context();
   AlertSettings alert_settings() const;
   sle::SleWatch::Reads sle_reads();
@@ -204,7 +205,7 @@ class OpenTenant final : public Tenant {
   // Before anything is read back, so that history is explained with what was learned from it.
   FeedbackStore feedback_{state_, counters_,
                           [this](std::span<const VerdictFeedback> all) { engine_.priors() = CausePriors::of(all); }};
-  AgentCommands commands_{{}, clock_, counters_, owners_};
+  AgentCommands commands_{command_options(), clock_, counters_, owners_};
   UploadReceiver uploads_{*stores_.blobs, blob_tenant(settings_.name), common_.uploads, clock_, counters_, owners_};
   const BlobUpkeep blob_upkeep_{*stores_.blobs};
   TailSampler tail_{steps_, commands_, counters_};
@@ -506,6 +507,16 @@ void OpenTenant::look() {
     look_once();
   });
   if (!whole) counters_.add("lockstep_server_failures_total", "what=\"look\"");
+}
+
+AgentCommandsOptions OpenTenant::command_options() const {
+  AgentCommandsOptions options;
+  if (common_.commands == nullptr) return options;
+  options.forward = [poster = common_.commands, tenant = settings_.name](const std::string& host,
+                                                                         const CommandList& one) {
+    return poster->post({tenant, host, encode_commands(one)});
+  };
+  return options;
 }
 
 void OpenTenant::let_go_of_jobs() {

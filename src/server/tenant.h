@@ -25,6 +25,7 @@
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "base/result.h"
+#include "bus/command_topic.h"
 #include "fabric/flows/switch_directory.h"
 #include "fabric/topology_file.h"
 #include "ingest/otlp/otlp_receivers.h"
@@ -67,6 +68,7 @@ struct TenantCommon {
   // of what was read (Tenant::look_as_of, by who reads), and agents that are not heard of are not missed. What is known all
   // the same, verdicts above all, is kept and told as ever, however long the rest takes: the brokers may be away.
   std::atomic<bool> bus_is_behind{false};
+  CommandPoster* commands = nullptr;  // by which agents are asked; nullptr: they ask here. Outlives it
   std::function<std::optional<std::string>()> bus_problem = {};  // asked by the default tenant; empty: no bus is read
 };
 

@@ -1,6 +1,7 @@
 """Gateways write what agents send to Kafka, analyzers read it and diagnose: the same verdict as one process alone gives, every
 acknowledged record applied once though the broker is killed, and jobs that go to another analyzer with their verdict."""
 
+import json
 import pathlib
 import secrets
 import subprocess
@@ -112,6 +113,48 @@ def test_kcat_reads_plain_otlp(cluster, result):
     result("records that kcat reads and protobuf decodes", ", ".join(f"{topic} {len(all)}" for topic, all in requests.items()))
 
 
+class Agent(threading.Thread):
+    """An agent that asks a gateway for commands until it is asked for stacks."""
+
+    def __init__(self, gateway, host, cursor=None):
+        super().__init__(daemon=True)
+        self.gateway, self.host, self.cursor, self.stacks = gateway, host, cursor, []
+        self.start()
+
+    def run(self):
+        until = time.monotonic() + 40
+        while not self.stacks and time.monotonic() < until:
+            path = f"/v1/lockstep/commands?host={self.host}" + (f"&after={self.cursor}" if self.cursor else "")
+            answer = harness.request(self.gateway.otlp_http, "GET", path, headers={"X-Lockstep": "1"}, timeout=40)
+            lines = answer.body.decode().splitlines()
+            self.cursor = next((line.split()[1] for line in lines if line.startswith("cursor ")), self.cursor)
+            self.stacks += [line for line in lines if line.startswith("stacks ")]
+
+    def asked(self):
+        self.join(45)
+        return self.stacks
+
+
+def test_a_command_reaches_an_agent_at_whichever_gateway_it_asks(cluster, result, tmp_path):
+    (owner,) = cluster.owners("same-a")
+    host = confirmed(owner, "same-a")[0]["culprit"]["host"]
+    agents = [Agent(gateway, host) for gateway in cluster.gateways]
+    began = time.monotonic()
+    answer = harness.request(owner.http, "POST", "/api/jobs/same-a/stacks?ranks=5", headers={"X-Lockstep": "1"})
+    assert answer.status == 202, answer.body
+    wanted = ["stacks same-a 0 5"]
+    assert [agent.asked() for agent in agents] == [wanted, wanted], "each gateway has it"
+    took = time.monotonic() - began
+    # The gateway that handed it out dies before the agent could say that it has it; the agent asks another, begun after it.
+    late = Gateway(tmp_path / "late", cluster.broker)
+    try:
+        assert Agent(late, host, agents[0].cursor).asked() == wanted
+    finally:
+        late.kill()
+    assert owner.counters().total("lockstep_commands_forwarded_total") >= 1
+    result("an order for stacks, from the analyzer to an agent at each of two gateways; at a gateway begun after it", f"{took:.2f} s; there")
+
+
 def numbered(number, service):
     event = ExportLogsServiceRequest()
     group = event.resource_logs.add()
@@ -165,6 +208,13 @@ def balanced(cluster):
     return True
 
 
+def readiness(gateway):
+    """The rows of /readyz with what they say is wrong."""
+    answer = harness.request(gateway.http, "GET", "/readyz?format=json")
+    rows = {row["name"]: row.get("problem") for row in json.loads(answer.body)["checks"]}
+    return answer.status, rows
+
+
 def test_every_acknowledged_record_is_applied_once_though_the_broker_is_killed(cluster, result):
     applied = cluster.total("lockstep_bus_records_applied_total")
     senders = [Sender(gateway, f"numbered-{i}") for i, gateway in enumerate(cluster.gateways)]
@@ -172,12 +222,24 @@ def test_every_acknowledged_record_is_applied_once_though_the_broker_is_killed(c
         sender.start()
     time.sleep(2)
     cluster.broker.kill()
-    down = seconds_until(lambda: all(503 in s.answers for s in senders), 20, "gateways send senders away while no broker is there")
+    down = seconds_until(
+        lambda: all(g.counters().total("lockstep_bus_records_spooled_total") > 0 for g in cluster.gateways), 20, "gateways keep what they take"
+    )
+    kept = [sender.acknowledged for sender in senders]
+    harness.eventually(lambda: all(s.acknowledged > k + 100 for s, k in zip(senders, kept)), 30, "gateways go on without a broker")
     for gateway in cluster.gateways:
-        harness.eventually(lambda: harness.request(gateway.http, "GET", "/readyz").status == 503, 10, "a gateway without broker is not ready")
+        status, rows = readiness(gateway)
+        assert status == 200 and rows["bus"] and rows["spooled"] and not rows["spool"], "it is ready, and says what is wrong"
+    # One is killed with what it has kept, and started again while there is still no broker.
+    cluster.gateways[0].kill()
+    cluster.gateways[0] = senders[0].gateway = Gateway(cluster.folder / "gateway-0", cluster.broker)
+    kept = senders[0].acknowledged
+    harness.eventually(lambda: senders[0].acknowledged > kept + 20, 30, "a gateway begins without a broker")
+    spooled = [gateway.counters().total("lockstep_bus_spool_records") for gateway in cluster.gateways]
     cluster.broker.start()
-    before = [sender.acknowledged for sender in senders]
-    back = seconds_until(lambda: all(s.acknowledged > b + 20 for s, b in zip(senders, before)), 60, "records are taken again")
+    back = seconds_until(
+        lambda: all(g.counters().total("lockstep_bus_spool_records") == 0 for g in cluster.gateways), 60, "what was kept is forwarded"
+    )
     for sender in senders:
         sender.ends.set()
         sender.join(30)
@@ -193,9 +255,10 @@ def test_every_acknowledged_record_is_applied_once_though_the_broker_is_killed(c
     assert cluster.total("lockstep_bus_records_applied_total") - applied == wanted
     harness.eventually(lambda: balanced(cluster), 10, "received = applied + refused + dropped")
     answers = {status: sum(s.answers.get(status, 0) for s in senders) for s in senders for status in s.answers}
-    result("requests acknowledged while the broker was killed and started again, and records applied", f"{wanted}, {wanted}: each once")
+    result("requests acknowledged while the broker was killed, a gateway too, and both started again; records applied", f"{wanted}, {wanted}: each once")
     result("answers that senders had meanwhile", ", ".join(f"{status}: {count}" for status, count in sorted(answers.items(), key=str)))
-    result("first 503 after the kill; first records after the broker was back", f"{down:.1f} s; {back:.1f} s")
+    result("records that gateways had on disk when the broker came back", ", ".join(f"{count:.0f}" for count in spooled))
+    result("first record on a gateway's disk after the kill; none left after the broker was back", f"{down:.1f} s; {back:.1f} s")
 
 
 def test_an_analyzer_that_is_killed_and_comes_back_has_every_record_once(cluster, result):

@@ -164,13 +164,16 @@ std::string Exporter::destination() const {
   return options_.folder.empty() ? options_.targets.of(Signal::kLogs).text() : options_.folder;
 }
 
-std::array<bool, 3> Exporter::signals_ready(int64_t at_ns) {
-  std::array<bool, 3> ready{};
+std::array<size_t, 3> Exporter::wanted(int64_t at_ns) {
+  std::array<size_t, 3> from{};
   for (Signal signal : kSignals) {
     const Lane& lane = lane_of(signal);
-    ready[static_cast<size_t>(signal)] = lane.backoff_ms == 0 || at_ns >= lane.retry_at_ns;
+    const bool is_ready = lane.backoff_ms == 0 || at_ns >= lane.retry_at_ns;
+    from[static_cast<size_t>(signal)] = is_ready       ? 0
+                                        : lane.refused ? static_cast<size_t>(*lane.refused) + 1
+                                                       : kDataValues;
   }
-  return ready;
+  return from;
 }
 
 SendResult Exporter::deliver_to_folder(Signal signal, const std::string& payload) {
@@ -208,7 +211,7 @@ SendResult Exporter::deliver(Signal signal, int64_t records, const std::string& 
 }
 
 // What a result means for the place it came from.
-void Exporter::after(Signal signal, const SendResult& result) {
+void Exporter::after(Signal signal, DataValue value, const SendResult& result) {
   Lane& lane = lane_of(signal);
   // Where no answer came, the line names the place already.
   const std::string line = (result.code == "0" ? "" : place(signal) + ": ") + result.why;
@@ -220,6 +223,7 @@ void Exporter::after(Signal signal, const SendResult& result) {
                                                                                   : line + "; records are kept on disk";
   }
   if (result.outcome != Outcome::kRetry) {
+    if (lane.refused && value > *lane.refused && now_ns() < lane.retry_at_ns) return;  // there is room for this alone
     if (lane.backoff_ms != 0)
       LOCKSTEP_LOG_INFO("agent", "%s answers again; %lld records waiting", place(signal).c_str(),
                         static_cast<long long>(spool_.records()));
@@ -227,6 +231,7 @@ void Exporter::after(Signal signal, const SendResult& result) {
     return;
   }
   if (lane.backoff_ms == 0) LOCKSTEP_LOG_WARN("agent", "%s; keeping everything on disk until it answers", line.c_str());
+  lane.refused = result.code == "0" ? std::nullopt : std::optional(value);
   lane.backoff_ms = std::min(options_.backoff_most_ms, std::max(options_.backoff_first_ms, lane.backoff_ms * 2));
   // Spread: a fleet of agents must not come back all at once.
   const int64_t at_ns = now_ns();
@@ -319,7 +324,7 @@ void Exporter::wait_for_work() {
   if (away) {
     wake_.wait_for(mutex_, std::chrono::milliseconds(std::min<int64_t>(wait_ms, 200)), [&]() LOCKSTEP_REQUIRES(mutex_) {
       // What can be sent to another place is not held up.
-      return stopping_ || memory_.size() > kMemoryItemsMax || spool_.oldest(signals_ready(now_ns())).has_value() ||
+      return stopping_ || memory_.size() > kMemoryItemsMax || spool_.oldest(wanted(now_ns())).has_value() ||
              std::any_of(memory_.begin(), memory_.end(),
                          [&](const Item& item) { return lane_of(item.signal).backoff_ms == 0; });
     });
@@ -362,7 +367,7 @@ void Exporter::sort_memory(std::vector<Item>& to_disk, std::optional<Item>& to_s
 
 void Exporter::deliver_item(Item item) {
   const SendResult result = deliver(item.signal, item.records, item.payload);
-  after(item.signal, result);
+  after(item.signal, item.value, result);
   if (result.outcome == Outcome::kRetry) {
     std::vector<Item> one;
     one.push_back(std::move(item));
@@ -379,7 +384,7 @@ void Exporter::deliver_item(Item item) {
 
 // The oldest request on disk whose place may be tried. False: there is none.
 bool Exporter::deliver_spooled() {
-  const std::optional<SpooledRequest> request = spool_.oldest(signals_ready(now_ns()));
+  const std::optional<SpooledRequest> request = spool_.oldest(wanted(now_ns()));
   if (!request) return false;
   Result<std::string> payload = spool_.read(*request);
   if (payload.ok() && !looks_whole(*payload)) payload = Error{"a request is torn"};
@@ -393,7 +398,7 @@ bool Exporter::deliver_spooled() {
   }
   const SendResult result = deliver(request->signal, request->records, *payload);
   if (result.outcome != Outcome::kRetry) spool_.remove(*request);
-  after(request->signal, result);
+  after(request->signal, request->value, result);
   if (result.outcome == Outcome::kDelivered) tell_gaps();
   return true;
 }

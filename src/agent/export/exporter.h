@@ -73,6 +73,8 @@ class Exporter {
   struct Lane {
     int64_t backoff_ms = 0;  // 0: it answers
     int64_t retry_at_ns = 0;
+    // It is there and has no room for this: what is worth more is tried meanwhile (model/data_value.h).
+    std::optional<DataValue> refused = {};
   };
 
   Exporter(ExporterOptions options, Counters& counters, Spool spool);
@@ -83,7 +85,7 @@ class Exporter {
   bool deliver_spooled();
   SendResult deliver(Signal signal, int64_t records, const std::string& payload);
   SendResult deliver_to_folder(Signal signal, const std::string& payload);
-  void after(Signal signal, const SendResult& result);
+  void after(Signal signal, DataValue value, const SendResult& result);
   void spool_away(std::vector<Item> items);
   bool spool_one(const Item& item);
   void drop(const char* reason, DataValue value, int64_t records) LOCKSTEP_REQUIRES(mutex_);
@@ -94,7 +96,8 @@ class Exporter {
   void note_queue() LOCKSTEP_REQUIRES(mutex_);
   Lane& lane_of(Signal signal) { return lanes_[sender_ == nullptr ? 0 : sender_->lane(signal)]; }
   bool one_lane() const;
-  std::array<bool, 3> signals_ready(int64_t now_ns);
+  // What may be sent now, as Spool::oldest() takes it.
+  std::array<size_t, 3> wanted(int64_t now_ns);
   std::string place(Signal signal) const;
 
   const ExporterOptions options_;

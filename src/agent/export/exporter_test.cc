@@ -283,6 +283,23 @@ Batch metrics_of(size_t points, size_t name_bytes = 10) {
   return batch;
 }
 
+// A server that is short of room turns away what is worth least first.
+TEST_F(ExporterTest, WhatIsWorthMoreIsNotHeldUpByWhatThereIsNoRoomFor) {
+  ScriptedHttp server(HttpScript{{"429 Busy\r\nRetry-After: 3600", ""}});
+  start(options(server.url()));
+  exporter->submit(metrics_of(1));
+  ASSERT_TRUE(eventually([&] { return counters.value("lockstep_agent_export_requests_total", "code=\"429\"") == 1; }));
+  exporter->submit(metrics_of(1));
+  exporter->submit(logs_named("gpu.xid"));
+  ASSERT_TRUE(eventually([&] { return passed() == 1; }));
+  exporter->submit(logs_named("rank.status"));
+  ASSERT_TRUE(eventually([&] { return passed() == 2; }));
+  EXPECT_EQ(counters.value("lockstep_agent_export_requests_total", "code=\"429\""), 1);
+  exporter->stop(0);
+  EXPECT_EQ(queued(), 2) << "metrics wait for as long as they were told to";
+  expect_every_record_accounted_for();
+}
+
 TEST_F(ExporterTest, AFullSpoolGivesUpMetricsBeforeEventsAndSaysSoByValue) {
   ExporterOptions with = options(format("http://127.0.0.1:%d", OtlpReceiver::free_port()));
   const size_t event_bytes = otlp::encode(logs_named("rank.status")).size();

@@ -13,7 +13,6 @@
 #include "base/format_versions.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "model/events.h"
 
 namespace lockstep {
 namespace {
@@ -23,14 +22,6 @@ constexpr std::string_view kUnfinished = ".tmp";
 constexpr size_t kSequenceDigits = 20;
 constexpr size_t kTornLinesMax = 10;
 constexpr Signal kSignals[] = {Signal::kMetrics, Signal::kLogs, Signal::kSpans};
-constexpr DataValue kValues[] = {DataValue::kMetrics, DataValue::kSpans, DataValue::kSteps, DataValue::kEvents};
-
-DataValue default_value(Signal signal) {
-  return signal == Signal::kMetrics ? DataValue::kMetrics
-         : signal == Signal::kSpans ? DataValue::kSpans
-                                    : DataValue::kSteps;
-}
-
 struct Name {
   SpooledRequest request;
   bool old = false;  // without value and length
@@ -52,13 +43,13 @@ std::optional<Name> parse_name(std::string_view name) {
       std::find_if(std::begin(kSignals), std::end(kSignals), [&](Signal one) { return parts[1] == to_text(one); });
   if (signal == std::end(kSignals)) return std::nullopt;
   found.request.signal = *signal;
-  found.request.value = default_value(*signal);
+  found.request.value = value_of(*signal);
   if (found.old) return found;
-  const auto value =
-      std::find_if(std::begin(kValues), std::end(kValues), [&](DataValue one) { return parts[3] == to_text(one); });
+  const auto row = std::find_if(kDataValueTable.begin(), kDataValueTable.end(),
+                                [&](const DataValueRow& one) { return parts[3] == one.name; });
   const auto bytes = parse_uint(parts[4]);
-  if (value == std::end(kValues) || !bytes) return std::nullopt;
-  found.request.value = *value;
+  if (row == kDataValueTable.end() || !bytes) return std::nullopt;
+  found.request.value = row->value;
   found.request.bytes = *bytes;
   return found;
 }
@@ -75,21 +66,6 @@ bool is_disk_full(int error) {
 }
 
 }  // namespace
-
-const char* to_text(DataValue value) {
-  static constexpr const char* kNames[] = {"metrics", "spans", "steps", "events"};
-  return kNames[static_cast<size_t>(value)];
-}
-
-DataValue value_of(const Batch& batch) {
-  if (batch.signal != Signal::kLogs) return default_value(batch.signal);
-  for (const ResourceGroup& group : batch.groups) {
-    for (const LogRecord& record : group.logs) {
-      if (!record.event_name.empty() && record.event_name != kEventTrainStep) return DataValue::kEvents;
-    }
-  }
-  return DataValue::kSteps;
-}
 
 int64_t SpoolDrops::total() const {
   return std::accumulate(records.begin(), records.end(), int64_t{0});
@@ -186,7 +162,8 @@ Result<void> Spool::write(const std::string& path, std::string_view payload, boo
 }
 
 std::optional<SpooledRequest> Spool::lowest(DataValue at_most) const {
-  for (DataValue value : kValues) {
+  for (const DataValueRow& row : kDataValueTable) {
+    const DataValue value = row.value;
     if (value > at_most) break;
     std::optional<SpooledRequest> first;
     for (Signal signal : kSignals) {
@@ -256,12 +233,13 @@ bool Spool::has(Signal signal) const {
                      [&](const auto& by_signal) { return !by_signal[static_cast<size_t>(signal)].empty(); });
 }
 
-std::optional<SpooledRequest> Spool::oldest(std::array<bool, 3> signals) const {
+std::optional<SpooledRequest> Spool::oldest(std::array<size_t, 3> from) const {
   std::optional<SpooledRequest> first;
-  for (DataValue value : kValues) {
+  for (const DataValueRow& row : kDataValueTable) {
+    const DataValue value = row.value;
     for (Signal signal : kSignals) {
       const Queue& queue = queues_[static_cast<size_t>(value)][static_cast<size_t>(signal)];
-      if (!signals[static_cast<size_t>(signal)] || queue.empty()) continue;
+      if (static_cast<size_t>(value) < from[static_cast<size_t>(signal)] || queue.empty()) continue;
       if (first && first->sequence < queue.front().sequence) continue;
       first = SpooledRequest{queue.front().sequence, signal, value, queue.front().records, queue.front().bytes};
     }

@@ -22,17 +22,10 @@
 #include <string>
 
 #include "base/result.h"
+#include "model/data_value.h"
 #include "model/telemetry.h"
 
 namespace lockstep {
-
-// What is given up first when there is no room for all, the lowest first. Verdicts live on events.
-enum class DataValue : uint8_t { kMetrics, kSpans, kSteps, kEvents };
-inline constexpr size_t kDataValues = 4;
-const char* to_text(DataValue value);  // "metrics", "spans", "steps", "events"
-// By signal; of logs, steps and plain lines are kSteps, every other event (rank.status, job.end, gpu.xid, ...) kEvents.
-// The most valuable record of a batch decides.
-DataValue value_of(const Batch& batch);
 
 struct SpooledRequest {
   uint64_t sequence = 0;
@@ -70,8 +63,9 @@ class Spool {
   bool has(Signal signal) const;
   uint64_t bytes() const { return bytes_; }
   int64_t records() const { return records_; }
-  // The oldest of these signals (by Signal's number); none: nullopt.
-  std::optional<SpooledRequest> oldest(std::array<bool, 3> signals = {true, true, true}) const;
+  // The oldest that is wanted; none: nullopt. from: by Signal's number, the lowest value of it that is (DataValue's number;
+  // kDataValues: none).
+  std::optional<SpooledRequest> oldest(std::array<size_t, 3> from = {0, 0, 0}) const;
   // A file that is shorter or longer than it was written is an error.
   Result<std::string> read(const SpooledRequest& request) const;
   // Only of one that oldest() has just given.

@@ -65,8 +65,8 @@ TEST(Spool, GivesBackTheOldestOfTheSignalsThatAreWanted) {
   Spool spool = open_spool(folder.path());
   push(spool, Signal::kLogs, 1, "log");
   push(spool, Signal::kMetrics, 1, "metric");
-  EXPECT_EQ(spool.oldest({true, false, true})->signal, Signal::kMetrics);
-  EXPECT_FALSE(spool.oldest({false, false, true}).has_value());
+  EXPECT_EQ(spool.oldest({0, kDataValues, 0})->signal, Signal::kMetrics);
+  EXPECT_FALSE(spool.oldest({kDataValues, kDataValues, 0}).has_value());
   EXPECT_TRUE(spool.has(Signal::kLogs));
   EXPECT_FALSE(spool.has(Signal::kSpans));
 }
