@@ -164,11 +164,11 @@ class ShiftMonitor {
   double variance_ = 0;  // of whitened values, by clipped differences
   double differences_ = 0;
   double neighbour_product_ = 0, neighbour_square_ = 0, neighbours_ = 0;  // means, around the level, of values in a row
-  double excess_share_ = 0, excess_of_ = 0;  // of values beyond kExcessFrom scales
-  double log_excess_ = 0, excesses_ = 0;     // mean of the logarithm of how far beyond
-  double tail_share_ = 0, tail_of_ = 0;      // the same beyond kTailFrom
-  double wide_share_ = 0, wide_of_ = 0;      // of sums over blocks further out than independent values' scale
-  double long_run_ = 1;                      // what that says
+  double excess_share_ = 0, excess_of_ = 0;                               // of values beyond kExcessFrom scales
+  double log_excess_ = 0, excesses_ = 0;                                  // mean of the logarithm of how far beyond
+  double tail_share_ = 0, tail_of_ = 0;                                   // the same beyond kTailFrom
+  double wide_share_ = 0, wide_of_ = 0;  // of sums over blocks further out than independent values' scale
+  double long_run_ = 1;                  // what that says
 };
 
 }  // namespace lockstep
