@@ -12,9 +12,7 @@ namespace {
 // Influence of one value, in scales: the usual choice of Huber for the level, three for squared differences.
 constexpr float kLevelClip = 2;
 constexpr float kLevelVariance = 1.2f;  // of a level made of so many values, times their number, in squared scales
-// Of one value being a turning point or not (two thirds are), with what neighbours have in common; and the correlation that
-// is expected before much was seen.
-constexpr double kTurnVariance = 1;
+// The correlation that is expected before much was seen.
 constexpr double kUsualCorrelation = 0.2;
 constexpr double kUsualSpread = 0.3;
 constexpr double kDifferenceClip = 3;
@@ -146,17 +144,14 @@ void ShiftMonitor::forget(size_t index) {
   stream.run_excess = 0;
 }
 
-// How often a stream turns tells it without any level: of independent values, whatever their distribution, two in three
-// are turning points; and differences in a row have the correlation (r - 1) / 2.
+// Of neighbours, around the level of their stream, each with bounded influence.
 double ShiftMonitor::correlation() const {
-  constexpr double kHalfPi = std::numbers::pi / 2;
   // Few values tell little: then it is about what steps of jobs have. One and a half standard errors are added: too little
   // correction is false alarms, too much a little delay.
-  const double seen = 1 + 2 * std::sin(kHalfPi * (1 - 2 * turns_));
-  const double weight = turns_of_ / (4 * kHalfPi * kHalfPi * kTurnVariance);
+  const double seen = neighbour_square_ > 0 ? neighbour_product_ / neighbour_square_ : 0;
   const double usual_weight = 1 / (kUsualSpread * kUsualSpread);
-  const double mean = (weight * seen + usual_weight * kUsualCorrelation) / (weight + usual_weight);
-  return std::clamp(mean + 1.5 / std::sqrt(weight + usual_weight), 0.0, 0.9);
+  const double mean = (neighbours_ * seen + usual_weight * kUsualCorrelation) / (neighbours_ + usual_weight);
+  return std::clamp(mean + 1.5 / std::sqrt(neighbours_ + usual_weight), 0.0, 0.9);
 }
 
 // From the share of sums beyond one scale, of which no stream alone has much: by how much a normal one must be wider to
@@ -238,7 +233,7 @@ ShiftMonitor::StepModel ShiftMonitor::model_of(std::span<const float> values) {
 // What the pools make of a step, before the streams take it in.
 void ShiftMonitor::learn(std::span<const float> values, const StepModel& model) {
   const double r = static_cast<double>(model.correlation);
-  double squares = 0, differences = 0, turns = 0, turns_judged = 0, beyond = 0, judged = 0, logs = 0;
+  double squares = 0, differences = 0, products = 0, neighbour_squares = 0, beyond = 0, judged = 0, logs = 0;
   double tails = 0, blocks = 0, wide = 0;
   size_t here = 0, outside = 0;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -277,18 +272,17 @@ void ShiftMonitor::learn(std::span<const float> values, const StepModel& model) 
     if (!all && mean_ratio(stream) > kOutsideRatio) continue;
     squares += square;
     differences += 1;
-    const double rise = x - last, rise_before = last - static_cast<double>(stream.last_but_one);
-    // Whoever is the median of its peers is at exactly zero, in small jobs often in several steps: that is no turn.
-    if (rise != 0 && rise_before != 0) {
-      turns += rise * rise_before < 0 ? 1 : 0;
-      turns_judged += 1;
-    }
     if (stream.values > 0) {
       const double level = static_cast<double>(stream.level);
       const double z = (whitened - (1 - r) * level) /
                        (static_cast<double>(model.scale) * std::sqrt(static_cast<double>(stream.spread)) *
                         std::sqrt(1 + static_cast<double>(kLevelVariance / stream.values)));
       judged += 1;
+      const double most = kLevelClip * std::sqrt(own);
+      const double here_clipped = std::clamp(x - level, -most, most) / std::sqrt(own);
+      const double last_clipped = std::clamp(last - level, -most, most) / std::sqrt(own);
+      products += here_clipped * last_clipped;
+      neighbour_squares += (here_clipped * here_clipped + last_clipped * last_clipped) / 2;
       if (z > kExcessFrom) {
         beyond += 1;
         logs += std::log(std::min(z, 2 * kExcessFrom) / kExcessFrom);
@@ -306,7 +300,11 @@ void ShiftMonitor::learn(std::span<const float> values, const StepModel& model) 
   const double memory = std::min(kPoolValues, kMemorySteps * std::max(1.0, differences));
   const double memory_all = std::max(memory, 4 * differences);
   if (differences > 0) learn_mean(variance_, differences_, squares / differences, differences, memory_all);
-  if (turns_judged > 0) learn_mean(turns_, turns_of_, turns / turns_judged, turns_judged, 4 * memory_all);
+  if (judged > 0 && variance_ > 0) {
+    double count = neighbours_;
+    learn_mean(neighbour_product_, count, products / judged, judged, 4 * memory_all);
+    learn_mean(neighbour_square_, neighbours_, neighbour_squares / judged, judged, 4 * memory_all);
+  }
   if (judged > 0) learn_mean(excess_share_, excess_of_, beyond / judged, judged, 4 * memory_all);
   if (beyond > 0) learn_mean(log_excess_, excesses_, logs / beyond, beyond, memory_all);
   if (blocks > 0) learn_long_run(wide, blocks, memory_all);

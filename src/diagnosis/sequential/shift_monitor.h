@@ -8,7 +8,7 @@
 //
 // Noise model. value = level + noise. The level is the stream's own, from its past, with bounded influence of each value
 // and a memory of kMemorySteps, so that slow drift is followed. Noise is AR(1) with one coefficient for all streams (from
-// how often they turn: no outlier, level or drift moves that). What is left has a body, a Student t whose scale comes
+// neighbours around their level, each with bounded influence). What is left has a body, a Student t whose scale comes
 // from clipped successive differences (which a shift hardly touches), pooled over streams and sharpened by each one's
 // own, and whose degrees of freedom come from how heavy the shoulders are; and an upper tail with the share of values
 // that was seen there and the heaviest power law that has no mean. In an odd step, where all spread more than usual, the
@@ -163,12 +163,12 @@ class ShiftMonitor {
   // Pooled over streams.
   double variance_ = 0;  // of whitened values, by clipped differences
   double differences_ = 0;
-  double turns_ = 0, turns_of_ = 0;          // share of values that are turning points
-  double excess_share_ = 0, excess_of_ = 0;  // of values beyond kExcessFrom scales
-  double log_excess_ = 0, excesses_ = 0;     // mean of the logarithm of how far beyond
-  double tail_share_ = 0, tail_of_ = 0;      // the same beyond kTailFrom
-  double wide_share_ = 0, wide_of_ = 0;      // of sums over blocks further out than independent values' scale
-  double long_run_ = 1;                      // what that says
+  double neighbour_product_ = 0, neighbour_square_ = 0, neighbours_ = 0;  // means, around the level, of values in a row
+  double excess_share_ = 0, excess_of_ = 0;                               // of values beyond kExcessFrom scales
+  double log_excess_ = 0, excesses_ = 0;                                  // mean of the logarithm of how far beyond
+  double tail_share_ = 0, tail_of_ = 0;                                   // the same beyond kTailFrom
+  double wide_share_ = 0, wide_of_ = 0;  // of sums over blocks further out than independent values' scale
+  double long_run_ = 1;                  // what that says
 };
 
 }  // namespace lockstep

@@ -92,7 +92,7 @@ std::optional<Change> change_of(const JobWindow& window) {
     before = change.since;
     const double slow =
         (1 + kShareMin) * median(column(facts, change.begin, std::min(change.end, change.since), duration_of));
-    size_t quick = 0;
+    size_t quick = 1;  // the newest step is none, or it is over
     for (size_t i = facts.size(); i-- > change.begin + kBeforeMin && quick < 2;) {
       quick = facts[i].duration_ns >= slow ? 0 : quick + 1;
       if (quick == 0) change.since = i;
@@ -116,6 +116,7 @@ std::optional<Change> change_of(const JobWindow& window) {
 
 std::vector<Finding> find_regressions(const JobWindow& window, const std::vector<AttributedRange>&) {
   const std::deque<StepFacts>& facts = window.facts();
+  if (window.complete_steps().empty()) return {};  // what is known is of an attempt before
   std::optional<Change> compared = early_change(facts);
   if (!compared) compared = change_of(window);
   if (!compared || (!compared->early && compared->nats < window.suspect_nats(1))) return {};

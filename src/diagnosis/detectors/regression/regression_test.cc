@@ -161,5 +161,21 @@ TEST(Regression, ARestartIsComparedWithTheAttemptBefore) {
   EXPECT_EQ(verdicts[0].state, VerdictState::kConfirmed);
 }
 
+TEST(Regression, AnAttemptThatIsRolledBackIsNotToldOfAgainInTheOneAfter) {
+  MadeUpJob job(8);
+  DiagnosisEngine engine;
+  job.play(engine, 0_step, 40_step);
+  job.attempt = 1;
+  job.play(engine, 41_step, 60_step, [](StepNumber, std::vector<RankPlan>& ranks) {
+    for (RankPlan& rank : ranks) rank.own_ms *= 1.25;
+  });
+  job.attempt = 2;
+  job.play(engine, 61_step, 63_step);
+  const std::vector<Verdict> verdicts = engine.verdicts("job");
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_EQ(verdicts[0].attempt, 1);
+  EXPECT_EQ(verdicts[0].state, VerdictState::kCleared);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -32,6 +32,7 @@ using Alike = std::tuple<int32_t, int64_t, int>;  // size, operations, about as 
 // What a group inside a host did in one step.
 struct GroupStep {
   Alike alike;
+  int32_t told = 0;     // members that did
   double least_ns = 0;  // of any member
   double usual_ns = 0;  // of the groups alike; 0: too few
   double log_slower = 0;
@@ -68,9 +69,12 @@ GroupSteps groups_of(const JobWindow& window, const StepFrame& frame) {
       const auto here = static_cast<double>(comm.shortest_ns) * static_cast<double>(comm.count);
       const auto bytes = static_cast<double>(comm.bytes);
       at->second.alike = {comm.size, comm.count, static_cast<int>(std::lround(std::log2(std::max(1.0, bytes)) * 2))};
+      ++at->second.told;
       at->second.least_ns = first ? here : std::min(at->second.least_ns, here);
     }
   }
+  // A member of which nothing is heard may be whom the others wait for.
+  std::erase_if(groups.by_id, [](const auto& group) { return group.second.told < std::get<0>(group.second.alike); });
   std::map<Alike, std::vector<double>> times;
   for (const auto& [id, group] : groups.by_id) times[group.alike].push_back(group.least_ns);
   std::map<Alike, double> usual;

@@ -74,6 +74,18 @@ TEST(SlowGroups, GroupsThatDifferByLittleOrOnMostHostsAccuseNobody) {
   EXPECT_TRUE(findings_after(most, 0, 30, 60).empty());
 }
 
+// Who is not heard of may be late: the others spend their time in the collective waiting for it.
+TEST(SlowGroups, AGroupOfWhichAMemberIsSilentAccusesNobody) {
+  MadeUpJob job = job_of_groups(24, 4);
+  JobWindow window;
+  job.play(window, 0_step, 60_step, [](StepNumber step, std::vector<testing::RankPlan>& ranks) {
+    if (step < 40_step) return;
+    ranks[9].own_ms += 60;
+    ranks[9].silent = true;
+  });
+  EXPECT_TRUE(find_slow_groups(window, {}).empty());
+}
+
 TEST(SlowGroups, OneHostAloneHasNobodyToBeComparedWith) {
   MadeUpJob job = job_of_groups(8, 2);
   for (Rank rank : {6_rank}) group_of(job, rank).transfer_ms = 60;

@@ -414,19 +414,21 @@ void add_evident(const JobWindow& window, double step_ns, std::vector<Late>& lat
   }
 }
 
-// Back to the first step of the unbroken stretch, as far as the window remembers.
+// Since when: the split of the steps that fits best to a rank that is late by so much after it and not before. What is late
+// by chance a step or two before that is no part of it. As far as the window remembers.
 StepNumber since_step_of(const JobWindow& window, size_t slot, double typical, StepNumber newest) {
   const std::vector<StepNumber>& all = window.steps_to_compare();
   StepNumber since = newest;
-  int misses = 0;
-  for (auto at = all.rbegin(); at != all.rend() && misses < 3; ++at) {
+  double fit = 0, best = 0;
+  constexpr double kThreeSteps = 1.5;  // of not being late at all
+  for (auto at = all.rbegin(); at != all.rend() && best - fit < kThreeSteps; ++at) {
     const StepLateness& step = lateness(window, *window.frame(*at));
-    if (slot < step.late_ns.size() && static_cast<double>(step.late_ns[slot]) >= 0.5 * typical) {
-      since = *at;
-      misses = 0;
-    } else {
-      ++misses;
-    }
+    const double late =
+        slot < step.late_ns.size() && !std::isnan(step.late_ns[slot]) ? static_cast<double>(step.late_ns[slot]) : 0;
+    fit += std::clamp(late / std::max(1.0, typical), 0.0, 1.0) - 0.5;
+    if (fit <= best) continue;
+    best = fit;
+    since = *at;
   }
   return since;
 }
@@ -466,6 +468,13 @@ std::map<std::string, std::vector<Late>> late_hosts(const JobWindow& window, con
   const size_t hosts_max = std::max<size_t>(ranks_of.size() >= 4 ? 2 : 1, ranks_of.size() / 3);
   if (hosts.size() > hosts_max) hosts.clear();
   return hosts;
+}
+
+// Nobody of these stands out.
+bool are_alike(const std::vector<Late>& late) {
+  std::vector<double> sizes;
+  for (const Late& entry : late) sizes.push_back(entry.ns);
+  return !sizes.empty() && median(sizes) >= kAlikePart * *std::max_element(sizes.begin(), sizes.end());
 }
 
 // Groups of one size may be for different things: what is done in them tells them apart.
@@ -514,10 +523,11 @@ bool waits_more(const JobWindow& window, const std::vector<StepNumber>& steps, c
 }
 
 // The late ones have one place in their groups of some kind, and there is one in most of these groups: that place has
-// more to do (an expert, a shard), whatever hosts it is on.
+// more to do (an expert, a shard), whatever hosts it is on. They are late alike then: where one is far later than the
+// others these wait for it in a group of their own, which has one place in those others.
 bool same_place_everywhere(const JobWindow& window, const StepFrame& frame, const std::vector<Late>& late) {
   constexpr size_t kGroupsMin = 3;
-  if (late.size() < kGroupsMin) return false;
+  if (late.size() < kGroupsMin || !are_alike(late)) return false;
   struct Places {
     std::set<CommId> groups, late_groups;
     std::set<int32_t> late_places;
@@ -589,6 +599,22 @@ void add_evidence_claim(const JobWindow& window, const Late& late, const std::ve
             measured(window, measure), "ms", 0, 0, steps.front(), steps.back(), measure.query()));
 }
 
+// How much longer a rank waits for its input than its peers do.
+double input_excess(const JobWindow& window, Rank rank, const std::vector<StepNumber>& steps) {
+  constexpr size_t kIn = static_cast<size_t>(Phase::kInput);
+  std::vector<double> more;
+  for (StepNumber number : steps) {
+    const StepFrame& frame = *window.frame(number);
+    const auto row = frame.known.find(rank);
+    if (row == frame.known.end()) continue;
+    std::vector<double> theirs;
+    for (const Peer& peer : peers_in(window, frame, rank, {rank}))
+      theirs.push_back(static_cast<double>(peer.row->summary.phase_ns[kIn]));
+    more.push_back(static_cast<double>(row->second.summary.phase_ns[kIn]) - median(std::move(theirs)));
+  }
+  return median(std::move(more));
+}
+
 Finding finding_of(const JobWindow& window, const std::string& host, std::vector<Late> late, double saved,
                    const LastSteps& last, size_t known) {
   std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.rank < b.rank; });
@@ -606,8 +632,13 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   finding.sure_with_signals = worst.nearly_sure || (settled && worst.plain);
   finding.through_step = steps.back();
   finding.since_step = since_step_of(window, worst.slot, worst.ns, steps.back());
-  // Evidence is of a change: one that was late all along may have become a little later.
-  if (worst.begin() != kNoStep) finding.since_step = std::min(finding.since_step, worst.begin());
+  // Where single steps hardly tell who is late, evidence does.
+  if (worst.by_evidence_alone && worst.begin() != kNoStep)
+    finding.since_step = std::min(finding.since_step, worst.begin());
+  // Where communication runs beside the work, who waits for the late one looks quicker than it is, and that one later.
+  // Where it is the input, how much longer that takes is told: its repair saves no more.
+  if (const double input = input_excess(window, worst.rank, steps); input >= 0.5 * worst.ns)
+    saved = std::min(saved, input);
   // Who is hidden behind others costs nothing, whatever steps take longer since.
   if (saved >= kHiddenShare * last.step_ns) saved = cost_of_a_step(window, finding.since_step, saved, last.step_ns);
   finding.step_ns = static_cast<int64_t>(last.step_ns);
@@ -875,12 +906,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     return few > 1 && static_cast<double>(few) >= kStructuralShare * static_cast<double>(all);
   };
   // So many are late alike that nobody stands out, though some of them wait for others.
-  bool alike = false;
-  if (structural(late.size(), known)) {
-    std::vector<double> sizes;
-    for (const Late& entry : late) sizes.push_back(entry.ns);
-    alike = median(sizes) >= kAlikePart * *std::max_element(sizes.begin(), sizes.end());
-  }
+  const bool alike = structural(late.size(), known) && are_alike(late);
   // The newest steps tell who waits: before, it may all have been well.
   const std::vector<StepNumber> newest_steps(last.steps.end() - static_cast<std::ptrdiff_t>(kStepsFresh),
                                              last.steps.end());
@@ -907,6 +933,8 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
       });
     if (late.empty()) return findings;
   }
+  // What has just begun counts as it is now: who is late behind it is.
+  for (const Late& entry : late) typical[entry.slot] = entry.ns;
   // The latest, in order, are who others may be late behind.
   const std::vector<Late> latest(late.begin(),
                                  late.begin() + static_cast<std::ptrdiff_t>(std::min(late.size(), kAskedMax)));

@@ -394,6 +394,54 @@ TEST(StragglerDetector, IsNotSureOfWhoIsHitAgainAndAgainByWhatAYoungJobHas) {
   }
 }
 
+// Its tensor-parallel peers wait for it in ways that nobody sees, and are late together in one place of all groups across
+// them: that is no place with more to do.
+TEST(StragglerDetector, NamesTheRankWhosePeersAreLateByAThirdOfWhatItIs) {
+  MadeUpJob job(64);
+  for (int32_t place = 0; place < 8; ++place) {
+    PlannedGroup across{.comm_id = CommId{0x300 + static_cast<uint64_t>(place)}};
+    for (int32_t host = 0; host < 8; ++host) across.ranks.push_back(Rank{host * 8 + place});
+    PlannedGroup inside{.comm_id = CommId{0x400 + static_cast<uint64_t>(place)}};
+    for (int32_t in_host = 0; in_host < 8; ++in_host) inside.ranks.push_back(Rank{place * 8 + in_host});
+    job.groups.insert(job.groups.begin(), {inside, across});
+  }
+  for (int64_t steps : {44, 60}) {
+    std::vector<Finding> findings = stragglers_of(
+        job,
+        [](StepNumber step, std::vector<RankPlan>& ranks) {
+          if (step < 40_step) return;
+          for (size_t rank = 16; rank < 24; ++rank) ranks[rank].own_ms += rank == 19 ? 60 : 20;
+        },
+        steps);
+    ASSERT_EQ(named(findings), std::vector<Rank>{19_rank}) << steps;
+    EXPECT_TRUE(findings[0].sure);
+  }
+}
+
+TEST(StragglerDetector, ASlowInputCostsNoMoreThanItTakesLonger) {
+  MadeUpJob job(8);
+  const std::vector<Finding> findings = stragglers_of(job, [](StepNumber, std::vector<RankPlan>& ranks) {
+    ranks[2].own_ms += 60;
+    ranks[2].input_ms += 40;
+  });
+  ASSERT_EQ(named(findings), std::vector<Rank>{2_rank});
+  EXPECT_EQ(findings[0].layer, Layer::kInput);
+  EXPECT_NEAR(static_cast<double>(findings[0].lost_ns_per_step), 40e6, 2e6);
+}
+
+// A hiccup shortly before is no part of it: what nodes said then is not what they say of it.
+TEST(StragglerDetector, SaysSinceWhenAlsoAfterAHiccup) {
+  MadeUpJob job(8);
+  std::vector<Finding> findings = stragglers_of(
+      job,
+      [](StepNumber step, std::vector<RankPlan>& ranks) {
+        ranks[3].own_ms += step >= 40_step || step == 38_step ? 50 : 0;
+      },
+      43);
+  ASSERT_EQ(named(findings), std::vector<Rank>{3_rank});
+  EXPECT_EQ(findings[0].since_step, 40_step);
+}
+
 TEST(StragglerDetector, SaysSinceWhen) {
   MadeUpJob job(8);
   std::vector<Finding> findings = stragglers_of(
