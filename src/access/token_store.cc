@@ -124,35 +124,68 @@ Result<std::unique_ptr<TokenStore>> TokenStore::open(AccessState& state, const s
   return store;
 }
 
+Result<TokenStore::Entry> TokenStore::entry_of(const StoredToken& row) {
+  Entry entry;
+  entry.token = {.id = row.id,
+                 .name = row.name,
+                 .owner = row.owner,
+                 .created_unix_ns = row.created_unix_ns,
+                 .expires_unix_ns = row.expires_unix_ns,
+                 .revoked_unix_ns = row.revoked_unix_ns,
+                 .last_used_unix_ns = row.last_used_unix_ns};
+  // A role of a newer version gives nothing here.
+  for (std::string_view word : split(row.roles, ' ')) {
+    if (Result<uint32_t> role = parse_roles(word); role.ok()) entry.token.roles |= *role;
+  }
+  for (std::string_view tenant : split(row.tenants, ' ')) {
+    if (!tenant.empty()) entry.token.tenants.emplace_back(tenant);
+  }
+  if (row.digest.size() != entry.digest.size())
+    return Error{
+        format("token %s in the state is damaged: its digest has %zu bytes", row.id.c_str(), row.digest.size())};
+  std::copy(row.digest.begin(), row.digest.end(), entry.digest.begin());
+  entry.use_saved_unix_ns = row.last_used_unix_ns;
+  return entry;
+}
+
 Result<void> TokenStore::read_back() {
   const std::vector<StoredToken> rows = LOCKSTEP_TRY(state_.tokens());
   MutexLock lock(mutex_);
   for (const StoredToken& row : rows) {
-    Entry entry;
-    entry.token = {.id = row.id,
-                   .name = row.name,
-                   .owner = row.owner,
-                   .created_unix_ns = row.created_unix_ns,
-                   .expires_unix_ns = row.expires_unix_ns,
-                   .revoked_unix_ns = row.revoked_unix_ns,
-                   .last_used_unix_ns = row.last_used_unix_ns};
-    // A role of a newer version gives nothing here.
-    for (std::string_view word : split(row.roles, ' ')) {
-      if (Result<uint32_t> role = parse_roles(word); role.ok()) entry.token.roles |= *role;
-    }
-    for (std::string_view tenant : split(row.tenants, ' ')) {
-      if (!tenant.empty()) entry.token.tenants.emplace_back(tenant);
-    }
-    if (row.digest.size() != entry.digest.size())
-      return Error{
-          format("token %s in the state is damaged: its digest has %zu bytes", row.id.c_str(), row.digest.size())};
-    std::copy(row.digest.begin(), row.digest.end(), entry.digest.begin());
-    entry.use_saved_unix_ns = row.last_used_unix_ns;
+    Entry entry = LOCKSTEP_TRY(entry_of(row));
     if (row.revoked_unix_ns == 0) in_use_ = true;
     id_of_digest_[entry.digest] = row.id;
     by_id_[row.id] = std::move(entry);
   }
   return {};
+}
+
+void TokenStore::take_over(std::span<const StoredToken> rows) {
+  MutexLock one_change(change_mutex_);
+  for (const StoredToken& row : rows) take_over_one(row);
+  count();
+}
+
+void TokenStore::take_over_one(const StoredToken& row) {
+  Result<Entry> entry = entry_of(row);
+  if (!entry.ok() || !is_token_id(row.id)) return;
+  {
+    MutexLock lock(mutex_);
+    const auto known = by_id_.find(row.id);
+    const bool is_news = known == by_id_.end() ? live_tokens() < kTokensMax || row.revoked_unix_ns != 0
+                                               : row.revoked_unix_ns != 0 && known->second.token.revoked_unix_ns == 0;
+    if (!is_news) return;
+    if (known != by_id_.end()) {
+      known->second.token.revoked_unix_ns = row.revoked_unix_ns;
+    } else {
+      id_of_digest_[entry->digest] = row.id;
+      by_id_[row.id] = std::move(*entry);
+      in_use_ = in_use_ || row.revoked_unix_ns == 0;
+    }
+  }
+  // It holds all the same; after a start it is heard of again.
+  if (Result<void> saved = state_.save_token(row); !saved.ok())
+    LOCKSTEP_LOG_WARN("access", "%s", saved.error().c_str());
 }
 
 // Under mutex_.

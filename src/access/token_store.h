@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -95,6 +96,8 @@ class TokenStore {
   // kNotFound where there is none. Revoking again changes nothing.
   Result<Token> revoke(std::string_view id);
   std::vector<Token> list() const;  // by time of creation; without the admin token file's
+  // What other processes have made and revoked: known here too, and kept. What is revoked stays so, whoever says otherwise.
+  void take_over(std::span<const StoredToken> rows);
   // Reads the admin token file again where it has changed, and writes down which tokens were used.
   void tick();
 
@@ -106,6 +109,8 @@ class TokenStore {
   };
   TokenStore(AccessState& state, std::string admin_token_file, const Clock& clock, Counters& counters);
   Result<void> read_back();
+  static Result<Entry> entry_of(const StoredToken& row);
+  void take_over_one(const StoredToken& row);
   Result<void> read_admin_token() LOCKSTEP_REQUIRES(mutex_);
   void look_at_admin_token() LOCKSTEP_REQUIRES(mutex_);
   void save_uses();

@@ -61,6 +61,11 @@ class AlertCenter {
   void go_live();
   void tick(bool is_behind = false);  // as AlertWatch::tick()
   void stop();
+  // As AlertRegistry::take_over() and ActionRunner::take_over().
+  void take_over(std::span<const StoredAlertRow> rows, const std::function<bool(const Alert&)>& is_ours) {
+    registry_.take_over(rows, is_ours);
+    actions_.take_over(rows);
+  }
 
   std::vector<AlertmanagerState> alertmanagers() const;
   std::vector<Receiver> receivers() const;

@@ -57,10 +57,16 @@ AlertRegistry::AlertRegistry(StateStore& state, const Clock& clock, const ClockW
 void AlertRegistry::read_back() {
   MutexLock lock(mutex_);
   const Result<std::vector<StoredAlertRow>> rows = state_.alert_rows();
-  if (!rows.ok()) LOCKSTEP_LOG_ERROR("alerts", "%s; what fired before is not known", rows.error().c_str());
+  if (!rows.ok()) return LOCKSTEP_LOG_ERROR("alerts", "%s; what fired before is not known", rows.error().c_str());
+  take(
+      *rows, [](const Alert&) { return true; }, true);
+}
+
+void AlertRegistry::take(std::span<const StoredAlertRow> rows, const std::function<bool(const Alert&)>& is_wanted,
+                         bool saved) {
   size_t unreadable = 0;
   std::vector<Delivery> deliveries;
-  for (const StoredAlertRow& row : rows.ok() ? *rows : std::vector<StoredAlertRow>()) {
+  for (const StoredAlertRow& row : rows) {
     const Result<JsonDocument> document = JsonDocument::parse(row.json);
     if (!document.ok()) {
       ++unreadable;
@@ -68,23 +74,31 @@ void AlertRegistry::read_back() {
     }
     if (row.kind == AlertRowKind::kAlert) {
       Result<Alert> alert = alert_from_json(document->root());
-      if (alert.ok()) alerts_[row.id].alert = std::move(*alert);
       unreadable += !alert.ok();
+      if (!alert.ok() || alerts_.contains(row.id) || !is_wanted(*alert) || !make_room()) continue;
+      alerts_[row.id] = {.alert = std::move(*alert), .dirty = !saved};
     } else if (row.kind == AlertRowKind::kDelivery) {
       Result<Delivery> delivery = delivery_from_json(document->root());
-      if (delivery.ok()) deliveries.push_back(std::move(*delivery));
       unreadable += !delivery.ok();
+      if (delivery.ok() && !waiting_.contains(delivery->id) && is_wanted(delivery->alert))
+        deliveries.push_back(std::move(*delivery));
     } else if (row.kind == AlertRowKind::kSilence) {
       Result<Silence> silence = silence_from_json(document->root());
-      if (silence.ok()) silences_[row.id] = std::move(*silence);
       unreadable += !silence.ok();
+      if (silence.ok()) silences_.try_emplace(row.id, std::move(*silence));
     }
   }
   std::sort(deliveries.begin(), deliveries.end(),
             [](const Delivery& a, const Delivery& b) { return a.created_unix_ns < b.created_unix_ns; });
-  for (Delivery& delivery : deliveries) add_waiting(std::move(delivery), true);
+  for (Delivery& delivery : deliveries) add_waiting(std::move(delivery), saved);
   if (unreadable > 0)
     LOCKSTEP_LOG_ERROR("alerts", "%zu kept alerts, notifications or silences cannot be read", unreadable);
+}
+
+void AlertRegistry::take_over(std::span<const StoredAlertRow> rows, const std::function<bool(const Alert&)>& is_ours) {
+  MutexLock lock(mutex_);
+  take(rows, is_ours, false);
+  ++version_;
 }
 
 void AlertRegistry::set_receivers(std::vector<ReceiverTerms> receivers) {
@@ -199,11 +213,11 @@ void AlertRegistry::hand_over(const std::function<bool(const Alert&)>& is_others
   MutexLock lock(mutex_);
   for (auto one = waiting_.begin(); one != waiting_.end();) {
     const auto here = one++;
-    if (is_others(here->second.delivery.alert)) erase_waiting(here);
+    if (is_others(here->second.delivery.alert)) erase_waiting(here, true);
   }
   for (auto one = alerts_.begin(); one != alerts_.end();) {
     if (is_others(one->second.alert)) {
-      gone_.push_back({AlertRowKind::kAlert, one->first, ""});
+      gone_.push_back({AlertRowKind::kAlert, one->first, "", true});
       one = alerts_.erase(one);
     } else {
       ++one;
@@ -216,8 +230,15 @@ void AlertRegistry::raise(RaisedAlert raised) {
   const int64_t seen = raised.seen_unix_ns > 0 ? std::min(raised.seen_unix_ns, now) : now;
   const bool is_event = raised.source == AlertSource::kEvent;
   if (is_event && seen + raised.lasts_ns <= now) return;  // of long ago
+  if (!raised.job_id.empty() && neighbours_.is_theirs && neighbours_.is_theirs(raised.job_id)) return;
   std::sort(raised.labels.begin(), raised.labels.end());
   MutexLock lock(mutex_);
+  if (neighbours_.row_of && !alerts_.contains(raised.fingerprint)) {
+    const StoredAlertRow row{AlertRowKind::kAlert, raised.fingerprint, neighbours_.row_of(raised.fingerprint)};
+    if (!row.json.empty())
+      take(
+          {&row, 1}, [](const Alert&) { return true; }, false);
+  }
   auto found = alerts_.find(raised.fingerprint);
   if (found == alerts_.end()) {
     if (!make_room()) return;
@@ -347,8 +368,8 @@ void AlertRegistry::add_waiting(Delivery delivery, bool saved) {
   waiting_[id] = {std::move(delivery), order, clock_.monotonic_ns(), 0, saved, saved};
 }
 
-void AlertRegistry::erase_waiting(WaitingMap::iterator waiting) {
-  gone_.push_back({AlertRowKind::kDelivery, waiting->first, ""});
+void AlertRegistry::erase_waiting(WaitingMap::iterator waiting, bool is_others) {
+  gone_.push_back({AlertRowKind::kDelivery, waiting->first, "", is_others});
   waiting_order_.erase(waiting->second.order);
   waiting_.erase(waiting);
 }

@@ -101,7 +101,15 @@ class AlertRegistry {
   using IncidentPath = std::function<std::string(const Alert&)>;
   void set_incident_path(IncidentPath incident_path);
 
-  // Again and again while it lasts, or once (kEvent).
+  // Other servers with other jobs. Called by raise(); both answer at once and do not ask the registry. Before the first raise().
+  struct Neighbours {
+    std::function<bool(const std::string& job_id)> is_theirs = {};           // what is said of such a job is not heard
+    std::function<std::string(const std::string& fingerprint)> row_of = {};  // as one of them saved it; empty: none did
+  };
+  void set_neighbours(Neighbours neighbours) { neighbours_ = std::move(neighbours); }
+
+  // Again and again while it lasts, or once (kEvent). What fires at a neighbour, and is not known here, goes on as it stands
+  // there: who was told is not told again.
   void raise(RaisedAlert raised);
   // That source says so no longer.
   void clear(AlertSource source, std::string_view fingerprint);
@@ -109,6 +117,9 @@ class AlertRegistry {
   void sync(AlertSource source, const std::set<std::string>& fingerprints, std::string_view of_name = {});
   // These are another server's from now on: gone without a word, and what was to be sent of them too.
   void hand_over(const std::function<bool(const Alert&)>& is_others);
+  // Those of another server's rows that are this one's from now on, as they stood there: who was told of them is not told
+  // again, what was still to be sent is sent. What is known here stays as it is here. Silences are everybody's.
+  void take_over(std::span<const StoredAlertRow> rows, const std::function<bool(const Alert&)>& is_ours);
   // A few times a second: what is over ends, what is new is queued for the receivers, and all of it is saved.
   void tick();
 
@@ -165,6 +176,9 @@ class AlertRegistry {
   };
 
   void read_back();
+  // What these rows say, as far as it is wanted and not known yet. saved: they are in the state.
+  void take(std::span<const StoredAlertRow> rows, const std::function<bool(const Alert&)>& is_wanted, bool saved)
+      LOCKSTEP_REQUIRES(mutex_);
   void move_deadlines() LOCKSTEP_REQUIRES(mutex_);
   void begin(Kept& kept, const RaisedAlert& raised, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   static void update(Alert& alert, const RaisedAlert& raised);
@@ -176,7 +190,7 @@ class AlertRegistry {
   void enqueue(Kept& kept, const ReceiverTerms& receiver, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   using WaitingMap = std::map<std::string, Waiting, std::less<>>;
   void add_waiting(Delivery delivery, bool saved) LOCKSTEP_REQUIRES(mutex_);
-  void erase_waiting(WaitingMap::iterator waiting) LOCKSTEP_REQUIRES(mutex_);
+  void erase_waiting(WaitingMap::iterator waiting, bool is_others = false) LOCKSTEP_REQUIRES(mutex_);
   void drop(WaitingMap::iterator waiting, const char* state, const std::string& line) LOCKSTEP_REQUIRES(mutex_);
   void note_state(const Delivery& delivery, const char* state, const std::string& line) LOCKSTEP_REQUIRES(mutex_);
   void forget_old(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
@@ -188,6 +202,7 @@ class AlertRegistry {
   std::vector<const Kept*> in_order(bool also_over) const LOCKSTEP_REQUIRES(mutex_);
 
   StateStore& state_;
+  Neighbours neighbours_;  // set once
   const Clock& clock_;
   const ClockWitness& witness_;
   Counters& counters_;

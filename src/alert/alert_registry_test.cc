@@ -10,6 +10,7 @@
 #include "alert/gpu_watch.h"
 #include "alert/mfu_watch.h"
 #include "ingest/counters_table.h"
+#include "store/forwarding_state.h"
 #include "store/sqlite_state_store.h"
 #include "store/testing/failing_access.h"
 #include "testing/fake_clock.h"
@@ -93,6 +94,89 @@ TEST_F(Alerts, WhatIsHandedOverIsGoneWithoutAWord) {
   start();
   ASSERT_EQ(registry_->alerts().size(), 1u);
   EXPECT_EQ(registry_->alerts()[0].job_id, "ours");
+}
+
+TEST_F(Alerts, AnotherServerThatTakesAJobOverTellsNobodyTwiceAndEverybodyOnce) {
+  const auto is_ours = [](const Alert& alert) { return alert.job_id == "told" || alert.job_id == "untold"; };
+  registry_->raise(hang("told"));
+  pass(1);
+  EXPECT_EQ(deliver().size(), 1u);
+  registry_->raise(hang("untold"));
+  registry_->raise(hang("another's"));
+  pass(1);
+  const std::vector<StoredAlertRow> rows = *state_->alert_rows();
+
+  const std::unique_ptr<StateStore> state = open_sqlite_state_store(folder_.path() + "/second.sqlite").value();
+  AlertRegistry second(*state, clock_, witness_, counters_);
+  second.set_receivers(receivers_);
+  second.take_over(rows, is_ours);
+  for (const char* job : {"told", "untold"}) second.raise(hang(job));  // found again, as the bus is read back
+  clock_.advance(kSecond);
+  second.tick();
+  const std::vector<Delivery> sent = second.due("hook", 0, 50);
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].alert.job_id, "untold");
+  second.delivered(sent);
+  EXPECT_EQ(second.alerts().size(), 2u);
+  EXPECT_EQ(second.alerts()[0].episodes, 1);
+  // What is over now though nobody saw it end is told as over.
+  second.sync(AlertSource::kVerdict, {hang("untold").fingerprint});
+  for (int i = 0; i < 35; ++i) {
+    clock_.advance(kSecond);
+    second.tick();
+  }
+  const std::vector<Delivery> over = second.due("hook", 0, 50);
+  ASSERT_EQ(over.size(), 1u);
+  EXPECT_EQ(over[0].alert.job_id, "told");
+  EXPECT_FALSE(over[0].alert.firing);
+  EXPECT_EQ(state->alert_rows()->size(), 3u) << "two alerts and what is to be sent of one: they are its own now";
+  // Again: what is known stays as it is.
+  second.take_over(rows, is_ours);
+  second.tick();
+  EXPECT_EQ(second.due("hook", 0, 50).size(), 1u);
+}
+
+TEST_F(Alerts, WhatFiresAtANeighbourGoesOnHereAndWhatIsSaidOfItsJobsIsNotHeard) {
+  registry_->raise(hang("one"));
+  pass(1);
+  EXPECT_EQ(deliver().size(), 1u);
+  const std::vector<StoredAlertRow> rows = *state_->alert_rows();
+  const std::unique_ptr<StateStore> state = open_sqlite_state_store(folder_.path() + "/second.sqlite").value();
+  AlertRegistry second(*state, clock_, witness_, counters_);
+  second.set_receivers(receivers_);
+  second.set_neighbours(
+      {.is_theirs = [](const std::string& job) { return job == "theirs"; },
+       .row_of =
+           [&](const std::string& fingerprint) { return rows[0].id == fingerprint ? rows[0].json : std::string(); }});
+  for (const char* job : {"one", "new", "theirs"}) second.raise(hang(job));
+  clock_.advance(kSecond);
+  second.tick();
+  ASSERT_EQ(second.alerts().size(), 2u);
+  const std::vector<Delivery> sent = second.due("hook", 0, 50);
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].alert.job_id, "new");
+}
+
+TEST_F(Alerts, WhatIsHandedOverIsGoneHereAlone) {
+  struct Watched final : ForwardingState {
+    using ForwardingState::ForwardingState;
+    std::vector<StoredAlertRow> gone;
+    Result<void> save_alert_rows(std::span<const StoredAlertRow> rows) override {
+      for (const StoredAlertRow& row : rows) {
+        if (row.json.empty()) gone.push_back(row);
+      }
+      return ForwardingState::save_alert_rows(rows);
+    }
+  } watched(*state_);
+  AlertRegistry registry(watched, clock_, witness_, counters_);
+  registry.set_receivers(receivers_);
+  registry.raise(hang("theirs"));
+  registry.tick();
+  registry.hand_over([](const Alert&) { return true; });
+  registry.tick();
+  ASSERT_EQ(watched.gone.size(), 2u) << "the alert, and what was to be sent of it";
+  EXPECT_TRUE(watched.gone[0].is_others && watched.gone[1].is_others);
+  EXPECT_TRUE(state_->alert_rows()->empty());
 }
 
 TEST_F(Alerts, WhatFlapsIsHeldLongerEachTime) {

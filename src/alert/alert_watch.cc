@@ -74,7 +74,7 @@ void AlertWatch::tick(bool is_behind) {
   const int64_t monotonic_ns = clock_.monotonic_ns(), unix_ns = witness_.now().earliest_unix_ns;
   const bool due = looked_ns_ == 0 || monotonic_ns - looked_ns_ >= kLookEveryNs;
   const bool changed = std::exchange(verdicts_changed_, false);
-  if (due || changed) look_at_verdicts(unix_ns);
+  if (due || changed) look_at_verdicts(unix_ns, is_behind);
   if (!due) return;
   looked_ns_ = monotonic_ns;
   if (is_behind) {
@@ -87,7 +87,7 @@ void AlertWatch::tick(bool is_behind) {
   gpus_.forget(monotonic_ns);
 }
 
-void AlertWatch::look_at_verdicts(int64_t now_unix_ns) {
+void AlertWatch::look_at_verdicts(int64_t now_unix_ns, bool is_behind) {
   std::set<std::string> open;
   for (const Verdict& verdict : reads_.diagnosis.verdicts("")) {
     if (verdict.state != VerdictState::kConfirmed) continue;
@@ -98,7 +98,7 @@ void AlertWatch::look_at_verdicts(int64_t now_unix_ns) {
     actions_.note(verdict, alert.fingerprint, alert.path, now_unix_ns);
     alerts_.raise(std::move(alert));
   }
-  alerts_.sync(AlertSource::kVerdict, open);
+  if (!is_behind) alerts_.sync(AlertSource::kVerdict, open);
 }
 
 void AlertWatch::look_at_jobs(int64_t now_unix_ns) {

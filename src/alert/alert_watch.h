@@ -55,7 +55,8 @@ class AlertWatch final : public StoreSubscriber {
 
   void note(std::span<const Verdict> changed);
   void go_live();
-  // is_behind: history is being read; whoever is not heard of yet is not missed.
+  // is_behind: history is being read; whoever is not heard of yet is not missed, and a verdict that is not found again yet
+  // is not over.
   void tick(bool is_behind = false);
   void look_at_services();
 
@@ -65,7 +66,7 @@ class AlertWatch final : public StoreSubscriber {
     int bad = 0;
     int64_t looked_unix_ns = 0;
   };
-  void look_at_verdicts(int64_t now_unix_ns);
+  void look_at_verdicts(int64_t now_unix_ns, bool is_behind);
   void look_at_agents(int64_t now_unix_ns, int64_t monotonic_ns);
   void look_at_jobs(int64_t now_unix_ns);
   void look_at_warnings();

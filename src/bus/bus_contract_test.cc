@@ -17,6 +17,7 @@
 #include "bus/log_origin.h"
 #include "bus/place_merge.h"
 #include "bus/record_times.h"
+#include "bus/shared_rows.h"
 #include "bus/telemetry_bus.h"
 #include "testing/eventually.h"
 #include "testing/temporary_folder.h"
@@ -311,6 +312,26 @@ TEST(KafkaBus, EveryGatewayHearsEveryCommandAlsoOneThatComesLater) {
     EXPECT_EQ(heard[0].tenant + "/" + heard[0].host + "/" + heard[0].text, "team/node-1/stacks");
     EXPECT_EQ(heard[1].tenant + "/" + heard[1].host + "/" + heard[1].text, "/node-2/detail");
   }
+}
+
+TEST(KafkaBus, RowsThatWereSharedAreThereForWhoeverComesAndHeardByWhoIsThere) {
+  KafkaWorld& bus = kafka_world();
+  rd_kafka_mock_topic_create(bus.brokers.cluster, kStateTopic, 1, 1);
+  const std::unique_ptr<SharedRows> first = open_kafka_shared_rows(bus.brokers.options).value();
+  const std::vector<SharedRow> rows{{"a", "1"}, {"b", "2"}, {"c", "3"}};
+  ASSERT_TRUE(first->put("", rows).ok());
+  const std::vector<SharedRow> later{{"a", "4"}, {"b", ""}};
+  ASSERT_TRUE(first->put("", later).ok());
+  ASSERT_TRUE(first->put("team", {rows.data(), 1}).ok());
+  const auto text = [](const SharedRows& all, const char* tenant) {
+    std::string joined;
+    for (const SharedRow& row : all.rows(tenant)) joined += row.id + "=" + row.value + " ";
+    return joined;
+  };
+  const std::unique_ptr<SharedRows> second = open_kafka_shared_rows(bus.brokers.options).value();
+  EXPECT_EQ(text(*second, ""), "a=4 c=3 ");
+  EXPECT_EQ(text(*second, "team"), "a=1 ");
+  EXPECT_TRUE(testing::eventually([&] { return text(*first, "team") == "a=1 "; }));
 }
 
 TEST(KafkaBus, WhatItsPromisesRestOnIsNotForUsersToChange) {

@@ -38,6 +38,9 @@ inline constexpr CounterDescriptor kBusCounters[] = {
      "Records of the bus that say they were received in the future, or years ago: the time of the one before them, or "
      "now, was taken instead."},
     {"lockstep_bus_partitions", "gauge", Severity::kInfo, "Partitions of the bus that are read here."},
+    {"lockstep_bus_waiting_records", "gauge", Severity::kNotice,
+     "Records of a partition that is read here which were not read yet, of all topics, by partition."},
+    {"lockstep_bus_read_bytes_total", "counter", Severity::kInfo, "Bytes read from the bus, by partition."},
     {"lockstep_bus_behind_ms", "gauge", Severity::kNotice,
      "How old the record of the bus is that was applied last, while others wait; 0: none wait."},
 };

@@ -34,6 +34,7 @@ constexpr size_t kTakenMax = 1'000;  // records of one take()
 constexpr uint64_t kTakenBytes = 8 << 20;
 constexpr auto kHeldUpMax = std::chrono::seconds(2);  // by a place whose broker does not answer
 constexpr int kProbeMs = 500;
+constexpr auto kNoteEvery = std::chrono::seconds(1);
 
 using Partitions = std::unique_ptr<rd_kafka_topic_partition_list_t, decltype(&rd_kafka_topic_partition_list_destroy)>;
 
@@ -88,6 +89,7 @@ class KafkaReader final : public BusReader {
   void read_again(const BusPlace& place);
   void take_ordered(std::vector<TakenRecord>& taken);
   void set_partitions(const std::set<int32_t>& partitions);
+  void note_waiting();
 
   const BusOptions options_;
   const BusReaderOptions reader_;
@@ -102,6 +104,8 @@ class KafkaReader final : public BusReader {
   bool is_assigned_ = false;  // it was told what it has, be it nothing
   std::optional<std::chrono::steady_clock::time_point> held_up_since_;
   std::chrono::steady_clock::time_point probed_{};
+  std::chrono::steady_clock::time_point noted_{};
+  std::map<int32_t, int64_t> waiting_;  // as it was noted, by partition
   std::atomic<bool> is_at_end_{false};
   std::atomic<bool> is_down_{false};
   mutable Mutex mutex_;
@@ -367,6 +371,24 @@ void KafkaReader::take_ordered(std::vector<TakenRecord>& taken) {
   }
 }
 
+// Once a second, of what the brokers said last. A partition that is another's now has nothing waiting here.
+void KafkaReader::note_waiting() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - noted_ < kNoteEvery) return;
+  noted_ = now;
+  for (auto& [partition, records] : waiting_) records = 0;
+  for (const auto& [place, queue] : queues_) {
+    int64_t low = 0, high = 0;
+    const auto next = next_.find(place);
+    const rd_kafka_resp_err_t error =
+        rd_kafka_get_watermark_offsets(client_, kafka::topic_of(place.kind), place.partition, &low, &high);
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR || next == next_.end()) continue;
+    waiting_[place.partition] += std::max<int64_t>(high - next->second, 0);
+  }
+  for (const auto& [partition, records] : waiting_)
+    counters_.set("lockstep_bus_waiting_records", format("partition=\"%d\"", partition), records);
+}
+
 std::vector<TakenRecord> KafkaReader::take(std::chrono::milliseconds longest) {
   std::vector<TakenRecord> taken;
   taken.reserve(kTakenMax);  // what is in it is not given again
@@ -390,6 +412,12 @@ std::vector<TakenRecord> KafkaReader::take(std::chrono::milliseconds longest) {
     if (taken.empty() && std::chrono::steady_clock::now() < until) continue;
     // Here, because what was fetched and not taken before the partitions went is fetched again.
     counters_.add("lockstep_bus_records_received_total", "", static_cast<int64_t>(taken.size()));
+    std::map<int32_t, int64_t> bytes;
+    for (const TakenRecord& record : taken)
+      bytes[record.place.partition] += static_cast<int64_t>(record.payload.size());
+    for (const auto& [partition, count] : bytes)
+      counters_.add("lockstep_bus_read_bytes_total", format("partition=\"%d\"", partition), count);
+    note_waiting();
     return taken;
   }
 }

@@ -73,25 +73,47 @@ IncidentRegistry::IncidentRegistry(StateStore& state, const Clock& clock, const 
 void IncidentRegistry::read_back() {
   MutexLock lock(mutex_);
   const Result<std::vector<StoredIncident>> rows = state_.incidents();
-  if (!rows.ok()) LOCKSTEP_LOG_ERROR("incidents", "%s; those of before are not known", rows.error().c_str());
+  if (!rows.ok()) return LOCKSTEP_LOG_ERROR("incidents", "%s; those of before are not known", rows.error().c_str());
+  take_rows(
+      *rows, [](const Incident&) { return true; }, true);
+}
+
+void IncidentRegistry::take_rows(std::span<const StoredIncident> rows, const Wanted& is_wanted, bool saved) {
   size_t unreadable = 0;
-  for (const StoredIncident& row : rows.ok() ? *rows : std::vector<StoredIncident>()) {
+  for (const StoredIncident& row : rows) {
     Result<Incident> incident = incident_from_json(row.json);
     if (!incident.ok() || incident->id != row.id) {
       ++unreadable;
       continue;
     }
+    const auto is_known = [&](const Finding& one) { return by_finding_.contains(one.id); };
+    if (by_id_.contains(row.id) || renamed_.contains(row.id) || by_id_.size() >= kIncidentsMax ||
+        std::any_of(incident->findings.begin(), incident->findings.end(), is_known) || !is_wanted(*incident))
+      continue;
     for (const Finding& one : incident->findings) by_finding_[one.id] = incident->id;
     for (const std::string& id : incident->also) renamed_[id] = incident->id;
     by_key_[incident->place.key()].insert(incident->id);
     by_id_[row.id] = {.incident = std::move(*incident),
-                      .dirty = false,
+                      .dirty = !saved,
                       .is_shown = true,
                       .is_incident = true,
                       .wants_radius = false,
                       .saved_ns = clock_.monotonic_ns()};
   }
   if (unreadable > 0) LOCKSTEP_LOG_ERROR("incidents", "%zu kept incidents cannot be read", unreadable);
+}
+
+void IncidentRegistry::hand_over(const Wanted& is_others) {
+  MutexLock lock(mutex_);
+  for (auto one = by_id_.begin(); one != by_id_.end();) {
+    const auto here = one++;
+    if (is_others(here->second.incident)) forget(here, true);
+  }
+}
+
+void IncidentRegistry::take_over(std::span<const StoredIncident> rows, const Wanted& is_ours) {
+  MutexLock lock(mutex_);
+  take_rows(rows, is_ours, false);
 }
 
 // The incident that a finding belongs to: of those it touches, joined, the oldest; else a new one.
@@ -327,12 +349,12 @@ void IncidentRegistry::forget_key(const Incident& incident) {
   if (ids->second.empty()) by_key_.erase(ids);
 }
 
-void IncidentRegistry::forget(ById::iterator one) {
+void IncidentRegistry::forget(ById::iterator one, bool is_others) {
   const Incident& incident = one->second.incident;
   for (const Finding& finding : incident.findings) by_finding_.erase(finding.id);
   for (const std::string& id : incident.also) renamed_.erase(id);
   forget_key(incident);
-  if (one->second.is_shown) gone_.push_back({incident.id, ""});
+  if (one->second.is_shown) gone_.push_back({incident.id, "", is_others});
   by_id_.erase(one);
 }
 
@@ -409,7 +431,8 @@ void IncidentRegistry::save() {
       found->second.is_shown = true;
       found->second.dirty = found->second.dirty || !saved.ok();
     } else if (found == by_id_.end() && !(saved.ok() && row.json.empty())) {
-      gone_.push_back({std::move(row.id), ""});  // it still has to go, or went into another one meanwhile
+      // It still has to go, or went into another one or to another server meanwhile.
+      gone_.push_back({std::move(row.id), "", row.is_others});
     }
   }
 }

@@ -54,10 +54,16 @@ class IncidentRegistry {
   // Reads back what was kept; what cannot be read is left out with one log line.
   IncidentRegistry(StateStore& state, const Clock& clock, const ClockWitness& witness, Counters& counters);
 
+  using Wanted = std::function<bool(const Incident&)>;  // called under the lock: it must not ask the registry
+
   void add(Finding finding);
   // Every verdict that lasts is among these; one that is not has ended when it was last seen.
   void sync_verdicts(const std::set<std::string>& lasting);
   void sync_alerts(const std::set<std::string>& lasting);
+  // These are another server's from now on, and gone here without a word.
+  void hand_over(const Wanted& is_others);
+  // Those of another server's rows that are this one's from now on, as they stood there. What is known here stays as it is.
+  void take_over(std::span<const StoredIncident> rows, const Wanted& is_ours);
   // Whether a finding of that id is known, and lasts.
   std::optional<bool> is_lasting(std::string_view finding_id) const;
 
@@ -68,9 +74,7 @@ class IncidentRegistry {
   // A few times a second: what is quiet is resolved, what is old goes, and all of it is saved.
   void tick();
 
-  // Not resolved, lasting, gravest, newest first. wanted: which of them, empty for all; called under the lock, so it must
-  // not ask the registry.
-  using Wanted = std::function<bool(const Incident&)>;
+  // Not resolved, lasting, gravest, newest first. wanted: which of them, empty for all.
   std::vector<Incident> incidents(const Wanted& wanted = {}) const;
   Result<Incident> find(std::string_view id) const;              // kNotFound
   std::string newest_at(const FaultPlace& place) const;          // id; empty: none is there
@@ -102,6 +106,8 @@ class IncidentRegistry {
   using ById = std::map<std::string, Kept, std::less<>>;
 
   void read_back();
+  // saved: they are in the state.
+  void take_rows(std::span<const StoredIncident> rows, const Wanted& is_wanted, bool saved) LOCKSTEP_REQUIRES(mutex_);
   Result<Incident> change(std::string_view id, const Entry& entry, std::optional<State> to)
       LOCKSTEP_EXCLUDES(save_mutex_, mutex_);
   void sync(FindingKind kind, const std::set<std::string>& lasting);
@@ -115,7 +121,7 @@ class IncidentRegistry {
   void refresh(Kept& kept) LOCKSTEP_REQUIRES(mutex_);
   void reopen_for(Kept& kept, const Finding& finding) LOCKSTEP_REQUIRES(mutex_);
   void forget_key(const Incident& incident) LOCKSTEP_REQUIRES(mutex_);
-  void forget(ById::iterator one) LOCKSTEP_REQUIRES(mutex_);
+  void forget(ById::iterator one, bool is_others = false) LOCKSTEP_REQUIRES(mutex_);
   void make_room() LOCKSTEP_REQUIRES(mutex_);
   std::string_view name_now(std::string_view id) const LOCKSTEP_REQUIRES(mutex_);
   ById::const_iterator by_any_id(std::string_view id) const LOCKSTEP_REQUIRES(mutex_);

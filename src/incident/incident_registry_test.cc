@@ -9,8 +9,8 @@
 
 #include "base/text.h"
 #include "ingest/counters_table.h"
+#include "store/forwarding_state.h"
 #include "store/sqlite_state_store.h"
-#include "store/testing/forwarding_state.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
 
@@ -48,7 +48,7 @@ Finding event(std::string id, int64_t at_min, int64_t holds_min, bool opens = tr
 }
 
 // Counts what is written, and has something happen right before the next time.
-struct Disk final : testing::ForwardingState {
+struct Disk final : ForwardingState {
   using ForwardingState::ForwardingState;
   std::function<void()> meanwhile;
   size_t rows_saved = 0;
@@ -174,6 +174,35 @@ TEST_F(Incidents, NothingIsShownBeforeItIsOnDiskAndARestartShowsTheSame) {
   registry_->add(lasting(verdict("v", "gpu:GPU-1", 0, 0)));  // the log, read back
   at(2);
   EXPECT_EQ(only(), acknowledged);
+}
+
+TEST_F(Incidents, AnotherServerThatTakesAJobOverHasItsIncidentAsPeopleLeftIt) {
+  registry_->add(lasting(verdict("v-1", "gpu:GPU-1", 0, 1)));
+  registry_->add(lasting(verdict("v-2", "gpu:GPU-2", 0, 1, "another")));
+  at(1);
+  const std::string id = registry_->id_of_finding("v-1");
+  ASSERT_TRUE(registry_->acknowledge(id, "ada", "on it").ok());
+  const std::vector<StoredIncident> rows = *state_->incidents();
+  const auto is_ours = [](const Incident& one) { return one.findings.front().job_id == "llm"; };
+
+  const std::unique_ptr<StateStore> state = open_sqlite_state_store(folder_.path() + "/second.sqlite").value();
+  IncidentRegistry second(*state, clock_, witness_, counters_);
+  second.take_over(rows, is_ours);
+  second.add(lasting(verdict("v-1", "gpu:GPU-1", 0, 1)));  // found again, as the bus is read back
+  second.tick();
+  ASSERT_EQ(second.incidents().size(), 1u);
+  EXPECT_EQ(second.incidents()[0].id, id);
+  EXPECT_EQ(second.incidents()[0].state, State::kAcknowledged);
+  EXPECT_EQ(state->incidents()->size(), 1u) << "it is its own now";
+  second.take_over(rows, is_ours);
+  EXPECT_EQ(second.incidents().size(), 1u);
+
+  registry_->hand_over(is_ours);
+  registry_->tick();
+  ASSERT_EQ(registry_->incidents().size(), 1u);
+  EXPECT_EQ(registry_->incidents()[0].findings.front().job_id, "another");
+  EXPECT_EQ(state_->incidents()->size(), 1u);
+  EXPECT_EQ(registry_->id_of_finding("v-1"), "");
 }
 
 TEST_F(Incidents, AreOpenAcknowledgedResolvedByQuietAndOpenAgainWhenSeenAgain) {

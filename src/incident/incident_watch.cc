@@ -85,18 +85,18 @@ void IncidentWatch::go_live() {
   live_ = true;
 }
 
-void IncidentWatch::look_at_verdicts(int64_t now_unix_ns) {
+void IncidentWatch::look_at_verdicts(int64_t now_unix_ns, bool is_behind) {
   std::set<std::string> lasting;
   for (const Verdict& verdict : reads_.diagnosis.verdicts("")) {
     // Diagnosis holds what is cleared only where it was confirmed.
     take(verdict, true, now_unix_ns);
     if (verdict.state != VerdictState::kCleared) lasting.insert(verdict.id);
   }
-  incidents_.sync_verdicts(lasting);
+  if (!is_behind) incidents_.sync_verdicts(lasting);
 }
 
 // What a node's metrics say, where no event did.
-void IncidentWatch::look_at_alerts(int64_t now_unix_ns) {
+void IncidentWatch::look_at_alerts(int64_t now_unix_ns, bool is_behind) {
   std::set<std::string> lasting;
   for (const auto& [alert, silenced, explained_by] : reads_.alerts.views(false)) {
     const std::string id =
@@ -116,7 +116,7 @@ void IncidentWatch::look_at_alerts(int64_t now_unix_ns) {
                     .begin_unix_ns = alert.starts_unix_ns,
                     .seen_unix_ns = now_unix_ns});
   }
-  incidents_.sync_alerts(lasting);
+  if (!is_behind) incidents_.sync_alerts(lasting);
 }
 
 void IncidentWatch::ask_the_graph(int64_t now_unix_ns) {
@@ -127,13 +127,13 @@ void IncidentWatch::ask_the_graph(int64_t now_unix_ns) {
   }
 }
 
-void IncidentWatch::tick() {
+void IncidentWatch::tick(bool is_behind) {
   if (!live_) return;
   const int64_t now = clock_.unix_ns(), monotonic_ns = clock_.monotonic_ns();
   if (looked_ns_ == 0 || monotonic_ns - looked_ns_ >= kLookEveryNs) {
     looked_ns_ = monotonic_ns;
-    look_at_verdicts(now);
-    look_at_alerts(now);
+    look_at_verdicts(now, is_behind);
+    look_at_alerts(now, is_behind);
   }
   ask_the_graph(now);
   incidents_.tick();

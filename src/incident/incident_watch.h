@@ -39,15 +39,16 @@ class IncidentWatch final : public StoreSubscriber {
   void on_node_event(std::string_view host, const NodeEvent& event, int64_t received_unix_ns) override;
   void note(std::span<const Verdict> changed);
   void go_live();
-  void tick();
+  // is_behind: history is being read; what is not found again yet is not over.
+  void tick(bool is_behind = false);
 
   // The page of the incident that an alert belongs to; empty: none is known yet.
   std::string path_of(const Alert& alert) const;
 
  private:
   void take(const Verdict& verdict, bool was_confirmed, int64_t now_unix_ns);
-  void look_at_verdicts(int64_t now_unix_ns);
-  void look_at_alerts(int64_t now_unix_ns);
+  void look_at_verdicts(int64_t now_unix_ns, bool is_behind);
+  void look_at_alerts(int64_t now_unix_ns, bool is_behind);
   void ask_the_graph(int64_t now_unix_ns);
 
   IncidentRegistry& incidents_;

@@ -31,6 +31,8 @@ class AccessParts {
   Gatekeeper& gatekeeper() { return gatekeeper_; }
   NameOwners& owners() { return *owners_; }
   bool tokens_in_use() const { return tokens_->in_use(); }
+  // As TokenStore::take_over().
+  void take_over_tokens(std::span<const StoredToken> rows) { tokens_->take_over(rows); }
   void put_into(ApiContext& context);
   void tick();
 

@@ -134,15 +134,19 @@ void BusFeed::look_after() {
 
 void BusFeed::note_assignment() {
   BusAssignment now = reader_->assignment();
-  bool lost = false;
+  bool lost = false, gained = false;
   {
     MutexLock lock(mutex_);
     const std::vector<int32_t>& before = assignment_.partitions;
     lost = !std::includes(now.partitions.begin(), now.partitions.end(), before.begin(), before.end());
+    gained = !std::includes(before.begin(), before.end(), now.partitions.begin(), now.partitions.end());
     if (now.partitions != before) looked_unix_ns_ = 0;  // history of what came begins before that of what was here
     assignment_ = std::move(now);
   }
   if (lost) takers_->let_go_of_jobs();
+  if (!gained) return;
+  common_.bus_is_behind = true;  // until the end of it is reached: what is not read of these yet is not over
+  takers_->take_over_jobs();
 }
 
 // As recovery does: a quarter of a second of history at a time, and no more time on looking than on reading.

@@ -93,6 +93,8 @@ struct Takers final : BusTakers {
     if (name == "never") return {nullptr, "it does not open"};
     return {&taker};
   }
+  std::atomic<int> taken_over{0};
+  void take_over_jobs() override { ++taken_over; }
   void let_go_of_jobs() override {}
   void look_as_of(int64_t unix_ns) override {
     looked_unix_ns = unix_ns;
@@ -146,6 +148,11 @@ struct BusFeedTest : ::testing::Test {
     return counters.value("lockstep_bus_records_refused_total", format("reason=\"%s\"", reason));
   }
 };
+
+TEST_F(BusFeedTest, JobsThatComeAreTakenOverBeforeAnythingOfThemIsRead) {
+  start();
+  EXPECT_TRUE(eventually([&] { return takers.taken_over == 1; }));
+}
 
 TEST_F(BusFeedTest, ARecordThatFailsIsPassedOverAndTakesNoOtherWithIt) {
   start();

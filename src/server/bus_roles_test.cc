@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "bus/command_topic.h"
 #include "bus/log_origin.h"
+#include "bus/shared_rows.h"
 #include "ingest/counters_table.h"
 #include "ingest/testing/recording_metric_writer.h"
 #include "model/events.h"
@@ -311,7 +312,7 @@ TEST(ServerRoles, AGatewayTellsSystemdWhenItIsReadyAndWhenItStops) {
   // Kept until the process ends: to end them takes a second.
   static rd_kafka_t* const host = rd_kafka_new(RD_KAFKA_PRODUCER, rd_kafka_conf_new(), line, sizeof line);
   static rd_kafka_mock_cluster_t* const brokers = rd_kafka_mock_cluster_new(host, 1);
-  for (const char* topic : {"otlp_metrics", "otlp_logs", "otlp_spans", kCommandTopic})
+  for (const char* topic : {"otlp_metrics", "otlp_logs", "otlp_spans", kCommandTopic, kStateTopic})
     rd_kafka_mock_topic_create(brokers, topic, 1, 1);
   const testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/notify";

@@ -38,6 +38,8 @@ class BusTakers {
   virtual Found find_for_bus(const std::string& name) = 0;
   // Some jobs are another process's from now on (JobOwnership).
   virtual void let_go_of_jobs() = 0;
+  // Some jobs are this process's from now on; what is on the bus of them comes after it.
+  virtual void take_over_jobs() = 0;
   // All that are open look at what was applied, as of this time (Tenant::look_as_of).
   virtual void look_as_of(int64_t unix_ns) = 0;
 };

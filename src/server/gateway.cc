@@ -21,6 +21,7 @@
 #include "base/systemd.h"
 #include "bus/bus_spool.h"
 #include "bus/command_topic.h"
+#include "bus/shared_rows.h"
 #include "control/agent_commands.h"
 #include "ingest/otlp/otlp_handler.h"
 #include "ingest/otlp/otlp_receivers.h"
@@ -28,6 +29,7 @@
 #include "server/access_parts.h"
 #include "server/durable_sink.h"
 #include "server/recovery.h"
+#include "server/shared_tokens.h"
 #include "store/sqlite_state_store.h"
 #include "wire/commands.h"
 
@@ -143,7 +145,7 @@ std::jthread listen(CommandListener& listener, GatewayRouter& router) {
 }
 
 void loop(const sigset_t& signals, const GatewayParts& parts, AccessParts& access, Readiness& readiness,
-          GatewayRouter& router) {
+          GatewayRouter& router, TokensHeard tokens) {
   const timespec tick{0, kLookEveryNs};
   for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = sigtimedwait(&signals, nullptr, &tick)) {
     contained("server", "a look at the process", [&] {
@@ -151,6 +153,7 @@ void loop(const sigset_t& signals, const GatewayParts& parts, AccessParts& acces
       access.tick();
       readiness.ask();
       router.tick();
+      tokens.tick([&](const std::vector<StoredToken>& rows) { access.take_over_tokens(rows); });
     });
   }
 }
@@ -233,6 +236,8 @@ Result<void> run_gateway(const GatewayParts& parts, const sigset_t& signals) {
                    if (line.empty()) return std::nullopt;
                    return line;
                  }});
+  std::string secret = LOCKSTEP_TRY(token_secret(options));
+  const std::unique_ptr<SharedRows> rows = LOCKSTEP_TRY(open_kafka_shared_rows(parts.bus, true));
   GatewayRouter router(parts, bus, access->owners());
   const std::unique_ptr<CommandListener> listener =
       LOCKSTEP_TRY(open_kafka_command_listener(parts.bus, parts.clock, kCommandsLast));
@@ -252,7 +257,7 @@ Result<void> run_gateway(const GatewayParts& parts, const sigset_t& signals) {
   std::fflush(stdout);
   systemd_notify("READY=1");
   LOCKSTEP_LOG_INFO("server", "gateway to the bus at %s", options.bus.brokers.c_str());
-  loop(signals, parts, *access, readiness, router);
+  loop(signals, parts, *access, readiness, router, TokensHeard(*rows, std::move(secret)));
   systemd_notify("STOPPING=1");
   LOCKSTEP_LOG_INFO("server", "stopping: receivers, bus");
   receivers->stop();

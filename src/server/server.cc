@@ -38,6 +38,7 @@
 #include "server/gateway.h"
 #include "server/recovery.h"
 #include "server/scrape_file.h"
+#include "server/shared_tokens.h"
 #include "server/tenants.h"
 #include "server/web_folder.h"
 
@@ -297,6 +298,8 @@ void reload_topology(const ServerOptions& options, Tenants& tenants) {
 
 void loop(const sigset_t& signals, Common& common, AccessParts& access, Tenants& tenants) {
   const timespec tick{0, kLookEveryNs};
+  std::optional<TokensHeard> tokens;
+  if (common.of_tenants.rows != nullptr) tokens.emplace(*common.of_tenants.rows, common.of_tenants.token_secret);
   for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = sigtimedwait(&signals, nullptr, &tick)) {
     if (signal == SIGHUP) {
       tenants.reload_scrape_file();
@@ -309,7 +312,10 @@ void loop(const sigset_t& signals, Common& common, AccessParts& access, Tenants&
       show_clocks(common.witness, common.counters);
       common.memory.tick(common.counters);
     });
-    contained("server", "access", [&] { access.tick(); });
+    contained("server", "access", [&] {
+      access.tick();
+      if (tokens) tokens->tick([&](const std::vector<StoredToken>& rows) { access.take_over_tokens(rows); });
+    });
   }
 }
 
@@ -391,9 +397,13 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
                        signals);
   std::unique_ptr<BusFeed> feed;            // of an analyzer
   std::unique_ptr<CommandPoster> commands;  // likewise
+  std::unique_ptr<SharedRows> rows;         // likewise
   if (options.role == ServerRole::kAnalyzer) {
     commands = LOCKSTEP_TRY(open_kafka_command_poster(settings.bus));
     common.of_tenants.commands = commands.get();
+    rows = LOCKSTEP_TRY(open_kafka_shared_rows(settings.bus));
+    common.of_tenants.rows = rows.get();
+    common.of_tenants.token_secret = LOCKSTEP_TRY(token_secret(options));
     feed = std::make_unique<BusFeed>(options.data, common.of_tenants, common.counters);
     common.of_tenants.jobs = feed.get();
     common.of_tenants.bus_problem = [&feed] { return feed->problem(); };

@@ -42,6 +42,7 @@
 #include "server/owned_jobs.h"
 #include "server/recovery.h"
 #include "server/set_aside.h"
+#include "server/shared_state.h"
 #include "server/sle_faults.h"
 #include "server/store_options.h"
 #include "server/verdict_keeper.h"
@@ -153,6 +154,7 @@ class OpenTenant final : public Tenant {
   }
   bool keep(Batch events) override { return keep_events(std::move(events), *sink_, clock_); }
   void let_go_of_jobs() override;
+  void take_over_jobs() override;
   void look_as_of(int64_t unix_ns) override;
   IngestTarget otlp() override { return {.handler = &*otlp_, .commands = &commands_, .uploads = &uploads_}; }
   FlowSubscriber* flows() override { return flow_telemetry_.get(); }
@@ -166,6 +168,10 @@ class OpenTenant final : public Tenant {
   std::unique_ptr<FlowTelemetry> make_flow_telemetry();
   void take_finding(const Capture& capture, std::string_view summary);
   AgentCommandsOptions command_options() const;
+  void hand_over_jobs(bool also_own);
+  static bool has_job(const incident::Incident& one);
+  bool has_own_job(const incident::Incident& one) const;
+  std::vector<Verdict> owned(std::vector<Verdict> verdicts) const;
   ApiContext make_context();
   AlertSettings alert_settings() const;
   sle::SleWatch::Reads sle_reads();
@@ -219,7 +225,7 @@ class OpenTenant final : public Tenant {
   AlertCenter alerts_;
   OpenSeries open_series_;
   incident::IncidentRegistry incidents_{state_, clock_, witness_, counters_};
-  incident::IncidentWatch incident_watch_{incidents_, {engine_, alerts_.registry(), fabric_}, clock_};
+  incident::IncidentWatch incident_watch_{incidents_, {owned_verdicts_, alerts_.registry(), fabric_}, clock_};
   sle::SleWatch sle_{*stores_.sle, sle_reads(), options_.sle_thresholds, counters_};
   sle::ServiceWatch sle_services_{*stores_.sle, spans_, named_metrics_, options_.sle_thresholds};
   Mutex look_mutex_;  // one looks at a time
@@ -429,6 +435,13 @@ LogOptions OpenTenant::log_options() {
 }
 
 Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop) {
+  // What an earlier process kept here of jobs: whose they are now, and how they stand, comes with them.
+  if (common_.rows != nullptr) {
+    hand_over_jobs(true);
+    alerts_.registry().set_neighbours(
+        {.is_theirs = [this](const std::string& job_id) { return !common_.jobs->owns(job_id); },
+         .row_of = [this](const std::string& id) { return shared_alert(*common_.rows, settings_.name, id); }});
+  }
   log_ = LOCKSTEP_TRY(DurableLog::open(log_options(), counters_));
   readiness_.add({"log", [this] { return log_->trouble(); }});
   set_aside_.emplace(options_.data, counters_);
@@ -459,6 +472,7 @@ void OpenTenant::start() {
         *stores_.blobs, common_.analysis,
         [this](const Capture& capture, std::string_view summary) { take_finding(capture, summary); }, counters_);
   }
+  take_over_jobs();
   ready_ = true;
 }
 
@@ -522,8 +536,32 @@ AgentCommandsOptions OpenTenant::command_options() const {
 void OpenTenant::let_go_of_jobs() {
   agents_.forget_all();
   open_series_.note_change();
-  alerts_.registry().hand_over(
-      [this](const Alert& alert) { return !alert.job_id.empty() && !common_.jobs->owns(alert.job_id); });
+  hand_over_jobs(false);
+}
+
+void OpenTenant::hand_over_jobs(bool also_own) {
+  const auto is_others = [&](const std::string& job_id) { return also_own || !common_.jobs->owns(job_id); };
+  alerts_.registry().hand_over([&](const Alert& alert) { return !alert.job_id.empty() && is_others(alert.job_id); });
+  incidents_.hand_over([&](const incident::Incident& one) { return has_job(one) && (also_own || !has_own_job(one)); });
+}
+
+void OpenTenant::take_over_jobs() {
+  if (common_.rows == nullptr) return;
+  const SharedState shared = shared_state(*common_.rows, settings_.name);
+  alerts_.take_over(shared.alerts,
+                    [this](const Alert& alert) { return !alert.job_id.empty() && common_.jobs->owns(alert.job_id); });
+  incidents_.take_over(shared.incidents, [this](const incident::Incident& one) { return has_own_job(one); });
+}
+
+bool OpenTenant::has_job(const incident::Incident& one) {
+  return std::any_of(one.findings.begin(), one.findings.end(),
+                     [](const incident::Finding& finding) { return !finding.job_id.empty(); });
+}
+
+bool OpenTenant::has_own_job(const incident::Incident& one) const {
+  return std::any_of(one.findings.begin(), one.findings.end(), [this](const incident::Finding& finding) {
+    return !finding.job_id.empty() && common_.jobs->owns(finding.job_id);
+  });
 }
 
 void OpenTenant::look_as_of(int64_t unix_ns) {
@@ -553,6 +591,12 @@ void OpenTenant::diagnose() {
   }
 }
 
+std::vector<Verdict> OpenTenant::owned(std::vector<Verdict> verdicts) const {
+  if (common_.jobs != nullptr)
+    std::erase_if(verdicts, [this](const Verdict& verdict) { return !common_.jobs->owns(verdict.job_id); });
+  return verdicts;
+}
+
 void OpenTenant::look_once() {
   const bool is_behind = common_.bus_is_behind;  // what goes by the clock is looked at by who reads the bus
   if (!is_behind) diagnose();
@@ -563,7 +607,7 @@ void OpenTenant::look_once() {
   captures_.note(changed);
   alerts_.note(changed);
   if (!changed.empty()) open_series_.note_change();
-  incident_watch_.note(changed);
+  incident_watch_.note(owned(changed));
   const int64_t earliest_unix_ns = witness_.now().earliest_unix_ns;
   sle_.note(changed, earliest_unix_ns);
   keeper_.keep(std::move(changed));
@@ -576,7 +620,7 @@ void OpenTenant::look_once() {
   rank_series_.write();
   fabric_.topology.tick();
   if (flow_telemetry_) flow_telemetry_->tick(clock_.unix_ns());
-  incident_watch_.tick();
+  incident_watch_.tick(is_behind);
   alerts_.tick(is_behind);
   if (ready_) open_series_.tick();
   if (!is_behind) sle_.tick(earliest_unix_ns, earliest_unix_ns);
@@ -601,6 +645,9 @@ Result<std::unique_ptr<Tenant>> Tenant::open(TenantSettings settings, uint64_t m
   if (!settings.is_default) lock = LOCKSTEP_TRY(lock_folder(settings.folder, "lockstepd"));
   auto memory = std::make_unique<MemoryBudget>(common.memory, memory_bytes_max);
   Stores stores = LOCKSTEP_TRY(open_stores(settings.name, options, common, *memory, counters));
+  if (common.rows != nullptr)
+    stores.state = share_state(std::move(stores.state), settings.name, *common.rows,
+                               settings.is_default ? common.token_secret : std::string());
   if (settings.state_opened) LOCKSTEP_TRY(settings.state_opened(*stores.state));
   return std::unique_ptr<Tenant>(std::make_unique<OpenTenant>(std::move(settings), options, common, counters,
                                                               std::move(lock), std::move(memory), std::move(stores)));

@@ -26,6 +26,7 @@
 #include "base/memory_budget.h"
 #include "base/result.h"
 #include "bus/command_topic.h"
+#include "bus/shared_rows.h"
 #include "fabric/flows/switch_directory.h"
 #include "fabric/topology_file.h"
 #include "ingest/otlp/otlp_receivers.h"
@@ -68,6 +69,8 @@ struct TenantCommon {
   // of what was read (Tenant::look_as_of, by who reads), and agents that are not heard of are not missed. What is known all
   // the same, verdicts above all, is kept and told as ever, however long the rest takes: the brokers may be away.
   std::atomic<bool> bus_is_behind{false};
+  SharedRows* rows = nullptr;         // by which alerts and incidents follow their jobs; nullptr: nowhere. Outlives it
+  std::string token_secret = {};      // by which tokens are signed that others are to know; empty: none are
   CommandPoster* commands = nullptr;  // by which agents are asked; nullptr: they ask here. Outlives it
   std::function<std::optional<std::string>()> bus_problem = {};  // asked by the default tenant; empty: no bus is read
 };
@@ -118,6 +121,8 @@ class Tenant : public BusTaker {
   // Some jobs are another process's from now on (TenantCommon::jobs): their agents are not missed here, their alerts are that
   // one's. From start() on.
   virtual void let_go_of_jobs() = 0;
+  // Some are this one's from now on: their alerts and incidents come with them, as they stood. From start() on.
+  virtual void take_over_jobs() = 0;
   // Diagnosis looks at what was applied as it did when it happened. From start() on; by any one thread besides tick()'s.
   virtual void look_as_of(int64_t unix_ns) = 0;
   // Who takes network telemetry; nullptr: it is the default tenant's alone, and received where it was asked for.

@@ -190,6 +190,10 @@ void Tenants::let_go_of_jobs() {
   for (Tenant* tenant : all_started()) tenant->let_go_of_jobs();
 }
 
+void Tenants::take_over_jobs() {
+  for (Tenant* tenant : all_started()) tenant->take_over_jobs();
+}
+
 void Tenants::look_as_of(int64_t unix_ns) {
   for (Tenant* tenant : all_started()) tenant->look_as_of(unix_ns);
 }

@@ -62,6 +62,7 @@ class Tenants final : public OtlpRouter, public BusTakers {
   IngestTarget find(const Caller& caller) override;
   BusTakers::Found find_for_bus(const std::string& name) override;
   void let_go_of_jobs() override;
+  void take_over_jobs() override;
   void look_as_of(int64_t unix_ns) override;
   const Counters& of_tenants() const { return of_tenants_; }  // what the operator is told of them
   Tenant* find_default() { return default_open_; }            // nullptr: not open yet

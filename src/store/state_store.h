@@ -49,13 +49,15 @@ enum class AlertRowKind : uint8_t { kAlert = 1, kDelivery = 2, kSilence = 3, kAc
 struct StoredAlertRow {
   AlertRowKind kind = AlertRowKind::kAlert;
   std::string id;
-  std::string json;  // empty in save_alert_rows(): the row goes
+  std::string json;        // empty in save_alert_rows(): the row goes
+  bool is_others = false;  // it goes here alone: another process has it now
 };
 
 // What src/incident keeps.
 struct StoredIncident {
   std::string id;
-  std::string json;  // empty in save_incidents(): the row goes
+  std::string json;        // empty in save_incidents(): the row goes
+  bool is_others = false;  // as of StoredAlertRow
 };
 
 class StateStore : public AccessState {

@@ -1,5 +1,6 @@
 """One broker, gateways and analyzers for all tests of this folder, gone at the end; and bench/results/cluster.md, which they write."""
 
+import json
 import pathlib
 import sys
 
@@ -10,7 +11,9 @@ sys.path[:0] = [str(HERE.parent / "system"), str(HERE)]
 
 import harness  # noqa: E402
 from kafka_world import VERSION, Broker  # noqa: E402
+from receivers import Receiver  # noqa: E402
 
+RULES = HERE.parent.parent / "deploy" / "grafana" / "cluster-rules.yaml"
 RESULTS = []
 PARTITIONS = 6
 
@@ -38,13 +41,25 @@ class Analyzer(harness.Server):
 
 
 class Cluster:
-    """Two gateways, two analyzers, one broker."""
+    """Two gateways, two analyzers that page one receiver, one broker."""
 
     def __init__(self, folder):
         self.folder = folder
+        self.pager = Receiver()
+        hook = {"name": "hook", "type": "webhook", "url": self.pager.url + "/hook", "severity": "info"}
+        self.notify = folder / "notify.yml"
+        self.notify.write_text(json.dumps({"receivers": [hook]}))
         self.broker = Broker(folder / "kafka")
         self.gateways = [Gateway(folder / f"gateway-{i}", self.broker) for i in range(2)]
-        self.analyzers = [Analyzer(folder / f"analyzer-{i}", self.broker, f"analyzer-{i}") for i in range(2)]
+        self.analyzers = [self.analyzer(f"analyzer-{i}") for i in range(2)]
+
+    def analyzer(self, instance):
+        return Analyzer(self.folder / instance, self.broker, instance, more=["--notify", str(self.notify), "--rules", str(RULES)])
+
+    def pages(self, job):
+        """What the receiver was told of a job: names and states of alerts."""
+        alerts = [alert for post in self.pager.posts for alert in post["alerts"]]
+        return [(one["labels"]["alertname"], one["status"]) for one in alerts if one["labels"].get("job_id", one["labels"].get("job")) == job]
 
     def running(self):
         return [one for one in self.analyzers if one.running()]
@@ -59,14 +74,13 @@ class Cluster:
         return [one.counters().total("lockstep_bus_partitions") for one in self.running()]
 
     def restart(self, analyzer):
-        self.analyzers[self.analyzers.index(analyzer)] = Analyzer(
-            self.folder / analyzer.instance, self.broker, analyzer.instance
-        )
+        self.analyzers[self.analyzers.index(analyzer)] = self.analyzer(analyzer.instance)
 
     def close(self):
         for daemon in self.gateways + self.analyzers:
             daemon.kill()
         self.broker.kill()
+        self.pager.close()
 
 
 @pytest.fixture(scope="session")

@@ -103,8 +103,9 @@ class Broker:
         while rest:
             head, rest = rest.split(b"\n", 1)
             partition, key, headers, time_ms, size = head.decode().split("\t")
-            all_records.append(Record(int(partition), key, headers, int(time_ms), rest[: int(size)]))
-            rest = rest[int(size) + 1 :]
+            size = max(int(size), 0)  # -1: a row that goes
+            all_records.append(Record(int(partition), key, headers, int(time_ms), rest[:size]))
+            rest = rest[size + 1 :]
         return all_records
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 
 import harness
-from conftest import Gateway
+from conftest import PARTITIONS, RULES, Analyzer, Gateway
 from kafka_world import seconds_until
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -24,14 +24,14 @@ jobs:
   - {{job: {prefix}-b, dp: 16, step_ms: 500}}
   - {{job: {prefix}-c, dp: 8, step_ms: 500}}
 faults:
-  - {{cause: throttle-thermal, rank: 5, from_step: 40, severity: 0.5}}
+  - {{cause: throttle-thermal, rank: {rank}, from_step: 40, severity: 0.5}}
 """
 
 
-def play(folder, gateway, prefix, steps, speed):
-    """A fleet on its way to a gateway, or a server."""
+def play(folder, gateway, prefix, steps, speed, rank=5):
+    """A fleet on its way to a gateway, or a server. Ranks of the same number have the same GPU, and alerts are of GPUs."""
     path = pathlib.Path(folder) / f"{prefix}-{gateway.pid}.yaml"
-    path.write_text(FLEET.format(steps=steps, prefix=prefix))
+    path.write_text(FLEET.format(steps=steps, prefix=prefix, rank=rank))
     return subprocess.Popen(
         [str(harness.BIN / "lockstep"), "sim", str(path), "--server", "http://" + gateway.otlp_http, "--speed", str(speed)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -70,6 +70,12 @@ def essence(verdict):
     }
 
 
+def is_same(after, before):
+    """Found again from the same records. When it began is an estimate of the look that found it: a step more or less."""
+    rest = [{key: value for key, value in essence(one).items() if key != "since_step"} for one in (after, before)]
+    return rest[0] == rest[1] and abs(after["since_step"] - before["since_step"]) <= 2
+
+
 def test_the_verdict_is_that_of_one_process_alone(cluster, result, tmp_path):
     alone = harness.Server(tmp_path / "alone")
     try:
@@ -90,6 +96,17 @@ def test_the_verdict_is_that_of_one_process_alone(cluster, result, tmp_path):
         assert confirmed(one, job) == []
     result("verdict of the same fleet and seed, by one process and by the cluster", f"equal: `{seen[0]['id']}`, {seen[0]['cause']}")
     result("jobs of the fleet, by analyzer", ", ".join(f"{one.instance}: {len(one.jobs())}" for one in cluster.analyzers))
+
+
+def test_lag_and_skew_are_metrics(cluster):
+    harness.eventually(lambda: cluster.total("lockstep_bus_waiting_records") == 0, 10, "all of it is read")
+    texts = [harness.request(one.http, "GET", "/metrics").body.decode() for one in cluster.running()]
+    partitions = {line.split('"')[1] for text in texts for line in text.splitlines() if line.startswith("lockstep_bus_waiting_records{")}
+    assert 1 < len(partitions) <= PARTITIONS, "by partition"
+    assert cluster.total("lockstep_bus_read_bytes_total") > 10_000
+    for one in cluster.running():
+        (ours,) = [group for group in one.get("/prometheus/api/v1/rules")["data"]["groups"] if group["file"].endswith(RULES.name)]
+        assert [rule["health"] for rule in ours["rules"] if rule["health"] == "err"] == [], "and rules that can be asked"
 
 
 def test_kcat_reads_plain_otlp(cluster, result):
@@ -286,11 +303,15 @@ def test_an_analyzer_that_is_killed_and_comes_back_has_every_record_once(cluster
     )
 
 
+def secret_file(folder):
+    path, secret = folder / "token", secrets.token_urlsafe(32)
+    path.touch(mode=0o600)
+    path.write_text(secret + "\n")
+    return path, secret
+
+
 def test_a_tenant_is_its_own_at_the_other_end(cluster, result, tmp_path):
-    secret = secrets.token_urlsafe(32)
-    token = tmp_path / "token"
-    token.touch(mode=0o600)
-    token.write_text(secret + "\n")
+    token, secret = secret_file(tmp_path)
     gateway = Gateway(tmp_path / "gateway", cluster.broker, more=["--admin-token-file", token])
     try:
         assert gateway.post("logs", numbered(0, "of-team-a")).status == 401, "a gateway asks for its token"
@@ -308,29 +329,86 @@ def test_a_tenant_is_its_own_at_the_other_end(cluster, result, tmp_path):
     result("records of a tenant: with its name on the bus, in its own stores, seen by the default tenant", "1, 1, 0")
 
 
-def test_a_job_goes_to_another_analyzer_with_its_verdict(cluster, result, tmp_path):
-    sim = play(tmp_path, cluster.gateways[1], "moved", 260, 2)
+def test_a_token_that_is_made_at_an_analyzer_holds_at_gateways_until_it_is_revoked(cluster, result, tmp_path):
+    token, secret = secret_file(tmp_path)
+    more = ["--admin-token-file", token]
+    gateway = Gateway(tmp_path / "gateway", cluster.broker, more=more)
+    analyzer = Analyzer(tmp_path / "analyzer", cluster.broker, "of-tokens", more=more)
+    try:
+        def ask(path, body):
+            headers = {"Authorization": f"Bearer {secret}", "content-type": "application/json"}
+            answer = harness.request(analyzer.http, "POST", path, json.dumps(body).encode(), headers)
+            assert answer.status in (200, 201), answer.body
+            return answer.json()
+
+        def sent(with_secret):
+            return gateway.post("logs", numbered(0, "by-token"), headers={"Authorization": f"Bearer {with_secret}"}).status
+
+        made = ask("/api/tokens", {"roles": ["ingest"], "tenants": ["default"], "name": "agents"})
+        assert sent("lst_" + "x" * 43) == 401
+        known = seconds_until(lambda: sent(made["token"]) == 200, 10, "the gateway knows it")
+        ask(f"/api/tokens/{made['id']}/revoke", {})
+        gone = seconds_until(lambda: sent(made["token"]) == 401, 10, "the gateway knows that it is none any more")
+        assert not any(made["token"].encode() in record.payload for record in cluster.broker.records("lockstep_state")), "no secret is on the bus"
+    finally:
+        gateway.kill()
+        analyzer.stop()
+    harness.eventually(lambda: sum(cluster.partitions_read()) == PARTITIONS, 60, "the others have its partitions")
+    result("a token made at an analyzer is taken by a gateway after; refused when it is revoked after", f"{known:.1f} s; {gone:.1f} s")
+
+
+def incidents_of(server, job):
+    """Its incidents, whatever people have done with them: (id, state)."""
+    return [(one["id"], one["state"]) for one in server.get("/api/incidents", state="all", job=job)["incidents"]]
+
+
+THROTTLED = "LockstepGpuThrottled"
+
+
+def alerts_of(server, job):
+    """The alert of the verdict with its cause, while it fires: what it is known by, since when, which time it is."""
+    alerts = [one for one in server.get("/api/alerts")["alerts"] if one["job_id"] == job and one["state"] == "firing"]
+    return [(one["fingerprint"], one["starts_unix_ns"], one["episodes"]) for one in alerts if one["name"] == THROTTLED]
+
+
+def test_a_job_goes_to_another_analyzer_with_its_verdict_its_alert_and_its_incident(cluster, result, tmp_path):
+    sim = play(tmp_path, cluster.gateways[1], "moved", 260, 2, rank=6)
     try:
         harness.eventually(lambda: len(cluster.owners("moved-a")) == 1, 30, "one analyzer has the job")
         (first,) = cluster.owners("moved-a")
         (before,) = harness.eventually(lambda: explained(first, "moved-a"), 90, "a verdict, with its cause")
+        harness.eventually(lambda: (THROTTLED, "firing") in cluster.pages("moved-a"), 30, "somebody is paged")
+        ((incident, _),) = harness.eventually(lambda: incidents_of(first, "moved-a"), 30, "an incident")
+        answer = harness.request(first.http, "POST", f"/api/incidents/{incident}/acknowledge", b'{"note": "on it"}', {"content-type": "application/json"})
+        assert answer.status == 200, answer.body
+        alerts = alerts_of(first, "moved-a")
+        time.sleep(2)  # until what the receiver answered is noted
         first.kill()
         (second,) = cluster.running()
         moved = seconds_until(lambda: "moved-a" in second.jobs(), 30, "the other has the job")
         there = seconds_until(lambda: explained(second, "moved-a"), 30, "and its verdict") + moved
         (after,) = confirmed(second, "moved-a")
-        assert essence(after) == essence(before)
+        assert is_same(after, before), (essence(after), essence(before))
+        harness.eventually(lambda: alerts_of(second, "moved-a") == alerts, 30, "its alert, as it was")
+        assert incidents_of(second, "moved-a") == [(incident, "acknowledged")], "its incident, as people left it"
         cluster.restart(first)
         harness.eventually(lambda: min(cluster.partitions_read()) > 0, 60, "whoever comes back reads again")
         harness.eventually(lambda: len(cluster.owners("moved-a")) == 1, 30, "one analyzer has the job")
         (last,) = cluster.owners("moved-a")
         again = harness.eventually(lambda: explained(last, "moved-a"), 60, "the verdict once more")
-        assert [essence(one) for one in again] == [essence(before)]
+        assert len(again) == 1 and is_same(again[0], before), (essence(again[0]), essence(before))
+        harness.eventually(lambda: [s for one in cluster.running() for s in alerts_of(one, "moved-a")] == alerts, 30, "one analyzer has its alert")
+        held = [s for one in cluster.running() for s in incidents_of(one, "moved-a")]
+        assert held == [(incident, "acknowledged")], "one analyzer has its incident"
     finally:
         end(sim)
     (last,) = cluster.owners("moved-a")
     assert [one["id"] for one in confirmed(last, "moved-a")] == [before["id"]], "neither gone nor twice"
+    firing = [page for page in cluster.pages("moved-a") if page[1] == "firing"]
+    assert len(set(firing)) == len(firing), ("nobody is paged twice", firing)
     harness.eventually(lambda: balanced(cluster), 10, "received = applied + refused + dropped")
     result("an analyzer is killed: its job is at the other after; with its verdict after", f"{moved:.1f} s; {there:.1f} s")
     result("the verdict before, after, and when the first was back", f"the same: `{before['id']}`")
+    result("its alert and its incident, which somebody had acknowledged, before, after, and when the first was back", f"the same: `{incident}`, acknowledged")
+    result("pages that a receiver got of it in all", ", ".join(name for name, _ in firing))
     assert there < 15 + 10, there

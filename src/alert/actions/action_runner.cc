@@ -138,6 +138,15 @@ void ActionRunner::read_back() {
   if (!changed.empty()) (void)state_.save_alert_rows(changed);
 }
 
+void ActionRunner::take_over(std::span<const StoredAlertRow> rows) {
+  const int64_t unix_ns = clock_.unix_ns();
+  MutexLock lock(mutex_);
+  for (const StoredAlertRow& row : rows) {
+    if (row.kind != AlertRowKind::kAction || runs_.contains(row.id) || !make_room(unix_ns)) continue;
+    runs_[row.id] = run_of(row, unix_ns);
+  }
+}
+
 void ActionRunner::reload(std::vector<ActionConfig> actions) {
   MutexLock lock(mutex_);
   actions_ = std::move(actions);

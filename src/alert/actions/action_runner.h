@@ -72,6 +72,8 @@ class ActionRunner final : public SenderThread {
   // called once the registry knows what is silenced.
   void note(const Verdict& verdict, const std::string& fingerprint, const std::string& path, int64_t now_unix_ns);
   void release();
+  // What another server has done, whose jobs may be this one's from now on: it is not done again.
+  void take_over(std::span<const StoredAlertRow> rows);
   void round() override;
 
   std::vector<ActionConfig> actions() const;

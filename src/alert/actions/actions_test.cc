@@ -12,8 +12,8 @@
 #include "base/process.h"
 #include "ingest/counters_table.h"
 #include "net/testing/raw_socket.h"
+#include "store/forwarding_state.h"
 #include "store/sqlite_state_store.h"
-#include "store/testing/forwarding_state.h"
 #include "testing/eventually.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
@@ -131,7 +131,7 @@ TEST(CommandRun, WhatTakesTooLongEndsWithAllThatItStarted) {
 }
 
 // A state whose alerts cannot be read while it is broken.
-struct Disk final : testing::ForwardingState {
+struct Disk final : ForwardingState {
   using ForwardingState::ForwardingState;
   bool is_broken = false;
   Result<std::vector<StoredAlertRow>> alert_rows() const override {

@@ -5,11 +5,11 @@
 #include "api/jobs/step_window.h"
 #include "api/routes.h"
 #include "base/text.h"
+#include "store/forwarding_state.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
 #include "store/store_counters.h"
-#include "store/testing/forwarding_state.h"
 #include "store/testing/memory_metric_reader.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
@@ -33,7 +33,7 @@ struct FixedDiagnosis final : VerdictSource {
 };
 
 // Counts verdicts that are read.
-struct WatchedState final : testing::ForwardingState {
+struct WatchedState final : ForwardingState {
   using ForwardingState::ForwardingState;
   std::vector<StoredVerdict> find_verdicts(const VerdictsAsked& asked) const override {
     std::vector<StoredVerdict> found = ForwardingState::find_verdicts(asked);

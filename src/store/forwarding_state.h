@@ -1,11 +1,11 @@
-// A state that hands everything on to another, for tests that change or watch one call of it.
+// A state that hands everything on to another, for whoever changes or watches one call of it.
 //
 // Thread rule: as the other's.
 #pragma once
 
 #include "store/state_store.h"
 
-namespace lockstep::testing {
+namespace lockstep {
 
 class ForwardingState : public StateStore {
  public:
@@ -25,6 +25,7 @@ class ForwardingState : public StateStore {
   Result<std::vector<StoredAlertRow>> alert_rows() const override { return to_.alert_rows(); }
   Result<void> save_incidents(std::span<const StoredIncident> rows) override { return to_.save_incidents(rows); }
   Result<std::vector<StoredIncident>> incidents() const override { return to_.incidents(); }
+  Result<void> copy_to(const std::string& path) const override { return to_.copy_to(path); }
 
   Result<void> save_token(const StoredToken& token) override { return to_.save_token(token); }
   Result<void> note_token_use(std::string_view id, int64_t last_used_unix_ns) override {
@@ -44,4 +45,4 @@ class ForwardingState : public StateStore {
   StateStore& to_;
 };
 
-}  // namespace lockstep::testing
+}  // namespace lockstep
