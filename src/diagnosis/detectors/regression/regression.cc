@@ -169,7 +169,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
     finding.alternatives.push_back({"another setting of the communication library", 0.3, "it began while the job ran",
                                     "NCCL_DEBUG=INFO of both runs"});
     finding.next.push_back({"look at the uplinks: use, ECN marks, pause frames, other jobs on them", ""});
-  } else if (!somebody) {
+  } else if (plain && !somebody) {
     // Nobody is to blame as far as is known, but healthy it is not.
     finding.layer = emits<Emitter::kRegression, Layer::kUnknown>;
     finding.component = "job";
