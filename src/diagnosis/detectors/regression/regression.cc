@@ -10,7 +10,6 @@
 #include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
-#include "diagnosis/sequential/new_level.h"
 
 namespace lockstep {
 namespace {
@@ -19,16 +18,24 @@ namespace {
 constexpr size_t kSettle = 8;
 constexpr size_t kBefore = 24;  // steps of the baseline, at least kBeforeMin
 constexpr size_t kBeforeMin = 12;
-// A job that becomes so many times as slow before its noise is known: what it showed after its very first steps, at least
+constexpr size_t kAfter = 6;           // newest steps that must all be slower,
+constexpr size_t kAfterClear = 3;      // or these, by twice the limit,
+constexpr size_t kAfterPlain = 2;      // or these, by three times
+constexpr size_t kAfterComm = 8;       // communication has many ways to be slow for a while,
+constexpr size_t kAfterCommPlain = 3;  // though hardly by so much
+constexpr size_t kSure = 8;
+constexpr size_t kSurePlain = 6;
+// A job that becomes so many times as slow before it has a baseline: what it showed after its very first steps, at least
 // so many, is compared with. That is a suspicion, since first steps differ for many reasons.
 constexpr double kEarlyTimes = 2;
 constexpr size_t kEarlySettle = 2;
 constexpr size_t kEarlyMin = 5;
-constexpr size_t kEarlySlow = 2;
 // So many times as long as the job was as slow before does not count: such stretches come two at a time.
 constexpr size_t kLongerTimes = 2;
-// What a person wants to hear of, as a share of a step.
+constexpr double kPlainTimes = 3;
 constexpr double kShareMin = 0.05;
+constexpr double kSigmas = 6;
+constexpr double kSigmasPlain = 18;
 // A rise of which a late rank explains this much is that rank's.
 constexpr double kLateShare = 0.5;
 
@@ -57,75 +64,64 @@ size_t longest_stretch(const std::deque<StepFacts>& facts, size_t until, double 
   return longest;
 }
 
-// The steps that are compared with, [begin, end), and the first of those that are slower.
-struct Change {
-  size_t begin = kSettle, end = 0, since = 0;
-  double nats = 0;  // the evidence for it
+// The steps that are compared with: [begin, end).
+struct Before {
+  size_t begin = kSettle, end = 0;
   bool early = false;
 };
 
-double duration_of(const StepFacts& step) {
-  return step.duration_ns;
-}
-
 // The first split after which all steps but single ones take kEarlyTimes as long as most before it.
-std::optional<Change> early_change(const std::deque<StepFacts>& facts) {
-  const size_t last_end = std::min(kSettle + kBefore, facts.size() - std::min(facts.size(), kEarlySlow));
+std::optional<Before> early_change(const std::deque<StepFacts>& facts) {
+  const size_t last_end = std::min(kSettle + kBefore, facts.size() - std::min(facts.size(), kAfter));
   for (size_t end = kEarlySettle + kEarlyMin; end <= last_end; ++end) {
-    const double least = kEarlyTimes * median(column(facts, kEarlySettle, end, duration_of));
+    const double least =
+        kEarlyTimes * median(column(facts, kEarlySettle, end, [](const StepFacts& step) { return step.duration_ns; }));
     const auto quick = std::count_if(facts.begin() + static_cast<std::ptrdiff_t>(end), facts.end(),
                                      [&](const StepFacts& step) { return step.duration_ns < least; });
     if (least > 0 && facts[end].duration_ns >= least && 10 * static_cast<size_t>(quick) <= facts.size() - end)
-      return Change{.begin = kEarlySettle, .end = end, .since = end, .early = true};
+      return Before{kEarlySettle, end, true};
   }
   return std::nullopt;
 }
 
-// The stretch of slow steps that reaches to now (a single quick one does not end it), what it is compared with, and how
-// sure it is that chance does not explain it.
-std::optional<Change> change_of(const JobWindow& window) {
-  const std::deque<StepFacts>& facts = window.facts();
-  Change change{.end = std::min(kSettle + kBefore, facts.size()), .since = facts.size()};
-  if (change.end < change.begin + kBeforeMin) return std::nullopt;
-  // Slow steps among the first ones are no past: without them the past is another, and steps are slow or not by that.
-  for (size_t before = change.since + 1; change.since < before;) {
-    before = change.since;
-    const double slow =
-        (1 + kShareMin) * median(column(facts, change.begin, std::min(change.end, change.since), duration_of));
-    size_t quick = 1;  // the newest step is none, or it is over
-    for (size_t i = facts.size(); i-- > change.begin + kBeforeMin && quick < 2;) {
-      quick = facts[i].duration_ns >= slow ? 0 : quick + 1;
-      if (quick == 0) change.since = i;
-    }
-  }
-  if (change.since == facts.size()) return std::nullopt;
-  change.end = std::min(change.end, change.since);
-  // Before it there may be some that were slow by chance.
-  const double half_way = (median(column(facts, change.begin, change.end, duration_of)) +
-                           median(column(facts, change.since, facts.size(), duration_of))) /
-                          2;
-  while (change.since + 1 < facts.size() && facts[change.since].duration_ns < half_way) ++change.since;
-  std::vector<double> past, since;
-  for (size_t i = change.begin; i < facts.size(); ++i)
-    (i < change.since ? past : since).push_back(std::log(std::max(1.0, facts[i].duration_ns)));
-  change.nats = nats_of_level(usual_of(std::move(past)), since);
-  return change;
+std::optional<Before> baseline_of(const std::deque<StepFacts>& facts) {
+  if (const std::optional<Before> early = early_change(facts)) return early;
+  if (facts.size() < kSettle + kBeforeMin + kAfterPlain) return std::nullopt;
+  return Before{.end = std::min(kSettle + kBefore, facts.size() - kAfterPlain)};
 }
 
 }  // namespace
 
 std::vector<Finding> find_regressions(const JobWindow& window, const std::vector<AttributedRange>&) {
   const std::deque<StepFacts>& facts = window.facts();
-  if (window.complete_steps().empty()) return {};  // what is known is of an attempt before
-  std::optional<Change> compared = early_change(facts);
-  if (!compared) compared = change_of(window);
-  if (!compared || (!compared->early && compared->nats < window.suspect_nats(1))) return {};
-  const size_t since = compared->since, slow = facts.size() - since;
-  const double usual = median(column(facts, compared->begin, compared->end, duration_of));
-  const double now = median(column(facts, since, facts.size(), duration_of));
-  const double limit = kShareMin * usual;
+  const std::optional<Before> compared = baseline_of(facts);
+  if (!compared) return {};
+  auto duration = [](const StepFacts& step) { return step.duration_ns; };
+  const std::vector<double> before = column(facts, compared->begin, compared->end, duration);
+  const double usual = median(before);
+  const double spread = spread_of(before, usual);
+  const double limit = std::max(kShareMin * usual, kSigmas * spread);
+  if (usual <= 0) return {};
+  // The stretch of slow steps that reaches to now; a single quick one does not end it.
+  size_t since = facts.size();
+  size_t slow = 0, quick = 0;
+  for (size_t i = facts.size(); i-- > compared->end;) {
+    if (facts[i].duration_ns >= usual + limit) {
+      since = i;
+      ++slow;
+      quick = 0;
+    } else if (++quick > 2 || i + 1 == facts.size()) {
+      break;
+    }
+  }
+  if (slow < kAfterPlain) return {};
+  const std::vector<double> after = column(facts, since, facts.size(), duration);
+  const double now = median(after);
   double rise = now - usual;
-  if (usual <= 0 || rise < limit) return {};
+  const bool plain = rise >= kPlainTimes * limit;
+  const bool steady = rise >= kSigmasPlain * spread;  // the job's steps hardly differed before
+  if (rise < limit || (slow < kAfter && rise < 2 * limit && !steady) || (slow < kAfterClear && !plain && !steady))
+    return {};
   auto rise_of = [&](auto of) {
     return median(column(facts, since, facts.size(), of)) - median(column(facts, compared->begin, compared->end, of));
   };
@@ -137,8 +133,6 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   const double input = rise_of([](const StepFacts& step) { return step.input_ns; });
   const double own = rise_of([](const StepFacts& step) { return step.own_ns; });
   const double comm = rise_of([](const StepFacts& step) { return step.comm_ns; });
-  // What is far out of all noise for a step or two may be anything, and be over.
-  const bool plain = compared->nats >= window.sure_nats(1) && slow >= kPlainSteps;
 
   Finding finding;
   finding.kind = emits<Emitter::kRegression, VerdictKind::kSlow>;
@@ -160,7 +154,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
     finding.alternatives.push_back({"clocks of all GPUs", 0.3, "all ranks are slower by the same amount",
                                     "SM clocks, power and temperature of the job's GPUs before and after"});
     finding.next.push_back({"compare code, libraries and configuration with those before this step", ""});
-  } else if (comm >= 0.5 * rise && !somebody && plain) {
+  } else if (comm >= 0.5 * rise && !somebody && slow >= (plain ? kAfterCommPlain : kAfterComm)) {
     finding.subject = kInTheFabric;  // as where single flows show it
     finding.layer = emits<Emitter::kRegression, Layer::kSwitch>;
     finding.cause = emits<Emitter::kRegression, Cause::kCongestion>;
@@ -180,11 +174,11 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
     return {};
   }
   const size_t as_before = kLongerTimes * longest_stretch(facts, since, usual + 0.5 * rise);
-  finding.sure = plain && slow > as_before;
+  finding.sure = slow > as_before && enough_steps(slow - as_before, kSure, plain, now, kSurePlain);
   // Communication that is long on all ranks has many reasons, a rank that stops inside it among them: what the fabric
   // says decides.
   if (finding.layer == Layer::kSwitch) {
-    finding.sure_with_signals = plain;
+    finding.sure_with_signals = enough_steps(slow, kSure, plain, now, kSurePlain);
     finding.sure = false;
   }
   if (finding.layer == Layer::kUnknown || compared->early) finding.sure = false;
