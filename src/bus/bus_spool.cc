@@ -153,14 +153,15 @@ void BusSpool::give_back(int64_t records, uint64_t bytes) {
 }
 
 // In groups of what the log takes at once.
-Result<void> BusSpool::append(std::span<const BusRecord> records, int64_t& appended) {
+Result<void> BusSpool::append(std::span<const BusRecord> records, Appended& appended) {
   std::vector<std::string> held;
   std::vector<AppendedRecord> entries;
   uint64_t bytes = 0;
   const auto flush = [&]() -> Result<void> {
     if (entries.empty()) return {};
     LOCKSTEP_TRY(log_->append_all(entries));
-    appended += static_cast<int64_t>(entries.size());
+    appended.records += static_cast<int64_t>(entries.size());
+    appended.bytes += bytes;
     held.clear();
     entries.clear();
     bytes = 0;
@@ -192,10 +193,10 @@ BusWriter::Outcome BusSpool::keep(std::span<const BusRecord> records, const std:
     return refused;
   }
   Result<void> done = Error{"the request could not be kept on disk; try again"};
-  int64_t appended = 0;  // all of them, or those of earlier groups
+  Appended appended;  // all of them, or those of earlier groups
   contained("bus", "keeping a request", [&] { done = append(records, appended); });
   if (!done.ok()) {
-    give_back(count - appended, bytes);
+    give_back(count - appended.records, bytes - appended.bytes);
     return {Refused::kDown, done.error()};
   }
   counters_.add("lockstep_bus_records_spooled_total", "", count);

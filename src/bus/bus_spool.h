@@ -59,11 +59,16 @@ class BusSpool final : public BusWriter {
     std::string tenant, key, payload;
   };
 
+  struct Appended {
+    int64_t records = 0;
+    uint64_t bytes = 0;
+  };
+
   BusSpool(BusSpoolOptions options, BusWriter& bus, const Clock& clock, Counters& counters);
   void read_position();
   void save_position();
   Outcome keep(std::span<const BusRecord> records, const std::string& why);
-  Result<void> append(std::span<const BusRecord> records, int64_t& appended);
+  Result<void> append(std::span<const BusRecord> records, Appended& appended);
   // True: it is taken. False: `refused` says why not.
   bool has_room(std::span<const BusRecord> records, uint64_t bytes, Outcome& refused);
   void give_back(int64_t records, uint64_t bytes);

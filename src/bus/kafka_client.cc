@@ -125,6 +125,26 @@ Result<Conf> make_conf(const BusOptions& options, const std::vector<std::pair<co
   return conf;
 }
 
+void ClientDeleter::operator()(rd_kafka_s* client) const {
+  rd_kafka_destroy(client);
+}
+
+Result<Client> make_client(ClientKind kind, Conf conf) {
+  char line[512] = {};
+  rd_kafka_t* made = rd_kafka_new(kind == ClientKind::kProducer ? RD_KAFKA_PRODUCER : RD_KAFKA_CONSUMER, conf.get(),
+                                  line, sizeof line);
+  if (made == nullptr) return Error{format("--kafka: %s", line)};
+  (void)conf.release();  // the client's now
+  return Client(made);
+}
+
+bool assign_all(rd_kafka_s* consumer, const char* topic, int32_t partitions, int64_t offset) {
+  std::unique_ptr<rd_kafka_topic_partition_list_t, decltype(&rd_kafka_topic_partition_list_destroy)> list(
+      rd_kafka_topic_partition_list_new(partitions), rd_kafka_topic_partition_list_destroy);
+  for (int32_t i = 0; i < partitions; ++i) rd_kafka_topic_partition_list_add(list.get(), topic, i)->offset = offset;
+  return rd_kafka_assign(consumer, list.get()) == RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
 Result<int32_t> prepare_topics(rd_kafka_s* client, const BusOptions& options) {
   std::string line;
   std::array<const char*, kTopics.size()> names{};

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -40,6 +41,17 @@ using Conf = std::unique_ptr<rd_kafka_conf_s, ConfDeleter>;
 // brokers and the user's properties, then ours, which win: what we promise rests on them. A user's property that is one of
 // ours is refused.
 Result<Conf> make_conf(const BusOptions& options, const std::vector<std::pair<const char*, std::string>>& ours);
+
+struct ClientDeleter {
+  void operator()(rd_kafka_s* client) const;
+};
+using Client = std::unique_ptr<rd_kafka_s, ClientDeleter>;
+enum class ClientKind : uint8_t { kProducer, kConsumer };
+
+Result<Client> make_client(ClientKind kind, Conf conf);
+
+// Reads all partitions of a topic, each from this offset on (one of librdkafka's too), as no member of a group.
+bool assign_all(rd_kafka_s* consumer, const char* topic, int32_t partitions, int64_t offset);
 
 // Waits until a broker answers, makes the topics that are not there. The number of partitions, which all three must have.
 // kNotFound: no broker answers.

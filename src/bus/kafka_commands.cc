@@ -16,24 +16,9 @@ constexpr int64_t kTailRecords = 10'000;  // at a start; those that are too old 
 constexpr size_t kTakenMax = 1'000;
 constexpr const char* kRetentionMs = "600000";
 
-struct ClientDeleter {
-  void operator()(rd_kafka_t* client) const { rd_kafka_destroy(client); }
-};
-using Client = std::unique_ptr<rd_kafka_t, ClientDeleter>;
-
-Result<Client> make_client(rd_kafka_type_t type, const BusOptions& options,
-                           const std::vector<std::pair<const char*, std::string>>& ours) {
-  kafka::Conf conf = LOCKSTEP_TRY(kafka::make_conf(options, ours));
-  char line[512] = {};
-  rd_kafka_t* made = rd_kafka_new(type, conf.get(), line, sizeof line);
-  if (made == nullptr) return Error{format("--kafka: %s", line)};
-  (void)conf.release();  // the client's now
-  return Client(made);
-}
-
 class KafkaCommandPoster final : public CommandPoster {
  public:
-  explicit KafkaCommandPoster(Client client)
+  explicit KafkaCommandPoster(kafka::Client client)
       : client_(std::move(client)), server_([this](const std::stop_token& stop) { serve(stop); }) {}
 
   bool post(const PostedCommand& command) override {
@@ -60,13 +45,13 @@ class KafkaCommandPoster final : public CommandPoster {
     }
   }
 
-  const Client client_;
+  const kafka::Client client_;
   std::jthread server_;  // ends before the client goes
 };
 
 class KafkaCommandListener final : public CommandListener {
  public:
-  KafkaCommandListener(Client client, const Clock& clock, std::chrono::seconds keep)
+  KafkaCommandListener(kafka::Client client, const Clock& clock, std::chrono::seconds keep)
       : client_(std::move(client)), clock_(clock), keep_(keep) {
     rd_kafka_poll_set_consumer(client_.get());
   }
@@ -97,11 +82,7 @@ class KafkaCommandListener final : public CommandListener {
     const Result<int32_t> partitions =
         kafka::prepare_topic(client_.get(), kCommandTopic, 1, {{"retention.ms", kRetentionMs}});
     if (!partitions.ok()) return false;
-    std::unique_ptr<rd_kafka_topic_partition_list_t, decltype(&rd_kafka_topic_partition_list_destroy)> list(
-        rd_kafka_topic_partition_list_new(*partitions), rd_kafka_topic_partition_list_destroy);
-    for (int32_t i = 0; i < *partitions; ++i)
-      rd_kafka_topic_partition_list_add(list.get(), kCommandTopic, i)->offset = RD_KAFKA_OFFSET_TAIL(kTailRecords);
-    is_assigned_ = rd_kafka_assign(client_.get(), list.get()) == RD_KAFKA_RESP_ERR_NO_ERROR;
+    is_assigned_ = kafka::assign_all(client_.get(), kCommandTopic, *partitions, RD_KAFKA_OFFSET_TAIL(kTailRecords));
     return is_assigned_;
   }
 
@@ -116,7 +97,7 @@ class KafkaCommandListener final : public CommandListener {
     taken.push_back(std::move(one));
   }
 
-  const Client client_;
+  const kafka::Client client_;
   const Clock& clock_;
   const std::chrono::seconds keep_;
   bool is_assigned_ = false;
@@ -126,25 +107,25 @@ class KafkaCommandListener final : public CommandListener {
 }  // namespace
 
 Result<std::unique_ptr<CommandPoster>> open_kafka_command_poster(const BusOptions& options) {
-  Client client = LOCKSTEP_TRY(make_client(RD_KAFKA_PRODUCER, options,
-                                           {{"message.timeout.ms", "30000"},
-                                            {"queue.buffering.max.kbytes", "16384"},
-                                            {"linger.ms", "2"},
-                                            {"reconnect.backoff.max.ms", "1000"}}));
+  kafka::Conf conf = LOCKSTEP_TRY(kafka::make_conf(options, {{"message.timeout.ms", "30000"},
+                                                             {"queue.buffering.max.kbytes", "16384"},
+                                                             {"linger.ms", "2"},
+                                                             {"reconnect.backoff.max.ms", "1000"}}));
+  kafka::Client client = LOCKSTEP_TRY(kafka::make_client(kafka::ClientKind::kProducer, std::move(conf)));
   return std::unique_ptr<CommandPoster>(std::make_unique<KafkaCommandPoster>(std::move(client)));
 }
 
 Result<std::unique_ptr<CommandListener>> open_kafka_command_listener(const BusOptions& options, const Clock& clock,
                                                                      std::chrono::seconds keep) {
   // Nobody joins the group: each reads all of it, and remembers nothing.
-  Client client = LOCKSTEP_TRY(make_client(RD_KAFKA_CONSUMER, options,
-                                           {{"group.id", "lockstep-commands"},
-                                            {"enable.auto.commit", "false"},
-                                            {"enable.auto.offset.store", "false"},
-                                            {"auto.offset.reset", "latest"},
-                                            {"fetch.wait.max.ms", "500"},
-                                            {"queued.max.messages.kbytes", "16384"},
-                                            {"reconnect.backoff.max.ms", "1000"}}));
+  kafka::Conf conf = LOCKSTEP_TRY(kafka::make_conf(options, {{"group.id", "lockstep-commands"},
+                                                             {"enable.auto.commit", "false"},
+                                                             {"enable.auto.offset.store", "false"},
+                                                             {"auto.offset.reset", "latest"},
+                                                             {"fetch.wait.max.ms", "500"},
+                                                             {"queued.max.messages.kbytes", "16384"},
+                                                             {"reconnect.backoff.max.ms", "1000"}}));
+  kafka::Client client = LOCKSTEP_TRY(kafka::make_client(kafka::ClientKind::kConsumer, std::move(conf)));
   return std::unique_ptr<CommandListener>(std::make_unique<KafkaCommandListener>(std::move(client), clock, keep));
 }
 

@@ -95,7 +95,7 @@ class KafkaReader final : public BusReader {
   const BusReaderOptions reader_;
   const Clock& clock_;
   Counters& counters_;
-  rd_kafka_t* client_ = nullptr;
+  kafka::Client client_;
   uint32_t cluster_ = 0;
   std::map<BusPlace, std::unique_ptr<rd_kafka_queue_t, QueueDeleter>> queues_;
   std::map<BusPlace, int64_t> next_;  // the offset that is expected; none: not known
@@ -138,11 +138,7 @@ Result<void> KafkaReader::open() {
   int32_t partitions = 0;
   {
     kafka::Conf conf = LOCKSTEP_TRY(kafka::make_conf(options_, {}));
-    char line[512] = {};
-    std::unique_ptr<rd_kafka_t, decltype(&rd_kafka_destroy)> asks(
-        rd_kafka_new(RD_KAFKA_PRODUCER, conf.get(), line, sizeof line), rd_kafka_destroy);
-    if (!asks) return Error{format("--kafka: %s", line)};
-    (void)conf.release();
+    const kafka::Client asks = LOCKSTEP_TRY(kafka::make_client(kafka::ClientKind::kProducer, std::move(conf)));
     partitions = LOCKSTEP_TRY(kafka::prepare_topics(asks.get(), options_));
     if (char* id = rd_kafka_clusterid(asks.get(), kQueryMs)) {
       cluster_ = crc32c(id);
@@ -154,11 +150,8 @@ Result<void> KafkaReader::open() {
   rd_kafka_conf_set_opaque(conf.get(), this);
   rd_kafka_conf_set_rebalance_cb(conf.get(), rebalance);
   rd_kafka_conf_set_error_cb(conf.get(), failed);
-  char line[512] = {};
-  client_ = rd_kafka_new(RD_KAFKA_CONSUMER, conf.get(), line, sizeof line);
-  if (client_ == nullptr) return Error{format("--kafka: %s", line)};
-  (void)conf.release();
-  rd_kafka_poll_set_consumer(client_);
+  client_ = LOCKSTEP_TRY(kafka::make_client(kafka::ClientKind::kConsumer, std::move(conf)));
+  rd_kafka_poll_set_consumer(client_.get());
   {
     MutexLock lock(mutex_);
     assignment_.partition_count = partitions;
@@ -166,17 +159,17 @@ Result<void> KafkaReader::open() {
   Partitions topics(rd_kafka_topic_partition_list_new(3), rd_kafka_topic_partition_list_destroy);
   for (const kafka::Topic& topic : kafka::kTopics)
     rd_kafka_topic_partition_list_add(topics.get(), topic.name, RD_KAFKA_PARTITION_UA);
-  const rd_kafka_resp_err_t error = rd_kafka_subscribe(client_, topics.get());
+  const rd_kafka_resp_err_t error = rd_kafka_subscribe(client_.get(), topics.get());
   if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return Error{format("--kafka: %s", rd_kafka_err2str(error))};
   return {};
 }
 
 KafkaReader::~KafkaReader() {
-  if (client_ == nullptr) return;
+  if (!client_) return;
   queues_.clear();
-  rd_kafka_consumer_close(client_);
+  rd_kafka_consumer_close(client_.get());
   queues_.clear();
-  rd_kafka_destroy(client_);
+  client_.reset();  // it may call back, so before the rest goes
 }
 
 void KafkaReader::failed(rd_kafka_t* client, int error, const char* reason, void* opaque) {
@@ -207,7 +200,7 @@ void KafkaReader::revoke() {
   merge_.reset({});
   is_assigned_ = false;
   is_at_end_ = false;
-  rd_kafka_assign(client_, nullptr);
+  rd_kafka_assign(client_.get(), nullptr);
 }
 
 // Where to begin.
@@ -217,7 +210,7 @@ int64_t KafkaReader::start_of(const rd_kafka_topic_partition_t& one, const Start
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(ask.until - std::chrono::steady_clock::now());
   int64_t low = 0, high = 0;
   if (left.count() <= 0 ||
-      rd_kafka_query_watermark_offsets(client_, one.topic, one.partition, &low, &high,
+      rd_kafka_query_watermark_offsets(client_.get(), one.topic, one.partition, &low, &high,
                                        static_cast<int>(left.count())) != RD_KAFKA_RESP_ERR_NO_ERROR)
     return known.value_or(RD_KAFKA_OFFSET_BEGINNING);
   int64_t start = known.value_or(0);
@@ -245,8 +238,10 @@ void KafkaReader::assign(rd_kafka_topic_partition_list_t* list) {
   Partitions committed = copy_of(list);
   const int64_t since_ms = clock_.unix_ns() / 1'000'000 - reader_.rewind.count() * 1000;
   for (int i = 0; i < by_time->cnt; ++i) by_time->elems[i].offset = std::max<int64_t>(since_ms, 0);
-  const bool times_known = rd_kafka_offsets_for_times(client_, by_time.get(), kQueryMs) == RD_KAFKA_RESP_ERR_NO_ERROR;
-  const bool committed_known = rd_kafka_committed(client_, committed.get(), kQueryMs) == RD_KAFKA_RESP_ERR_NO_ERROR;
+  const bool times_known =
+      rd_kafka_offsets_for_times(client_.get(), by_time.get(), kQueryMs) == RD_KAFKA_RESP_ERR_NO_ERROR;
+  const bool committed_known =
+      rd_kafka_committed(client_.get(), committed.get(), kQueryMs) == RD_KAFKA_RESP_ERR_NO_ERROR;
   std::set<BusPlace> places;
   std::set<int32_t> partitions;
   // Of all of them together: each is asked by itself, and while nobody answers the group waits for this member.
@@ -268,10 +263,10 @@ void KafkaReader::assign(rd_kafka_topic_partition_list_t* list) {
   merge_.reset(places);
   is_assigned_ = true;
   is_at_end_ = false;
-  rd_kafka_assign(client_, list);
+  rd_kafka_assign(client_.get(), list);
   for (int i = 0; i < list->cnt; ++i) {
     const rd_kafka_topic_partition_t& one = list->elems[i];
-    rd_kafka_queue_t* queue = rd_kafka_queue_get_partition(client_, one.topic, one.partition);
+    rd_kafka_queue_t* queue = rd_kafka_queue_get_partition(client_.get(), one.topic, one.partition);
     if (queue == nullptr) continue;
     rd_kafka_queue_forward(queue, nullptr);
     queues_[*place_of(one.topic, one.partition)].reset(queue);
@@ -304,7 +299,7 @@ void KafkaReader::keep(const BusPlace& place, const rd_kafka_message_t* message)
       times_.believe(place, says ? std::optional(time_ms * kNsPerMs) : std::nullopt, clock_.unix_ns());
   if (time.is_corrected) counters_.add("lockstep_bus_record_times_corrected_total");
   int64_t low = 0, high = 0;
-  rd_kafka_get_watermark_offsets(client_, kafka::topic_of(place.kind), place.partition, &low, &high);
+  rd_kafka_get_watermark_offsets(client_.get(), kafka::topic_of(place.kind), place.partition, &low, &high);
   merge_.add({.place = place,
               .offset = message->offset,
               .received_unix_ns = time.unix_ns,
@@ -321,7 +316,7 @@ void KafkaReader::read_again(const BusPlace& place) {
   if (next == next_.end()) return;
   Partitions list(rd_kafka_topic_partition_list_new(1), rd_kafka_topic_partition_list_destroy);
   rd_kafka_topic_partition_list_add(list.get(), kafka::topic_of(place.kind), place.partition)->offset = next->second;
-  if (rd_kafka_error_t* error = rd_kafka_seek_partitions(client_, list.get(), 0)) {
+  if (rd_kafka_error_t* error = rd_kafka_seek_partitions(client_.get(), list.get(), 0)) {
     LOCKSTEP_LOG_ERROR("bus", "partition %d cannot be read again: %s", place.partition, rd_kafka_error_string(error));
     rd_kafka_error_destroy(error);
   }
@@ -381,7 +376,7 @@ void KafkaReader::note_waiting() {
     int64_t low = 0, high = 0;
     const auto next = next_.find(place);
     const rd_kafka_resp_err_t error =
-        rd_kafka_get_watermark_offsets(client_, kafka::topic_of(place.kind), place.partition, &low, &high);
+        rd_kafka_get_watermark_offsets(client_.get(), kafka::topic_of(place.kind), place.partition, &low, &high);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR || next == next_.end()) continue;
     waiting_[place.partition] += std::max<int64_t>(high - next->second, 0);
   }
@@ -397,7 +392,7 @@ std::vector<TakenRecord> KafkaReader::take(std::chrono::milliseconds longest) {
   for (;;) {
     // Rebalances, errors; and the records of a moment in which a partition had no queue of its own yet. Waits here where
     // there was nothing the last time, also while one place holds up the others.
-    if (rd_kafka_message_t* message = rd_kafka_consumer_poll(client_, found ? 0 : kWaitMs)) {
+    if (rd_kafka_message_t* message = rd_kafka_consumer_poll(client_.get(), found ? 0 : kWaitMs)) {
       if (message->rkt != nullptr) {
         if (auto place = place_of(rd_kafka_topic_name(message->rkt), message->partition)) {
           if (!contained("bus", "keeping a record", [&] { keep(*place, message); })) read_again(*place);
@@ -405,7 +400,7 @@ std::vector<TakenRecord> KafkaReader::take(std::chrono::milliseconds longest) {
       }
       rd_kafka_message_destroy(message);
     }
-    if (is_down_ && kafka::answers_again(client_, probed_, kProbeMs)) is_down_ = false;
+    if (is_down_ && kafka::answers_again(client_.get(), probed_, kProbeMs)) is_down_ = false;
     found = fetch_all();
     take_ordered(taken);
     is_at_end_ = is_assigned_ && merge_.is_at_end();
@@ -429,7 +424,7 @@ void KafkaReader::applied(const std::map<BusPlace, int64_t>& next_offsets) {
     if (!queues_.contains(place)) continue;  // another's now
     rd_kafka_topic_partition_list_add(list.get(), kafka::topic_of(place.kind), place.partition)->offset = offset;
   }
-  if (list->cnt > 0) rd_kafka_commit(client_, list.get(), 1);
+  if (list->cnt > 0) rd_kafka_commit(client_.get(), list.get(), 1);
 }
 
 std::optional<std::string> KafkaReader::trouble() const {

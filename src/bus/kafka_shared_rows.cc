@@ -46,18 +46,13 @@ class KafkaSharedRows final : public SharedRows {
   uint64_t version() const override { return version_; }
 
  private:
-  struct ClientDeleter {
-    void operator()(rd_kafka_t* client) const { rd_kafka_destroy(client); }
-  };
-  using Client = std::unique_ptr<rd_kafka_t, ClientDeleter>;
-  Result<Client> make_client(rd_kafka_type_t type, const std::vector<std::pair<const char*, std::string>>& ours);
   bool assign();
   Result<void> read_all();
   void read_one(int wait_ms);
   void note(const rd_kafka_message_t& message);
 
   const BusOptions options_;
-  Client producer_, consumer_;
+  kafka::Client producer_, consumer_;
   Mutex put_mutex_;  // one put at a time
   std::chrono::steady_clock::time_point fails_until_ LOCKSTEP_GUARDED_BY(put_mutex_){};
   std::atomic<int> failures_{0};  // of this put
@@ -73,36 +68,26 @@ class KafkaSharedRows final : public SharedRows {
   std::jthread reading_;
 };
 
-Result<KafkaSharedRows::Client> KafkaSharedRows::make_client(
-    rd_kafka_type_t type, const std::vector<std::pair<const char*, std::string>>& ours) {
-  kafka::Conf conf = LOCKSTEP_TRY(kafka::make_conf(options_, ours));
-  rd_kafka_conf_set_opaque(conf.get(), this);
-  if (type == RD_KAFKA_PRODUCER) {
-    rd_kafka_conf_set_dr_msg_cb(conf.get(), [](rd_kafka_t*, const rd_kafka_message_t* message, void* self) {
-      if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) ++static_cast<KafkaSharedRows*>(self)->failures_;
-    });
-  }
-  char line[512] = {};
-  rd_kafka_t* made = rd_kafka_new(type, conf.get(), line, sizeof line);
-  if (made == nullptr) return Error{format("--kafka: %s", line)};
-  (void)conf.release();  // the client's now
-  return Client(made);
-}
-
 Result<void> KafkaSharedRows::open(bool may_wait) {
-  producer_ = LOCKSTEP_TRY(make_client(RD_KAFKA_PRODUCER, {{"enable.idempotence", "true"},
-                                                           {"acks", "all"},
-                                                           {"message.timeout.ms", std::to_string(kPutMs)},
-                                                           {"linger.ms", "1"},
-                                                           {"reconnect.backoff.max.ms", "1000"}}));
+  kafka::Conf writes = LOCKSTEP_TRY(kafka::make_conf(options_, {{"enable.idempotence", "true"},
+                                                                {"acks", "all"},
+                                                                {"message.timeout.ms", std::to_string(kPutMs)},
+                                                                {"linger.ms", "1"},
+                                                                {"reconnect.backoff.max.ms", "1000"}}));
+  rd_kafka_conf_set_opaque(writes.get(), this);
+  rd_kafka_conf_set_dr_msg_cb(writes.get(), [](rd_kafka_t*, const rd_kafka_message_t* message, void* self) {
+    if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) ++static_cast<KafkaSharedRows*>(self)->failures_;
+  });
+  producer_ = LOCKSTEP_TRY(kafka::make_client(kafka::ClientKind::kProducer, std::move(writes)));
   // Nobody joins the group: each reads all of it.
-  consumer_ = LOCKSTEP_TRY(make_client(RD_KAFKA_CONSUMER, {{"group.id", "lockstep-state"},
-                                                           {"enable.auto.commit", "false"},
-                                                           {"enable.auto.offset.store", "false"},
-                                                           {"enable.partition.eof", "true"},
-                                                           {"auto.offset.reset", "earliest"},
-                                                           {"fetch.wait.max.ms", "100"},
-                                                           {"reconnect.backoff.max.ms", "1000"}}));
+  kafka::Conf reads = LOCKSTEP_TRY(kafka::make_conf(options_, {{"group.id", "lockstep-state"},
+                                                               {"enable.auto.commit", "false"},
+                                                               {"enable.auto.offset.store", "false"},
+                                                               {"enable.partition.eof", "true"},
+                                                               {"auto.offset.reset", "earliest"},
+                                                               {"fetch.wait.max.ms", "100"},
+                                                               {"reconnect.backoff.max.ms", "1000"}}));
+  consumer_ = LOCKSTEP_TRY(kafka::make_client(kafka::ClientKind::kConsumer, std::move(reads)));
   rd_kafka_poll_set_consumer(consumer_.get());
   if (!may_wait) LOCKSTEP_TRY(read_all());
   reading_ = std::jthread([this](const std::stop_token& stop) {
@@ -122,12 +107,8 @@ bool KafkaSharedRows::assign() {
   const Result<int32_t> partitions =
       kafka::prepare_topic(consumer_.get(), kStateTopic, 1, {{"cleanup.policy", "compact"}});
   if (!partitions.ok()) return false;
-  std::unique_ptr<rd_kafka_topic_partition_list_t, decltype(&rd_kafka_topic_partition_list_destroy)> list(
-      rd_kafka_topic_partition_list_new(*partitions), rd_kafka_topic_partition_list_destroy);
-  for (int32_t i = 0; i < *partitions; ++i)
-    rd_kafka_topic_partition_list_add(list.get(), kStateTopic, i)->offset = RD_KAFKA_OFFSET_BEGINNING;
   partitions_ = *partitions;
-  is_assigned_ = rd_kafka_assign(consumer_.get(), list.get()) == RD_KAFKA_RESP_ERR_NO_ERROR;
+  is_assigned_ = kafka::assign_all(consumer_.get(), kStateTopic, *partitions, RD_KAFKA_OFFSET_BEGINNING);
   return is_assigned_;
 }
 

@@ -47,9 +47,6 @@ class KafkaWriter final : public BusWriter {
   std::optional<std::string> trouble() const override;
 
  private:
-  struct ClientDeleter {
-    void operator()(rd_kafka_t* client) const { rd_kafka_destroy(client); }
-  };
   using Client = std::shared_ptr<rd_kafka_t>;
 
   Result<Client> make_client();
@@ -92,11 +89,7 @@ Result<KafkaWriter::Client> KafkaWriter::make_client() {
   rd_kafka_conf_set_opaque(conf.get(), this);
   rd_kafka_conf_set_dr_msg_cb(conf.get(), delivered);
   rd_kafka_conf_set_error_cb(conf.get(), failed);
-  char line[512] = {};
-  rd_kafka_t* made = rd_kafka_new(RD_KAFKA_PRODUCER, conf.get(), line, sizeof line);
-  if (made == nullptr) return Error{format("--kafka: %s", line)};
-  (void)conf.release();  // the client's now
-  return Client(made, ClientDeleter());
+  return Client(LOCKSTEP_TRY(kafka::make_client(kafka::ClientKind::kProducer, std::move(conf))));
 }
 
 Result<void> KafkaWriter::open(bool may_wait) {
