@@ -5,6 +5,7 @@
 
 #include "base/median.h"
 #include "diagnosis/roles.h"
+#include "diagnosis/sequential/chance.h"
 
 namespace lockstep {
 
@@ -401,7 +402,7 @@ const ShiftMonitor& JobWindow::own_time() const {
     for (size_t slot = 0; slot < shares.size(); ++slot)
       shares[slot] = static_cast<float>(static_cast<double>(late.late_ns[slot]) / step_ns);
     own_time_.hold_at(sure_nats());
-    own_time_.set_head_start(3.6e12 / step_ns);
+    own_time_.set_head_start(steps_of_the_start(step_ns));
     if (is_warm_up(number)) {
       own_time_.add_warm_up(shares);
     } else {
@@ -409,6 +410,11 @@ const ShiftMonitor& JobWindow::own_time() const {
     }
   }
   return own_time_;
+}
+
+std::string JobWindow::host_of(Rank rank) const {
+  auto found = ranks_.find(rank);
+  return found == ranks_.end() ? std::string() : found->second.host;
 }
 
 Rank JobWindow::world_rank(CommId comm_id, int32_t rank_in_comm) const {

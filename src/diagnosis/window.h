@@ -223,6 +223,7 @@ class JobWindow {
   bool is_warm_up(StepNumber number) const { return number < first_step_ + kWarmUpSteps; }
 
   const std::map<Rank, Identity>& ranks() const { return ranks_; }
+  std::string host_of(Rank rank) const;  // empty: not known
   int32_t world_size() const { return world_size_.value(); }
   // World rank of a member; -1: not known.
   Rank world_rank(CommId comm_id, int32_t rank_in_comm) const;

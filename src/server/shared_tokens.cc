@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/characters.h"
 #include "base/json_reader.h"
 #include "base/json_writer.h"
 #include "base/secret_file.h"
@@ -16,16 +17,10 @@ constexpr std::string_view kToken = "token/";
 constexpr size_t kSignatureDigits = 64;
 
 std::optional<std::string> unhex(std::string_view digits) {
-  const auto value_of = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-  };
-  if (digits.size() % 2 != 0) return std::nullopt;
+  if (digits.size() % 2 != 0 || !is_lower_hex(digits)) return std::nullopt;
   std::string bytes;
-  for (size_t i = 0; i < digits.size(); i += 2) {
-    const int high = value_of(digits[i]), low = value_of(digits[i + 1]);
-    if (high < 0 || low < 0) return std::nullopt;
-    bytes.push_back(static_cast<char>(high * 16 + low));
-  }
+  for (size_t i = 0; i < digits.size(); i += 2)
+    bytes.push_back(static_cast<char>(hex_digit(digits[i]) * 16 + hex_digit(digits[i + 1])));
   return bytes;
 }
 

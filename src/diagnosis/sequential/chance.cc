@@ -9,6 +9,15 @@ double witness_nats() {
   return std::log(10.0);
 }
 
+double steps_of_the_start(double step_ns) {
+  constexpr double kHourNs = 3.6e12;
+  return std::max(1.0, kHourNs / std::max(1.0, step_ns));
+}
+
+double nats_of_the_start(double step_ns) {
+  return std::log(steps_of_the_start(step_ns));
+}
+
 double nats_of(const Repetition& seen) {
   if (seen.hits == 0 || seen.steps == 0) return 0;
   constexpr double kRarest = 0.1;  // a tail is not followed further than that

@@ -13,6 +13,10 @@ namespace lockstep {
 // suspicion in ten would find one by chance.
 double witness_nats();
 
+// A fault from the first step on is as likely as one that begins within any one hour: in steps, and what it is worth.
+double steps_of_the_start(double step_ns);
+double nats_of_the_start(double step_ns);
+
 // What hit one of many, and what hits the others.
 struct Repetition {
   size_t hits = 0, steps = 0;                // of the one

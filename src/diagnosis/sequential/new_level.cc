@@ -8,10 +8,13 @@
 namespace lockstep {
 namespace {
 
-// As in shift_monitor.cc, where each of them is explained.
+// Beyond so many scales a value is of the tail, as in shift_monitor.cc.
 constexpr double kTailFrom = 4;
+// Standard errors of a scale that is estimated from few values, by which it is taken larger.
 constexpr double kCareful = 1.75;
+// So many of the steps of a slow one are odd, and tell nothing.
 constexpr double kOdd = 0.1;
+// Values that do not differ at all are the clock's resolution: a quarter of a percent.
 constexpr double kScaleMin = 0.0025;
 // Levels that are looked for: from one percent more to twenty times as much.
 constexpr double kSizeMin = 0.01;

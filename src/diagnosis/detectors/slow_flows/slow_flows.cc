@@ -113,10 +113,6 @@ std::vector<Flow> flows_over(const JobWindow& window, const Look& look) {
   return flows;
 }
 
-int bytes_class(double bytes) {
-  return static_cast<int>(std::lround(std::log2(std::max(1.0, bytes)) * 2));
-}
-
 double typical_lateness(const JobWindow& window, const std::vector<StepNumber>& steps, size_t slot) {
   std::vector<double> values;
   for (StepNumber number : steps) {
@@ -143,11 +139,6 @@ void common(const JobWindow& window, const std::vector<StepNumber>& steps, doubl
                                        human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
                                 (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
                                 Measure{.of = "step_ms", .steps = steps}.query()));
-}
-
-std::string host_of(const JobWindow& window, Rank rank) {
-  auto found = window.ranks().find(rank);
-  return found == window.ranks().end() ? "" : found->second.host;
 }
 
 // Back over the window, as long as the flow stays slow.
@@ -218,7 +209,7 @@ void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
                                          [](const Flow* a, const Flow* b) { return a->saved_ns() < b->saved_ns(); });
   const double saved = std::min(worst.saved_ns(), step_ns);
   std::set<std::string> hosts;
-  for (Rank rank : ranks) hosts.insert(host_of(window, rank));
+  for (Rank rank : ranks) hosts.insert(window.host_of(rank));
   Finding finding;
   std::sort(ranks.begin(), ranks.end());
   if (ranks.size() > kRanksNamedMax) ranks.resize(kRanksNamedMax);

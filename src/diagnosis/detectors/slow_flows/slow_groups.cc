@@ -41,18 +41,13 @@ struct GroupSteps {
   std::unordered_map<CommId, GroupStep> by_id;
 };
 
-std::string host_of(const JobWindow& window, Rank rank) {
-  auto found = window.ranks().find(rank);
-  return found == window.ranks().end() ? "" : found->second.host;
-}
-
 bool is_inside_a_host(const JobWindow& window, CommId comm_id) {
   auto found = window.comms().find(comm_id);
   if (found == window.comms().end() || found->second.size < 2 || found->second.size > kMembersMax) return false;
   const auto& members = found->second.world_rank;
-  const std::string host = members.empty() ? "" : host_of(window, members.begin()->second);
+  const std::string host = members.empty() ? "" : window.host_of(members.begin()->second);
   return !host.empty() && std::all_of(members.begin(), members.end(),
-                                      [&](const auto& member) { return host_of(window, member.second) == host; });
+                                      [&](const auto& member) { return window.host_of(member.second) == host; });
 }
 
 GroupSteps groups_of(const JobWindow& window, const StepFrame& frame) {
@@ -68,7 +63,7 @@ GroupSteps groups_of(const JobWindow& window, const StepFrame& frame) {
       auto [at, first] = groups.by_id.try_emplace(comm.comm_id);
       const auto here = static_cast<double>(comm.shortest_ns) * static_cast<double>(comm.count);
       const auto bytes = static_cast<double>(comm.bytes);
-      at->second.alike = {comm.size, comm.count, static_cast<int>(std::lround(std::log2(std::max(1.0, bytes)) * 2))};
+      at->second.alike = {comm.size, comm.count, bytes_class(bytes)};
       ++at->second.told;
       at->second.least_ns = first ? here : std::min(at->second.least_ns, here);
     }
@@ -202,6 +197,10 @@ Finding finding_of(const JobWindow& window, const std::string& host, const SlowG
 
 }  // namespace
 
+int bytes_class(double bytes) {
+  return static_cast<int>(std::lround(std::log2(std::max(1.0, bytes)) * 2));
+}
+
 std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector<AttributedRange>&) {
   const std::vector<StepNumber>& steps = window.steps_to_compare();
   if (steps.size() < 2) return {};
@@ -210,7 +209,7 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
   std::set<CommId> slow;
   std::set<std::string> hosts, slow_hosts;
   for (const auto& [id, group] : newest.by_id) {
-    const std::string host = host_of(window, window.comms().at(id).world_rank.begin()->second);
+    const std::string host = window.host_of(window.comms().at(id).world_rank.begin()->second);
     hosts.insert(host);
     if (group.log_slower < kLogRatioMin || group.least_ns - group.usual_ns < kSavedShareMin * step_ns) continue;
     slow.insert(id);
@@ -218,7 +217,7 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
   }
   // Most hosts alike are how the job is; and on one host alone it may be the host's processors as well.
   if (slow.empty() || hosts.size() < 2 || 3 * slow_hosts.size() > hosts.size() + 2) return {};
-  const double head_start = std::log(std::max(1.0, 3.6e12 / std::max(1.0, step_ns)));
+  const double head_start = nats_of_the_start(step_ns);
   const size_t streams = newest.by_id.size();
   std::map<Alike, Usual> usual;
   std::vector<Finding> findings;
@@ -227,7 +226,7 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     SlowGroup worst;
     double most = 0;
     for (CommId id : slow) {
-      if (host_of(window, window.comms().at(id).world_rank.begin()->second) != host) continue;
+      if (window.host_of(window.comms().at(id).world_rank.begin()->second) != host) continue;
       const Alike& alike = newest.by_id.at(id).alike;
       auto [of_alike, fresh] = usual.try_emplace(alike);
       if (fresh) of_alike->second = usual_of_alike(window, steps, alike, slow);

@@ -17,4 +17,7 @@ namespace lockstep {
 
 std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector<AttributedRange>& explained);
 
+// Amounts of one class differ by a factor of 1.4 at most, and are compared.
+int bytes_class(double bytes);
+
 }  // namespace lockstep

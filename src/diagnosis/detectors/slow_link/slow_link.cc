@@ -546,8 +546,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     const Since since = slow_since(entries);
     double nats = 0;
     for (const Slow& entry : entries) nats = std::max(nats, nats_of_flow(measured, entry.flow, accused, since.step));
-    // A fault from the start is as likely as one that begins within any one hour.
-    if (since.step <= window.first_step() + JobWindow::kWarmUpSteps) nats += std::log(std::max(1.0, 3.6e12 / step_ns));
+    if (since.step <= window.first_step() + JobWindow::kWarmUpSteps) nats += nats_of_the_start(step_ns);
     if (nats < window.suspect_nats() - witness_nats()) return;
     double saved = std::min(wire * (1 - worst_rate / peers_rate), step_ns);
     if (std::all_of(entries.begin(), entries.end(), [](const Slow& entry) { return entry.hidden; })) {
