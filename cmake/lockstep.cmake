@@ -43,7 +43,7 @@ function(lockstep_compile_by_clang target)
   if(LOCKSTEP_TEST_CLANG AND LOCKSTEP_CLANG)
     set(launcher ${PROJECT_SOURCE_DIR}/tools/test_compiler.sh ${LOCKSTEP_CLANG})
     if(CCACHE)
-      list(PREPEND launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros)
+      list(PREPEND launcher ${CMAKE_COMMAND} -E env ${LOCKSTEP_CCACHE_SETTINGS})
       list(APPEND launcher ${CCACHE})
     endif()
     set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${launcher};--")
@@ -157,16 +157,21 @@ function(lockstep_static_library target)
   endif()
 endfunction()
 
-# lockstep_program(TARGET source...): a program that leaves the work to libraries, compiled as the quiet ones are. Position-independent
-# like these, because it shares their precompiled header.
-function(lockstep_program target)
-  lockstep_batched(batched ${target} ${ARGN})
-  add_executable(${target} ${batched})
+# lockstep_quiet_target(TARGET): a program or shared library of few files that no test keeps busy, compiled as the quiet libraries are.
+# Position-independent like these, because it shares their precompiled header.
+function(lockstep_quiet_target target)
   if(LOCKSTEP_PRECOMPILE AND LOCKSTEP_TEST_CLANG AND LOCKSTEP_CLANG)
     target_compile_options(${target} PRIVATE -O0 -fPIC)
     lockstep_compile_by_clang(${target})
     target_precompile_headers(${target} REUSE_FROM lockstep_precompiled_quiet)
   endif()
+endfunction()
+
+# lockstep_program(TARGET source...): a program that leaves the work to libraries, compiled as the quiet ones are.
+function(lockstep_program target)
+  lockstep_batched(batched ${target} ${ARGN})
+  add_executable(${target} ${batched})
+  lockstep_quiet_target(${target})
   lockstep_prefer_optimized(${target})
 endfunction()
 
@@ -183,6 +188,7 @@ function(lockstep_library name)
   set(testing ${sources})
   list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.cc$|/testing/")
   list(FILTER testing INCLUDE REGEX "/testing/")
+  list(FILTER testing EXCLUDE REGEX "_(test|bench|fuzz)\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")

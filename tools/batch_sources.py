@@ -259,7 +259,7 @@ def local_includes(source):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--out', type=pathlib.Path, required=True)
-    parser.add_argument('--lines', type=int, default=4000, help='lines of a batch at most (default %(default)s)')
+    parser.add_argument('--lines', type=int, default=8000, help='lines of a batch at most (default %(default)s)')
     parser.add_argument('files', nargs='+', type=pathlib.Path)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

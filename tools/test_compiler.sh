@@ -20,7 +20,7 @@ for argument in "$@"; do
   esac
   previous=$argument
   case $argument in
-    --param | -fpch-preprocess | -Wno-restrict | -Wno-stringop-* | -Wno-subobject-linkage) ;;
+    --param | -fpch-preprocess | -fno-gnu-unique | -Wno-restrict | -Wno-stringop-* | -Wno-subobject-linkage) ;;
     c++-header)
       header=yes
       command+=("$argument")

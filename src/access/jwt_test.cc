@@ -101,40 +101,50 @@ std::string sign(EVP_PKEY* key, const std::string& header, const std::string& cl
   return text + "." + base64url(signature);
 }
 
-// Made once: a key takes a while.
-class Jwt : public ::testing::Test {
- protected:
-  static inline const Key rsa_{EVP_RSA_gen(2048)}, other_{EVP_RSA_gen(2048)}, ec_{EVP_EC_gen("P-256")};
-};
-
-TEST_F(Jwt, OfEachAlgorithmIsTaken) {
-  const JwkSet set = keys(rsa_jwk(rsa_.get(), R"("kid":"r",)") + "," + ec_jwk(ec_.get()));
-  EXPECT_EQ(*set.verify(sign(rsa_.get(), R"({"alg":"RS256","kid":"r"})", kClaims)), kClaims);
-  EXPECT_EQ(*set.verify(sign(rsa_.get(), R"({"alg":"PS256","kid":"r"})", kClaims, true)), kClaims);
-  EXPECT_EQ(*set.verify(sign(ec_.get(), R"({"alg":"ES256","kid":"e"})", kClaims)), kClaims);
-  EXPECT_TRUE(set.verify(sign(rsa_.get(), R"({"alg":"RS256"})", kClaims)).ok()) << "without a name every key is tried";
+// Made once, and only where a test asks for it: a key takes a while, and each suite is a process.
+EVP_PKEY* rsa_key() {
+  static const Key key(EVP_RSA_gen(2048));
+  return key.get();
 }
 
-TEST_F(Jwt, OfAnotherKeyOrWithOtherClaimsIsRefused) {
-  const JwkSet set = keys(rsa_jwk(rsa_.get(), R"("kid":"r",)"));
-  EXPECT_FALSE(set.verify(sign(other_.get(), R"({"alg":"RS256","kid":"r"})", kClaims)).ok());
-  std::string token = sign(rsa_.get(), R"({"alg":"RS256","kid":"r"})", kClaims);
+EVP_PKEY* other_key() {
+  static const Key key(EVP_RSA_gen(2048));
+  return key.get();
+}
+
+EVP_PKEY* ec_key() {
+  static const Key key(EVP_EC_gen("P-256"));
+  return key.get();
+}
+
+TEST(Jwt, OfEachAlgorithmIsTaken) {
+  const JwkSet set = keys(rsa_jwk(rsa_key(), R"("kid":"r",)") + "," + ec_jwk(ec_key()));
+  EXPECT_EQ(*set.verify(sign(rsa_key(), R"({"alg":"RS256","kid":"r"})", kClaims)), kClaims);
+  EXPECT_EQ(*set.verify(sign(rsa_key(), R"({"alg":"PS256","kid":"r"})", kClaims, true)), kClaims);
+  EXPECT_EQ(*set.verify(sign(ec_key(), R"({"alg":"ES256","kid":"e"})", kClaims)), kClaims);
+  EXPECT_TRUE(set.verify(sign(rsa_key(), R"({"alg":"RS256"})", kClaims)).ok()) << "without a name every key is tried";
+}
+
+TEST(Jwt, OfAnotherKeyOrWithOtherClaimsIsRefused) {
+  const JwkSet set = keys(rsa_jwk(rsa_key(), R"("kid":"r",)"));
+  EXPECT_FALSE(set.verify(sign(other_key(), R"({"alg":"RS256","kid":"r"})", kClaims)).ok());
+  std::string token = sign(rsa_key(), R"({"alg":"RS256","kid":"r"})", kClaims);
   const size_t claims = token.find('.') + 1;
   token.replace(claims, token.rfind('.') - claims, base64url(with("\"7\"", "\"0\"")));
   EXPECT_FALSE(set.verify(token).ok());
 }
 
-TEST_F(Jwt, OfAKeyThatIsNotKnownSaysSo) {
-  const JwkSet set = keys(rsa_jwk(rsa_.get(), R"("kid":"r",)"));
-  EXPECT_EQ(set.verify(sign(rsa_.get(), R"({"alg":"RS256","kid":"new"})", kClaims)).code(), ErrorCode::kNotFound);
+TEST(Jwt, OfAKeyThatIsNotKnownSaysSo) {
+  const JwkSet set = keys(rsa_jwk(rsa_key(), R"("kid":"r",)"));
+  EXPECT_EQ(set.verify(sign(rsa_key(), R"({"alg":"RS256","kid":"new"})", kClaims)).code(), ErrorCode::kNotFound);
 }
 
-TEST_F(Jwt, WithoutASignatureOrByASharedSecretIsRefusedWhateverItSays) {
-  const JwkSet set = keys(rsa_jwk(rsa_.get(), R"("kid":"r",)"));
+TEST(Jwt, WithoutASignatureOrByASharedSecretIsRefusedWhateverItSays) {
+  const JwkSet set = keys(rsa_jwk(rsa_key(), R"("kid":"r",)"));
   EXPECT_FALSE(set.verify(base64url(R"({"alg":"none"})") + "." + base64url(kClaims) + ".").ok());
   // The oldest trick: the public key, which everybody has, as the secret of an HMAC.
   const std::string text = base64url(R"({"alg":"HS256","kid":"r"})") + "." + base64url(kClaims);
-  const std::string secret = number_text(rsa_.get(), OSSL_PKEY_PARAM_RSA_N);
+  const std::string secret = number_text(rsa_key(), OSSL_PKEY_PARAM_RSA_N);
   unsigned char mac[32];
   unsigned length = sizeof mac;
   HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
@@ -142,18 +152,18 @@ TEST_F(Jwt, WithoutASignatureOrByASharedSecretIsRefusedWhateverItSays) {
   EXPECT_FALSE(set.verify(text + "." + base64url({reinterpret_cast<char*>(mac), length})).ok());
 }
 
-TEST_F(Jwt, AKeyServesItsOwnAlgorithmAlone) {
-  const JwkSet set = keys(rsa_jwk(rsa_.get(), R"("kid":"r","alg":"PS256",)"));
-  EXPECT_FALSE(set.verify(sign(rsa_.get(), R"({"alg":"RS256","kid":"r"})", kClaims)).ok());
-  EXPECT_FALSE(JwkSet::parse(R"({"keys":[)" + rsa_jwk(rsa_.get(), R"("use":"enc",)") + "]}").ok());
+TEST(Jwt, AKeyServesItsOwnAlgorithmAlone) {
+  const JwkSet set = keys(rsa_jwk(rsa_key(), R"("kid":"r","alg":"PS256",)"));
+  EXPECT_FALSE(set.verify(sign(rsa_key(), R"({"alg":"RS256","kid":"r"})", kClaims)).ok());
+  EXPECT_FALSE(JwkSet::parse(R"({"keys":[)" + rsa_jwk(rsa_key(), R"("use":"enc",)") + "]}").ok());
 }
 
-TEST_F(Jwt, OfAnyOtherFormGetsOneLine) {
-  const JwkSet set = keys(rsa_jwk(rsa_.get(), ""));
-  const std::string good = sign(rsa_.get(), R"({"alg":"RS256"})", kClaims);
+TEST(Jwt, OfAnyOtherFormGetsOneLine) {
+  const JwkSet set = keys(rsa_jwk(rsa_key(), ""));
+  const std::string good = sign(rsa_key(), R"({"alg":"RS256"})", kClaims);
   for (const std::string& wrong :
        {std::string(), std::string("."), std::string(".."), good + ".x", good.substr(0, good.rfind('.')), "!" + good,
-        std::string(20'000, 'a'), sign(rsa_.get(), R"({"alg":"RS256","crit":["x"]})", kClaims)}) {
+        std::string(20'000, 'a'), sign(rsa_key(), R"({"alg":"RS256","crit":["x"]})", kClaims)}) {
     const Result<std::string> claims = set.verify(wrong);
     ASSERT_FALSE(claims.ok());
     EXPECT_EQ(claims.error().find('\n'), std::string::npos);
