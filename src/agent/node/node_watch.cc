@@ -235,6 +235,7 @@ void NodeWatch::note_cost(const Tick& tick) {
   add(OwnMetric::kSeries, static_cast<double>(series_.size()));
   add(OwnMetric::kReadings, static_cast<double>(counts.readings));
   add(OwnMetric::kPointsReported, static_cast<double>(counts.reported));
+  add(OwnMetric::kPointsReportedBefore, static_cast<double>(counts.reported));
   add(OwnMetric::kPointsUnchanged, static_cast<double>(counts.unchanged));
   add(OwnMetric::kReadingsRefused, static_cast<double>(counts.refused));
   tell_detail(counters_, out);
