@@ -63,7 +63,7 @@ class _General:
             and marks._owner_fixed
             and not marks._phases
             and not marks._evaluating
-            and not marks._eval_told
+            and not marks._eval_reported
             and not (marks._told and marks._deferred)
         )
         self._lock.release()
@@ -77,7 +77,7 @@ class Marks:
         "_begin_phase", "_end_phase", "_begin_step",
         "_next", "_told", "_deferred", "_ahead", "_step_since", "_at_step_end", "_at_step_begin",
         "_phases", "_auto", "_phase_since", "_phase_sums",
-        "_source", "_row", "_row_max", "_evaluating", "_eval_told", "_backward_depth", "_backwards", "_backwards_usual",
+        "_source", "_row", "_row_max", "_evaluating", "_eval_reported", "_backward_depth", "_backwards", "_backwards_usual",
         "_boundary_after_backward", "_optimizer_depth", "_last_optimizer", "_optimizers", "_usual", "_round_known",
         "_sole", "_counting",
     )  # fmt: skip
@@ -116,7 +116,7 @@ class Marks:
         self._row = 0  # fetches in a row from it
         self._row_max = FETCHES_IN_A_ROW
         self._evaluating = False
-        self._eval_told = False  # by a framework: fetches are of the evaluation until it says otherwise
+        self._eval_reported = False  # by a framework: fetches are of the evaluation until it says otherwise
         self._backward_depth = 0
         self._backwards = 0  # in this step
         self._backwards_usual = 1  # in the step before
@@ -212,7 +212,7 @@ class Marks:
 
     def _training(self) -> None:
         """Something of a training step happens now: there has to be a step."""
-        self._evaluating = self._eval_told = False
+        self._evaluating = self._eval_reported = False
         if self._told:
             if self._deferred:
                 self._ahead = True
@@ -323,7 +323,7 @@ class Marks:
                 return None
             self._optimizer_depth = 0  # a step that ended in an exception did not tell its end
             same = source == self._source
-            if not grad_on or self._eval_told:
+            if not grad_on or self._eval_reported:
                 evaluating = True
             elif same:
                 self._row += 1
@@ -356,8 +356,8 @@ class Marks:
             self._inside = False
         with self._lock:
             if not got:
-                self._source, self._row, self._evaluating = None, 0, self._eval_told
-                self._set_auto(EVAL if self._eval_told else None)
+                self._source, self._row, self._evaluating = None, 0, self._eval_reported
+                self._set_auto(EVAL if self._eval_reported else None)
             elif not self._evaluating:
                 self._set_auto(FORWARD)
 
@@ -585,12 +585,12 @@ class Marks:
     def eval_begin(self) -> None:
         """Told by a framework's callback."""
         with self._lock:
-            self._evaluating = self._eval_told = True
+            self._evaluating = self._eval_reported = True
             self._set_auto(EVAL)
 
     def eval_end(self) -> None:
         with self._lock:
-            self._evaluating = self._eval_told = False
+            self._evaluating = self._eval_reported = False
             if self._auto == (EVAL, None):
                 self._set_auto(None)
 
