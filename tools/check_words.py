@@ -19,7 +19,8 @@ REPLACED = [
      "DetailRequester, StackRequester, request, issue"),
     (("HookWord", "Harvest", "spoilt"), r"\bHookWord\b|\bHarvest\b|\w*spoilt\w*", "HookConfig, CollectedBatch, corrupt"),
     (("HubSystem", "step_meetings"), r"\bHubSystem\b|\bstep_meetings\b", "OffsetSolver, collective_matching"),
-    (("Answer", "GrpcReply"), r"\b(H2|Text)Answer\b|\bGrpcReply\b|\bHttpAnswerParser\b", "...Response"),
+    (("Answer", "GrpcReply"), r"\b(H2|Text|Grpc)Answer\b|\bGrpcReply\b|\bHttpAnswerParser\b|\bstruct Answer\b|\bAnswer\s+[a-z_]+(;|\(| = )",
+     "...Response"),
     (("told", "Told"), r"\w_told\b|\btold_\w|[a-z]Told\b|\bTold[A-Z]\w*", "reported"),
 ]
 KEPT = (

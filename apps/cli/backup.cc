@@ -31,9 +31,9 @@ class ServerFiles final : public backup::HeldFiles {
 
   Result<std::string> hold() override { return body_of(calls_.tell("/api/backup", "{}")); }
   Result<std::string> read(const std::string& id, const std::string& name, uint64_t from, uint64_t bytes) override {
-    Answer answer = calls_.ask(format("/api/backup/file?id=%s&name=%s&from=%llu&bytes=%llu", url_part(id).c_str(),
-                                      url_part(name).c_str(), static_cast<unsigned long long>(from),
-                                      static_cast<unsigned long long>(bytes)));
+    Response answer = calls_.ask(format("/api/backup/file?id=%s&name=%s&from=%llu&bytes=%llu", url_part(id).c_str(),
+                                        url_part(name).c_str(), static_cast<unsigned long long>(from),
+                                        static_cast<unsigned long long>(bytes)));
     const std::string checksum = answer.header("x-lockstep-crc32c");
     std::string content = LOCKSTEP_TRY(body_of(std::move(answer)));
     if (checksum != format("%08x", crc32c(content)))
@@ -47,7 +47,7 @@ class ServerFiles final : public backup::HeldFiles {
   int exit_code() const { return exit_code_; }  // of the last call that failed; kExitFailed: none did
 
  private:
-  Result<std::string> body_of(Answer answer) {
+  Result<std::string> body_of(Response answer) {
     if (answer.exit_code == kExitOk) return std::move(answer.body);
     exit_code_ = answer.exit_code;
     return Error{std::move(answer.message)};

@@ -89,7 +89,7 @@ int run_mfu(const Arguments& arguments) {
       .number(&last, "--last", "N", "steps to look at (default 50)", 1, 500)
       .toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code = answered(flags, arguments)) return *code;
-  const Answer answer = ask(
+  const Response answer = ask(
       server, "/api/jobs/" + url_part(flags.positional()[0]) + format("/mfu?last=%lld", static_cast<long long>(last)),
       "lockstep mfu");
   if (answer.exit_code != kExitOk) return print_failure(answer);

@@ -79,7 +79,7 @@ int run_service(const Arguments& arguments) {
   const std::string path =
       name.empty() ? "/api/services"
                    : format("/api/services/%s?last_s=%lld", url_part(name).c_str(), static_cast<long long>(last_s));
-  Answer answer = ask(server, path, "lockstep service");
+  Response answer = ask(server, path, "lockstep service");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   if (json) {
     std::printf("%s\n", answer.body.c_str());

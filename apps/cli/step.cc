@@ -170,7 +170,7 @@ int run_step(const Arguments& arguments) {
     return kExitUsage;
   }
   const std::string query = json ? "?limit=1000&path=2000" : format("?limit=%d&path=%d", kRowsShown + 1, kPathShown);
-  Answer answer = ask(
+  Response answer = ask(
       server, "/api/jobs/" + url_part(positional[0]) + "/steps/" + (value ? std::to_string(*value) : number) + query,
       "lockstep step");
   if (answer.exit_code != kExitOk) return print_failure(answer);

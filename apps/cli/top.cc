@@ -62,7 +62,7 @@ struct Source {
   ServerCalls calls;
   View ask(const std::string& path, const std::function<void(const Json&, View&)>& fill) {
     View view;
-    const Answer answer = calls.ask(path);
+    const Response answer = calls.ask(path);
     if (answer.exit_code != kExitOk) {
       view.problem = answer.message;
       view.exit_code = answer.exit_code;
