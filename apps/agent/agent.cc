@@ -333,7 +333,7 @@ void Agent::poll() {
   if (control_.ok())
     control_->poll([this](const std::string& request) { return answer_command(request, node_.get()); });
   look_for_users(now_ns);
-  tell_watchdog(now_ns);
+  notify_watchdog(now_ns);
 }
 
 void Agent::take_commands(int64_t now_ns) {
@@ -428,7 +428,7 @@ void Agent::look_for_users(int64_t now_ns) {
   if (try_lock_byte(opened_.users.get(), 0, ByteLock::kExclusive)) unused_ = true;
 }
 
-void Agent::tell_watchdog(int64_t now_ns) {
+void Agent::notify_watchdog(int64_t now_ns) {
   if (watchdog_ns_ <= 0 || now_ns < next_watchdog_ns_) return;
   next_watchdog_ns_ = now_ns + watchdog_ns_;
   systemd_notify("WATCHDOG=1");

@@ -164,7 +164,7 @@ int silence(const Arguments& arguments) {
     body.field("starts_unix_ns", SystemClock().unix_ns() + in_ms * 1'000'000);
   }
   body.end_object();
-  const Response answer = tell(server, "/api/silences", body.take(), "lockstep alerts silence");
+  const Response answer = post(server, "/api/silences", body.take(), "lockstep alerts silence");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json made;
@@ -240,7 +240,7 @@ int unsilence(const Arguments& arguments) {
   add_server_flags(flags, &server);
   if (std::optional<int> code = answered(flags, arguments)) return *code;
   const std::string& id = flags.positional()[0];
-  const Response answer = tell(server, "/api/silences/" + url_part(id) + "/end", "{}", "lockstep alerts unsilence");
+  const Response answer = post(server, "/api/silences/" + url_part(id) + "/end", "{}", "lockstep alerts unsilence");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   std::printf("silence %s is over\n", as_one_line(id).c_str());
   return kExitOk;

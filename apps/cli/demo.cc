@@ -318,7 +318,7 @@ class Demo {
       }
       const StepNumber step = job->player().step();
       for (const sim::Judge::Sighting& sighting : judge_.saw(job->name(), *verdicts, step, clock_.monotonic_ns()))
-        tell(job->name(), sighting, step);
+        report(job->name(), sighting, step);
     }
   }
 
@@ -342,7 +342,7 @@ class Demo {
                   change.fault.rank.value()));
   }
 
-  void tell(const std::string& job, const sim::Judge::Sighting& sighting, StepNumber step) const {
+  void report(const std::string& job, const sim::Judge::Sighting& sighting, StepNumber step) const {
     const sim::ReadVerdict& verdict = sighting.verdict;
     std::string after;
     if (sighting.trial != sim::Judge::kNone) {

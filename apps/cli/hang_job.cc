@@ -129,7 +129,7 @@ int hang_of_job(const std::string& server, const std::string& job, const std::st
   std::string late;
   if (!ranks.empty()) {
     const Times before = times_of(stacks.body);
-    const Response asked = tell(server, query, "", kCommand);
+    const Response asked = post(server, query, "", kCommand);
     if (asked.exit_code != kExitOk) return print_failure(asked);
     simdjson::dom::parser parser;
     Json document;

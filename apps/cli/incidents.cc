@@ -184,7 +184,7 @@ int change(const Arguments& arguments, const char* what, const char* program, co
   if (!note.empty()) body.field("note", note);
   body.end_object();
   const std::string& id = flags.positional()[0];
-  const Response answer = tell(server, "/api/incidents/" + url_part(id) + "/" + what, body.take(), kProgram);
+  const Response answer = post(server, "/api/incidents/" + url_part(id) + "/" + what, body.take(), kProgram);
   if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json incident;
@@ -223,7 +223,7 @@ int feedback(const Arguments& arguments) {
   if (!note.empty()) body.field("note", note);
   body.end_object();
   const std::string path = "/api/incidents/" + url_part(flags.positional()[0]) + "/feedback";
-  const Response answer = tell(server, path, body.take(), kProgram);
+  const Response answer = post(server, path, body.take(), kProgram);
   if (answer.exit_code != kExitOk) return print_failure(answer);
   std::printf("kept\n");
   return kExitOk;

@@ -91,7 +91,7 @@ int take_samples(const std::string& server, const std::string& path, const std::
   const std::string order =
       format("%sseconds=%lld&hz=%lld", query == path ? (path + "?").c_str() : (query + "&").c_str(),
              static_cast<long long>(seconds), static_cast<long long>(hz));
-  const Response asked = tell(server, order, "", kCommand);
+  const Response asked = post(server, order, "", kCommand);
   if (asked.exit_code != kExitOk) return print_failure(asked);
   simdjson::dom::parser parser;
   Json document;

@@ -155,7 +155,7 @@ int run_profile(const Arguments& arguments) {
   if (megabytes > 0) query += format("&mb=%lld", static_cast<long long>(megabytes));
   if (shapes) query += "&shapes=1";
   if (stacks) query += "&stacks=1";
-  const Response begun = tell(server, path + query, "", kCommand);
+  const Response begun = post(server, path + query, "", kCommand);
   if (begun.exit_code != kExitOk) return print_failure(begun);
   simdjson::dom::parser parser;
   Json capture;

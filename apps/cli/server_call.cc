@@ -168,7 +168,7 @@ Response ServerCalls::ask_bytes(const std::string& path, uint64_t from, uint64_t
   return send(std::move(request));
 }
 
-Response ServerCalls::tell(const std::string& path, const std::string& json) {
+Response ServerCalls::post(const std::string& path, const std::string& json) {
   HttpRequest request;
   request.method = "POST";
   request.path = path;
@@ -188,8 +188,8 @@ Response ask_agent(const std::string& agent, const std::string& token_file, cons
   return ServerCalls(agent, command, kTimeoutMs, std::move(token)).ask(path);
 }
 
-Response tell(const std::string& server, const std::string& path, const std::string& json, const std::string& command) {
-  return ServerCalls(server, command, kTimeoutMs).tell(path, json);
+Response post(const std::string& server, const std::string& path, const std::string& json, const std::string& command) {
+  return ServerCalls(server, command, kTimeoutMs).post(path, json);
 }
 
 int print_failure(const Response& answer) {

@@ -22,7 +22,7 @@ std::string default_server();
 // Where the page of that server is, as far as its answers so far have shown: for links.
 std::string page_of(const std::string& server);
 // --server with what a server may ask for: --ca, --cert, --key, --token-file (else $LOCKSTEP_TOKEN_FILE). They hold for
-// every ask() and tell() of this process, which runs one command. A token is never on the command line, where every
+// every ask() and post() of this process, which runs one command. A token is never on the command line, where every
 // user of the machine can read it.
 Flags& add_server_flags(
     Flags& flags, std::string* server,
@@ -40,7 +40,7 @@ Response ask(const std::string& server, const std::string& path, const std::stri
 Response ask_agent(const std::string& agent, const std::string& token_file, const std::string& path,
                    const std::string& command);
 // The same as ask() by POST, with a body of JSON.
-Response tell(const std::string& server, const std::string& path, const std::string& json, const std::string& command);
+Response post(const std::string& server, const std::string& path, const std::string& json, const std::string& command);
 // Many calls to one server over one connection.
 class ServerCalls {
  public:
@@ -50,7 +50,7 @@ class ServerCalls {
   ServerCalls(const std::string& server, std::string command, int64_t timeout_ms, Result<std::string> token);
   Response ask(const std::string& path);
   Response ask_bytes(const std::string& path, uint64_t from, uint64_t bytes);  // that part of a file
-  Response tell(const std::string& path, const std::string& json);
+  Response post(const std::string& path, const std::string& json);
 
  private:
   Response send(HttpRequest request);

@@ -50,7 +50,7 @@ int run_verdict(const Arguments& arguments) {
     if (!cause.empty()) body.field("cause", cause);
     if (!note.empty()) body.field("note", note);
     body.end_object();
-    answer = tell(server, path + "/feedback", body.take(), "lockstep verdict");
+    answer = post(server, path + "/feedback", body.take(), "lockstep verdict");
   } else {
     answer = ask(server, path, "lockstep verdict");
   }

@@ -26,7 +26,7 @@ const LabelSet& no_labels() {
 }
 
 // What becomes of the steps' detail is counted where it is kept; here it is told to the server too.
-void tell_detail(const Counters& counters, NodeReadings& out) {
+void report_detail(const Counters& counters, NodeReadings& out) {
   static const LabelSet kResults[] = {std::make_shared<const Labels>(Labels{{"result", "periodic"}}),
                                       std::make_shared<const Labels>(Labels{{"result", "asked"}}),
                                       std::make_shared<const Labels>(Labels{{"result", "left_out"}})};
@@ -192,7 +192,7 @@ void NodeWatch::look_who(const Tick& tick) {
   reading_.store(nullptr);
   who_inputs_.processes_read = false;  // until the next answer that has them
   NodeReadings out;
-  who_.tell(out);
+  who_.report(out);
   publish(out, tick);
   series_.end_info_not_read_since(tick.monotonic_ns, descriptor_of(GpuOwnershipMetric::kJobGpuInfo).name);
   std::map<std::string, Completion> completions;
@@ -238,7 +238,7 @@ void NodeWatch::note_cost(const Tick& tick) {
   add(OwnMetric::kPointsReportedBefore, static_cast<double>(counts.reported));
   add(OwnMetric::kPointsUnchanged, static_cast<double>(counts.unchanged));
   add(OwnMetric::kReadingsRefused, static_cast<double>(counts.refused));
-  tell_detail(counters_, out);
+  report_detail(counters_, out);
   publish(out, tick);
 }
 

@@ -56,7 +56,7 @@ void RecorderWatch::announce(WatchedRank& rank, Look& look) {
   }
 }
 
-void RecorderWatch::tell_status(WatchedRank& rank, Look& look, bool alive, int64_t quiet_ns) {
+void RecorderWatch::report_status(WatchedRank& rank, Look& look, bool alive, int64_t quiet_ns) {
   RankStatus status = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), quiet_ns);
   status.process_alive = alive;
   status.process_stopped = alive && look.stopped;
@@ -75,12 +75,12 @@ void RecorderWatch::tell_status(WatchedRank& rank, Look& look, bool alive, int64
   look.urgent = true;
 }
 
-void RecorderWatch::tell_progress(WatchedRank& rank, Look& look) {
+void RecorderWatch::report_progress(WatchedRank& rank, Look& look) {
   const int64_t quiet = look.now_ns - rank.moved_ns;
   const bool finished = rank.assembler->shut_down();
   if (look.alive && !finished) {
     if (look.moved && rank.reported_quiet) {
-      tell_status(rank, look, true, 0);  // it moves again
+      report_status(rank, look, true, 0);  // it moves again
       rank.reported_quiet = false;
       look.silence = true;
     }
@@ -88,7 +88,7 @@ void RecorderWatch::tell_progress(WatchedRank& rank, Look& look) {
     if (look.moved && look.records.empty() && look.now_ns - rank.reported_ns >= options_.moving_status_ns)
       look.records.push_back(to_record(rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), 0)));
     if (quiet >= rank.next_status_ns && rank.next_status_ns > 0) {
-      tell_status(rank, look, true, quiet);
+      report_status(rank, look, true, quiet);
       rank.reported_quiet = true;
       rank.next_status_ns = quiet + std::max(kSecondNs, std::min(30 * kSecondNs, quiet / 4));
       look.silence = true;
@@ -111,14 +111,14 @@ void RecorderWatch::tell_progress(WatchedRank& rank, Look& look) {
       }
     }
     rank.unclean = !end.clean;
-    if (!end.clean) tell_status(rank, look, false, quiet);
+    if (!end.clean) report_status(rank, look, false, quiet);
     look.records.push_back(job_end_record(end));
     rank.ended = true;
     look.urgent = true;
   }
 }
 
-void RecorderWatch::tell_metrics(WatchedRank& rank, const Look& look, CollectedBatch& batch) {
+void RecorderWatch::report_metrics(WatchedRank& rank, const Look& look, CollectedBatch& batch) {
   rank.metrics_at_ns = (look.now_ns / options_.metrics_every_ns + 1) * options_.metrics_every_ns;
   const RecorderCost cost = rank.reader->cost();
   if (cost.events > rank.cost_seen.events)
@@ -155,7 +155,7 @@ void RecorderWatch::ask_ras() {
   if (any) ras_->consider(suspected, safe);
 }
 
-void RecorderWatch::tell_ras(CollectedBatch& batch) {
+void RecorderWatch::report_ras(CollectedBatch& batch) {
   const auto answer = ras_ != nullptr ? ras_->answer() : nullptr;
   if (!answer || answer->number == ras_reported_) return;
   ras_reported_ = answer->number;

@@ -318,7 +318,7 @@ void RecorderWatch::look_at(WatchedRank& rank, bool flush, CollectedBatch& batch
     look.records.push_back(to_record(summary));
     if (traces_ != nullptr) traces_->add(rank.identity, step.detail, look.now_ns);
   }
-  tell_progress(rank, look);
+  report_progress(rank, look);
   if (!look.records.empty()) {
     rank.reported_ns = look.now_ns;
     batch.logs.push_back({.resource = rank.resource, .scope_name = kAgentScope, .logs = std::move(look.records)});
@@ -328,7 +328,7 @@ void RecorderWatch::look_at(WatchedRank& rank, bool flush, CollectedBatch& batch
   const bool is_sooner = !profiled_.empty() && profiled_.contains(rank.path) &&
                          rank.metrics_at_ns - look.now_ns > options_.metrics_profiled_ns;
   if (is_sooner) rank.metrics_at_ns = (look.now_ns / options_.metrics_profiled_ns + 1) * options_.metrics_profiled_ns;
-  if (look.now_ns >= rank.metrics_at_ns || look.over || flush) tell_metrics(rank, look, batch);
+  if (look.now_ns >= rank.metrics_at_ns || look.over || flush) report_metrics(rank, look, batch);
   if (look.alive) adjust_detail(rank, look);
   if (!look.over) return;
   rank.dead = true;
@@ -373,7 +373,7 @@ CollectedBatch RecorderWatch::look_all(bool flush) {
   behind_ = false;
   if (!look_at_users(users, flush, batch)) behind_ = true;
   ask_ras();
-  tell_ras(batch);
+  report_ras(batch);
   if (traces_ != nullptr) batch.spans = traces_->take(clock_.monotonic_ns());
   int64_t switched_off = 0;
   for (auto& [name, rank] : ranks_) switched_off += rank->header.switched_off != 0;

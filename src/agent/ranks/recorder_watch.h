@@ -135,13 +135,13 @@ class RecorderWatch {
   void look_at(WatchedRank& rank, bool flush, CollectedBatch& batch);
   void drain(WatchedRank& rank, Look& look);
   void announce(WatchedRank& rank, Look& look);
-  void tell_status(WatchedRank& rank, Look& look, bool alive, int64_t quiet_ns);
-  void tell_progress(WatchedRank& rank, Look& look);
-  void tell_metrics(WatchedRank& rank, const Look& look, CollectedBatch& batch);
+  void report_status(WatchedRank& rank, Look& look, bool alive, int64_t quiet_ns);
+  void report_progress(WatchedRank& rank, Look& look);
+  void report_metrics(WatchedRank& rank, const Look& look, CollectedBatch& batch);
   void adjust_detail(WatchedRank& rank, const Look& look);
   void count_refused(WatchedRank& rank);
   void ask_ras();
-  void tell_ras(CollectedBatch& batch);
+  void report_ras(CollectedBatch& batch);
 
   const WatchOptions options_;
   const Clock& clock_;

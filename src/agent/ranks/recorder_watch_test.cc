@@ -181,7 +181,7 @@ TEST_F(RecorderWatchTest, TellsAProcessGroupOnceHoweverOftenItIsTold) {
   auto writer = open_writer();
   RecorderWatch watch(options, clock, counters);
   watch.poll();
-  auto tell = [&](std::string_view text, uint16_t number) {
+  auto report = [&](std::string_view text, uint16_t number) {
     Record record{};
     record.head.type = RecordType::kText;
     record.head.time_ns = static_cast<uint64_t>(clock.monotonic_ns());
@@ -192,16 +192,16 @@ TEST_F(RecorderWatchTest, TellsAProcessGroupOnceHoweverOftenItIsTold) {
     std::memcpy(record.text.text, text.data(), text.size());
     writer->write(record);
   };
-  tell("tp\t0-3", 1);
-  tell("tp\t0-3", 2);
-  tell("no ranks", 3);
+  report("tp\t0-3", 1);
+  report("tp\t0-3", 2);
+  report("no ranks", 3);
   std::vector<LogRecord> reported = events(watch.poll(), kEventCommGroup);
   ASSERT_EQ(reported.size(), 1u);
   Result<CommGroup> group = comm_group_from_record(reported[0]);
   ASSERT_TRUE(group.ok()) << group.error();
   EXPECT_EQ(*group, (CommGroup{"tp", {0_rank, 1_rank, 2_rank, 3_rank}}));
   EXPECT_EQ(counters.value("lockstep_agent_recorder_lost_total", "reason=\"malformed\""), 1);
-  tell("tp\t0-3", 4);
+  report("tp\t0-3", 4);
   EXPECT_TRUE(events(watch.poll(), kEventCommGroup).empty());
 }
 
