@@ -326,8 +326,8 @@ void Agent::poll() {
   urgent |= gather_evidence();
   if (profiles_) urgent |= gather_profiles();
   if (node_) urgent |= gather_node(now_ns);
-  // With the next look it would be too late.
-  const int64_t age_then_ns = clock_.monotonic_ns() + watch_.next_look_ns() - batch_since_;
+  // With the next poll it would be too late.
+  const int64_t age_then_ns = clock_.monotonic_ns() + watch_.next_poll_ns() - batch_since_;
   if (batch_since_ != 0 && (urgent || age_then_ns > kBatchNs)) submit();
   watch_.release([this](uint64_t ticket) { return exporter_.settled(ticket); });
   if (control_.ok())
@@ -450,7 +450,7 @@ void Agent::stop() {
     all_ended &= node_->stop(kThreadEndMs);
     gather(node_->take());
   }
-  gather(watch_.final_look());
+  gather(watch_.final_poll());
   submit();
   // What was asked for or sampled and still waits; not for longer than it takes to notice.
   for (int i = 0; i < kLastPiecesMax; ++i) {

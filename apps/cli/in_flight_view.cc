@@ -385,7 +385,7 @@ std::string network_wait(const InFlightComm& comm, const std::string& peer_text)
   }
 }
 
-std::vector<Recording> RecorderSet::look(const std::vector<std::string>& paths) {
+std::vector<Recording> RecorderSet::poll(const std::vector<std::string>& paths) {
   skipped_.clear();
   std::set<std::string> files;
   for (const std::string& path : paths) {

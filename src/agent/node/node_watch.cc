@@ -126,7 +126,7 @@ void NodeWatch::tick(int64_t now_ns) {
   if (gpu_) gpu_->request({.unix_ns = tick.unix_ns, .slow = tick.slow, .processes = tick.slow || who_due_});
   read_sources(tick);
   gpu_events_.clear();
-  look_who(tick);
+  poll_ownership(tick);
   // GPUs answer a little later, and everything says what it is at slow ticks at the latest.
   const int64_t interval_ns = options_.interval_ns * OwnCost::kSlowdown[cost_.level()];
   if (tick.slow) series_.end_info_not_read_since(now_ns - interval_ns * 5 / 2);
@@ -176,7 +176,7 @@ void NodeWatch::take_snapshot(GpuSnapshot snapshot) {
   gpus_ = who_inputs_.gpus;
 }
 
-void NodeWatch::look_who(const Tick& tick) {
+void NodeWatch::poll_ownership(const Tick& tick) {
   {
     MutexLock lock(mutex_);
     who_due_ = recorders_changed_;

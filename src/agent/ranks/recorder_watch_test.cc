@@ -156,7 +156,7 @@ TEST_F(RecorderWatchTest, AFolderThatIsNotThereYieldsNothing) {
   options.folder = folder.path() + "/none";
   RecorderWatch watch(options, clock, counters);
   EXPECT_TRUE(watch.poll().logs.empty());
-  EXPECT_TRUE(watch.final_look().logs.empty());
+  EXPECT_TRUE(watch.final_poll().logs.empty());
 }
 
 TEST_F(RecorderWatchTest, AnnouncesARankAndItsCommunicatorsOnce) {
@@ -766,7 +766,7 @@ TEST_F(RecorderWatchTest, TheLastLookOfAnEndingAgentGivesStepsThatHaveEnded) {
   all_reduce(*writer, 1, clock.monotonic_ns() + kMs, row, false);
   writer->write(mark(RecordType::kStepEnd, 1, clock.monotonic_ns() + 50 * kMs));
   EXPECT_TRUE(events(watch.poll(), kEventTrainStep).empty());
-  EXPECT_EQ(events(watch.final_look(), kEventTrainStep).size(), 1u);
+  EXPECT_EQ(events(watch.final_poll(), kEventTrainStep).size(), 1u);
 }
 
 // Users who mean harm, or have made a mistake.
