@@ -209,7 +209,7 @@ int run_completion(const Arguments& arguments) {
   bool jobs = false;
   Flags flags(kProgram, "completion of commands, options and jobs, for a shell to read", "[bash|zsh|fish]");
   add_server_flags(flags, &server)
-      .toggle(&jobs, "--jobs", "instead: the jobs that the server tells within half a second");
+      .toggle(&jobs, "--jobs", "instead: the jobs that the server names within half a second");
   if (std::optional<int> code = answered(flags, arguments,
                                          "bash: source <(lockstep completion bash)\n"
                                          "zsh:  source <(lockstep completion zsh)\n"

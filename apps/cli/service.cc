@@ -40,7 +40,7 @@ int print_service(const Json& document) {
                             {"whole request", "e2e_ms"}}) {
     Json part;
     if (document[key].get(part) || part.is_null()) {
-      std::printf("%-22s %10s\n", title, "not told");
+      std::printf("%-22s %10s\n", title, "not reported");
       continue;
     }
     std::printf("%-22s %10s %10s %10s\n", title, ms_of(part, "p50").c_str(), ms_of(part, "p90").c_str(),

@@ -1,6 +1,6 @@
 """From what a job does to step and phase marks.
 
-Hooks and callbacks tell events (a fetch begins, backward ends, an optimizer has stepped); this state machine decides
+Hooks and callbacks report events (a fetch begins, backward ends, an optimizer has stepped); this state machine decides
 where steps begin and which phase is open, and sends marks to the recorder. It knows no framework, so that the rules are
 tested without one. docs/guide/python.md has the rules for people.
 
@@ -89,7 +89,7 @@ class Marks:
         self._end_phase = sink.phase_end
         self._begin_step = sink.step_begin
         self._clock = clock
-        self._alone = True  # no other thread than the one that trains has told anything
+        self._alone = True  # no other thread than the one that trains has reported anything
         self._quick = False  # nothing unusual goes on: kept by _General
         self._inside = False  # a quick way is being taken
         self._lock = _General(self)
@@ -106,7 +106,7 @@ class Marks:
         self._at_step_end = []  # called with (step, duration_ns) while the step is still open
         self._at_step_begin = []
 
-        # Phases: the told ones nest; what is automatic is silent while a told one is open
+        # Phases: the reported ones nest; what is automatic is silent while a reported one is open
         self._phases: list[tuple[int, str | None]] = []
         self._auto: tuple[int, str | None] | None = None
         self._phase_since = 0
@@ -180,7 +180,7 @@ class Marks:
         self.step = None
 
     def step_begin(self, number: int | None = None) -> int:
-        """The job tells its steps from now on. A step that its first fetch has begun already is not begun again."""
+        """The job reports its steps from now on. A step that its first fetch has begun already is not begun again."""
         with self._lock:
             self._told = True
             if self._ahead and self.step is not None and number in (None, self.step):
@@ -321,7 +321,7 @@ class Marks:
         with self._lock:
             if not self._mine(False):
                 return None
-            self._optimizer_depth = 0  # a step that ended in an exception did not tell its end
+            self._optimizer_depth = 0  # a step that ended in an exception did not report its end
             same = source == self._source
             if not grad_on or self._eval_reported:
                 evaluating = True
@@ -429,7 +429,7 @@ class Marks:
                 self._set_auto(FORWARD if self._backwards < self._backwards_usual else None)
 
     def backward_lost(self) -> None:
-        """Nobody will tell the end of the backward that is open: what follows is not inside it."""
+        """Nobody will report the end of the backward that is open: what follows is not inside it."""
         with self._lock:
             self._backward_depth = 0
 

@@ -57,7 +57,7 @@ def _worth(slot: str) -> property:
 
 
 class Achieved:
-    """FLOPs, tokens and peak: what a step was worth. Sends "flops" and "peak_flops" with every step. A job that tells
+    """FLOPs, tokens and peak: what a step was worth. Sends "flops" and "peak_flops" with every step. A job that reports
     nothing of the kind has no call at its steps' ends."""
 
     __slots__ = (
@@ -117,7 +117,7 @@ class Achieved:
         self.peak = flops.peak(name, self.dtype)
         if self.peak is None:
             _guard.say_once(
-                "peak", f"peak FLOP/s of {name!r} in {self.dtype} are not known; LOCKSTEP_PEAK_FLOPS tells them"
+                "peak", f"peak FLOP/s of {name!r} in {self.dtype} are not known; LOCKSTEP_PEAK_FLOPS sets them"
             )
 
     def count_steps_of(self, marks: Marks) -> None:

@@ -1,4 +1,4 @@
-// What the agent tells of itself among the node's series: cost and work. Its counters of records are in
+// What the agent reports of itself among the node's series: cost and work. Its counters of records are in
 // counters_table.h.
 //
 // Thread rule: Immutable.

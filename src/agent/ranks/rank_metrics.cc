@@ -99,7 +99,7 @@ void RankMetrics::add_count(Report& report, RankMetric metric, Attributes attrib
   point.int_value = static_cast<int64_t>(value);
 }
 
-// Where it is time to tell this series: what was told of it before.
+// Where it is time to report this series: what was reported of it before.
 RankMetrics::Reported* RankMetrics::due(RankMetric metric, const std::string& series, double value, int64_t now_ns) {
   auto [reported, is_new] = reported_.try_emplace({metric, series});
   const bool same = reported->second.value == value || (std::isnan(reported->second.value) && std::isnan(value));
