@@ -10,6 +10,8 @@
   and is the end of some file's path ("recorder/ticks.h", "signatures.cc").
 - Every cause of a verdict (src/model/verdict_terms.h) has its page docs/runbooks/CAUSE.md, with the same parts, and every such page
   its cause.
+- ARCHITECTURE.md names every folder of src/ (two deep), bench/, deploy/ and tests/, and its table of detectors has the rows of
+  src/diagnosis/detectors/registry.cc in their order, then those that the engine calls itself; nobody counts them in words.
 - Every decision says what became of it, in its third line.
 - Prose is at most 140 characters wide. Tables, code and bench/results (written by programs) may be wider.
 """
@@ -23,6 +25,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 INDEX = ROOT / "docs" / "README.md"
 WIDTH = 140
 TERMS = ROOT / "src" / "model" / "verdict_terms.h"
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+DETECTORS = ROOT / "src" / "diagnosis" / "detectors"
+CALLED_BY_THE_ENGINE = ["transport", "hang", "fail"]  # they look at other things than steps
+FOLDERS_DEEP = {"src": 2, "bench": 1, "deploy": 1, "tests": 1}  # named in ARCHITECTURE.md
 RUNBOOKS = ROOT / "docs" / "runbooks"
 RUNBOOK_PARTS = ("How it is known", "Check it yourself", "What to do now", "What prevents it", "What looks alike")
 SKIPPED = {".git", ".cache", "build", "node_modules", "dist", "artifacts", "__pycache__", ".pytest_cache"}
@@ -168,6 +174,38 @@ def wrong_runbooks():
             yield f"docs/runbooks/{cause}.md: its parts are not {', '.join(RUNBOOK_PARTS)}"
 
 
+def wrong_detectors():
+    source = (DETECTORS / "registry.cc").read_text()
+    registry = re.findall(r'^ {4}\{"(\w+)", "', source[source.index("kStepDetectors[]"):], re.M)
+    text = ARCHITECTURE.read_text()
+    table = text[text.index("| detector |"):].split("\n\n")[0]
+    rows = [row.split("|")[1].strip() for row in table.splitlines()[2:]]
+    if rows != registry + CALLED_BY_THE_ENGINE:
+        yield f"ARCHITECTURE.md: the table of detectors has {', '.join(rows)}; registry.cc and the engine have " \
+              f"{', '.join(registry + CALLED_BY_THE_ENGINE)}"
+    for folder in sorted(path.name for path in DETECTORS.iterdir() if path.is_dir()):
+        if folder not in rows:
+            yield f"ARCHITECTURE.md: the table of detectors lacks src/diagnosis/detectors/{folder}"
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := re.search(r"\b(\w+)(?= detectors\b)|(?<=The )(\w+)(?= of `detectors/registry.cc`)", line):
+            if re.fullmatch(r"\d+|(?i:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty)", found[0]):
+                yield f"ARCHITECTURE.md:{number}: a number of detectors in words, which nobody keeps true"
+
+
+def wrong_folders(folders):
+    text = ARCHITECTURE.read_text()
+    paragraphs = re.split(r"\n(?=\s*- )", text[text.index("## Folders"):text.index("## From steps")])
+    for folder in sorted(folders):
+        top, _, inside = folder.partition("/")
+        if not inside or inside.count("/") >= FOLDERS_DEEP.get(top, 0) or inside.endswith(("testing", "testdata")):
+            continue
+        parent, name = folder.rsplit("/", 1)
+        path = re.compile(rf"(?<![\w/])(?:src/)?{re.escape(inside if top == 'src' else folder)}(?![\w/-])")
+        beside = re.compile(rf"(?<![\w/]){re.escape(name)}(?![\w-])")
+        if not any(path.search(one) or (re.match(rf"\s*- `{re.escape(parent)}/?`", one) and beside.search(one)) for one in paragraphs):
+            yield f"ARCHITECTURE.md: no word on {folder}"
+
+
 def main():
     files, folders = tree()
     ends = {"/".join(parts[-count:]) for parts in (name.split("/") for name in files) if parts[-1].endswith((".h", ".cc"))
@@ -192,6 +230,8 @@ def main():
         if path.parent == INDEX.parent / "decisions" and not re.match(r"# \d+\. .*\n\n\*\*Status\.\*\* ", path.read_text()):
             wrong.append(f"{path.relative_to(ROOT)}: has no line **Status.** behind its title")
     wrong += wrong_runbooks()
+    wrong += wrong_detectors()
+    wrong += wrong_folders(folders)
     for line in wrong:
         print(line, file=sys.stderr)
     print(f"docs: {len(pages)} pages, {len(wrong)} wrong")

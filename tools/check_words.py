@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """One word for one thing, the one that people in the field would search for. Says where a word that was replaced has come back.
 
-A word counts in identifiers and prose of C++ code, CMake files, documents and the page; what is public and kept for a version is in KEPT."""
+A word counts in identifiers and prose of code (C++, CMake, Python, the page), tests and documents; the names of tests are sentences. What is
+public and kept for a version is in KEPT. bench/results and tests/data say what was measured and recorded, as it was called then."""
 import pathlib
 import re
 import subprocess
@@ -16,19 +17,20 @@ REPLACED = [
     (("Who", "roster", "Roster"), r"\bWho(Metric|Inputs|Options)?\s+[a-z_]+[;({]|\bRoster\b|\w*roster\w*", "GpuOwnership, OwnerTable"),
     (("DetailAsker", "StackAsks", "DetailWish", "fulfil"), r"\bDetailAsker\b|\bStackAsks\b|\bDetailWish\b|\bfulfil\b",
      "DetailRequester, StackRequester, request, issue"),
-    (("HookWord", "Harvest", "spoilt"), r"\bHookWord\b|\bHarvest\b|\bspoilt_?\b", "HookConfig, CollectedBatch, corrupt"),
+    (("HookWord", "Harvest", "spoilt"), r"\bHookWord\b|\bHarvest\b|\w*spoilt\w*", "HookConfig, CollectedBatch, corrupt"),
     (("HubSystem", "step_meetings"), r"\bHubSystem\b|\bstep_meetings\b", "OffsetSolver, collective_matching"),
-    (("Answer", "GrpcReply"), r"\b(H2|Text)Answer\b|\bGrpcReply\b|\bHttpAnswerParser\b", "...Response"),
+    (("Answer", "GrpcReply"), r"\b(H2|Text|Grpc)Answer\b|\bGrpcReply\b|\bHttpAnswerParser\b|\bstruct Answer\b|\bAnswer\s+[a-z_]+(;|\(| = )",
+     "...Response"),
     (("told", "Told"), r"\w_told\b|\btold_\w|[a-z]Told\b|\bTold[A-Z]\w*", "reported"),
 ]
 KEPT = (
-    "lockstep_step_row_groups_spoilt_total", "lockstep_span_row_groups_spoilt_total", "lockstep_agent_points_told_total",
+    "lockstep_step_row_groups_spoilt_total", "lockstep_span_row_groups_spoilt_total", "lockstep_log_record_groups_spoilt_total",
+    "lockstep_agent_points_told_total",
     '"--doors"',
     "src/base/counters.cc", "src/base/counters_test.cc",  # the former label of a receiver
 )
-WHERE = ("src", "apps", "plugin", "bench", "tests", "docs", "web/src", "ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")
-NOT_HERE = ("bench/results/", "bench/python/", "tests/python/", "tests/gpu/", "tests/data/")
-KINDS = (".cc", ".h", ".md", ".tsx", ".ts")
+NOT_HERE = ("bench/results/", "tests/data/", "tools/check_words.py")
+KINDS = (".cc", ".h", ".c", ".md", ".tsx", ".ts", ".mjs", ".css", ".py", ".sh", ".cmake", "CMakeLists.txt")
 
 
 def wrong_words(text):
@@ -37,7 +39,7 @@ def wrong_words(text):
         text = text.replace(kept, "")
     wanted = [row for row in REPLACED if any(word in text for word in row[0])]
     for number, line in enumerate(text.splitlines(), 1) if wanted else ():
-        if re.match(r"\s*(TEST|TEST_F|TEST_P|TYPED_TEST)\(", line):
+        if re.match(r"\s*((TEST|TEST_F|TEST_P|TYPED_TEST)\(|def test_)", line):
             continue  # a sentence
         for words, pattern, instead in wanted:
             if any(word in line for word in words) and (found := re.search(pattern, line)):
@@ -45,13 +47,12 @@ def wrong_words(text):
 
 
 def main():
-    files = subprocess.run(["git", "ls-files", *WHERE], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    files = [name for name in files if name.endswith(KINDS) and not name.startswith(NOT_HERE) and name not in KEPT and (ROOT / name).is_file()]
     wrong = []
     for name in files:
-        path = ROOT / name
-        if not name.endswith(KINDS) or name.startswith(NOT_HERE) or name in KEPT or not path.is_file():
-            continue
-        wrong += [f"{name}:{number}: \"{word}\": we say {instead}" for number, word, instead in wrong_words(path.read_text(encoding="utf-8"))]
+        text = (ROOT / name).read_text(encoding="utf-8")
+        wrong += [f"{name}:{number}: \"{word}\": we say {instead}" for number, word, instead in wrong_words(text)]
     print("\n".join(wrong + [f"words: {len(files)} files, {len(wrong)} wrong"]))
     return 1 if wrong else 0
 

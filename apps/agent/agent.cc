@@ -326,14 +326,14 @@ void Agent::poll() {
   urgent |= gather_evidence();
   if (profiles_) urgent |= gather_profiles();
   if (node_) urgent |= gather_node(now_ns);
-  // With the next look it would be too late.
-  const int64_t age_then_ns = clock_.monotonic_ns() + watch_.next_look_ns() - batch_since_;
+  // With the next poll it would be too late.
+  const int64_t age_then_ns = clock_.monotonic_ns() + watch_.next_poll_ns() - batch_since_;
   if (batch_since_ != 0 && (urgent || age_then_ns > kBatchNs)) submit();
   watch_.release([this](uint64_t ticket) { return exporter_.settled(ticket); });
   if (control_.ok())
     control_->poll([this](const std::string& request) { return answer_command(request, node_.get()); });
   look_for_users(now_ns);
-  tell_watchdog(now_ns);
+  notify_watchdog(now_ns);
 }
 
 void Agent::take_commands(int64_t now_ns) {
@@ -428,7 +428,7 @@ void Agent::look_for_users(int64_t now_ns) {
   if (try_lock_byte(opened_.users.get(), 0, ByteLock::kExclusive)) unused_ = true;
 }
 
-void Agent::tell_watchdog(int64_t now_ns) {
+void Agent::notify_watchdog(int64_t now_ns) {
   if (watchdog_ns_ <= 0 || now_ns < next_watchdog_ns_) return;
   next_watchdog_ns_ = now_ns + watchdog_ns_;
   systemd_notify("WATCHDOG=1");
@@ -450,7 +450,7 @@ void Agent::stop() {
     all_ended &= node_->stop(kThreadEndMs);
     gather(node_->take());
   }
-  gather(watch_.final_look());
+  gather(watch_.final_poll());
   submit();
   // What was asked for or sampled and still waits; not for longer than it takes to notice.
   for (int i = 0; i < kLastPiecesMax; ++i) {

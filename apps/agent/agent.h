@@ -110,7 +110,7 @@ class Agent {
   bool gather_node(int64_t now_ns);
   void submit();
   void look_for_users(int64_t now_ns);
-  void tell_watchdog(int64_t now_ns);
+  void notify_watchdog(int64_t now_ns);
 
   const AgentOptions& options_;
   const AgentSettings& settings_;

@@ -99,7 +99,7 @@ int list(const Arguments& arguments) {
                    "anything else\n"))
     return *code;
   if (with_noise) return noise(server, json);
-  const Answer answer = ask(server, all ? "/api/alerts?state=all" : "/api/alerts", kProgram);
+  const Response answer = ask(server, all ? "/api/alerts?state=all" : "/api/alerts", kProgram);
   if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json document;
@@ -164,7 +164,7 @@ int silence(const Arguments& arguments) {
     body.field("starts_unix_ns", SystemClock().unix_ns() + in_ms * 1'000'000);
   }
   body.end_object();
-  const Answer answer = tell(server, "/api/silences", body.take(), "lockstep alerts silence");
+  const Response answer = post(server, "/api/silences", body.take(), "lockstep alerts silence");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json made;
@@ -240,7 +240,7 @@ int unsilence(const Arguments& arguments) {
   add_server_flags(flags, &server);
   if (std::optional<int> code = answered(flags, arguments)) return *code;
   const std::string& id = flags.positional()[0];
-  const Answer answer = tell(server, "/api/silences/" + url_part(id) + "/end", "{}", "lockstep alerts unsilence");
+  const Response answer = post(server, "/api/silences/" + url_part(id) + "/end", "{}", "lockstep alerts unsilence");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   std::printf("silence %s is over\n", as_one_line(id).c_str());
   return kExitOk;

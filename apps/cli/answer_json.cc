@@ -12,7 +12,7 @@ int not_understood(const std::string& command) {
 }
 
 int show_answer(const Question& question, const std::function<bool(const Json& document)>& show) {
-  const Answer answer = ask(question.server, question.path, question.command);
+  const Response answer = ask(question.server, question.path, question.command);
   if (answer.exit_code != kExitOk) return print_failure(answer);
   if (question.json) {
     std::printf("%s\n", answer.body.c_str());

@@ -29,11 +29,11 @@ class ServerFiles final : public backup::HeldFiles {
  public:
   explicit ServerFiles(const std::string& server) : calls_(server, kCommand, kTimeoutMs) {}
 
-  Result<std::string> hold() override { return body_of(calls_.tell("/api/backup", "{}")); }
+  Result<std::string> hold() override { return body_of(calls_.post("/api/backup", "{}")); }
   Result<std::string> read(const std::string& id, const std::string& name, uint64_t from, uint64_t bytes) override {
-    Answer answer = calls_.ask(format("/api/backup/file?id=%s&name=%s&from=%llu&bytes=%llu", url_part(id).c_str(),
-                                      url_part(name).c_str(), static_cast<unsigned long long>(from),
-                                      static_cast<unsigned long long>(bytes)));
+    Response answer = calls_.ask(format("/api/backup/file?id=%s&name=%s&from=%llu&bytes=%llu", url_part(id).c_str(),
+                                        url_part(name).c_str(), static_cast<unsigned long long>(from),
+                                        static_cast<unsigned long long>(bytes)));
     const std::string checksum = answer.header("x-lockstep-crc32c");
     std::string content = LOCKSTEP_TRY(body_of(std::move(answer)));
     if (checksum != format("%08x", crc32c(content)))
@@ -42,12 +42,12 @@ class ServerFiles final : public backup::HeldFiles {
   }
   void release(const std::string& id) override {
     // Where this fails the server does it by itself in time.
-    (void)calls_.tell("/api/backup/release?id=" + url_part(id), "{}");
+    (void)calls_.post("/api/backup/release?id=" + url_part(id), "{}");
   }
   int exit_code() const { return exit_code_; }  // of the last call that failed; kExitFailed: none did
 
  private:
-  Result<std::string> body_of(Answer answer) {
+  Result<std::string> body_of(Response answer) {
     if (answer.exit_code == kExitOk) return std::move(answer.body);
     exit_code_ = answer.exit_code;
     return Error{std::move(answer.message)};

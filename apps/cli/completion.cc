@@ -190,7 +190,7 @@ std::string fish_script() {
 // One a line; nothing, and no word about it, where the server does not answer at once. A job called "--server=..." would
 // be taken for an option, and the next call's token sent there: such a name has to be typed, behind "--".
 int print_jobs(const std::string& server) {
-  const Answer answer = ServerCalls(server, kProgram, kJobsMs).ask(format("/api/jobs?limit=%zu", kJobsMax));
+  const Response answer = ServerCalls(server, kProgram, kJobsMs).ask(format("/api/jobs?limit=%zu", kJobsMax));
   if (answer.exit_code != kExitOk) return answer.exit_code;
   simdjson::dom::parser parser;
   Json document;
@@ -209,7 +209,7 @@ int run_completion(const Arguments& arguments) {
   bool jobs = false;
   Flags flags(kProgram, "completion of commands, options and jobs, for a shell to read", "[bash|zsh|fish]");
   add_server_flags(flags, &server)
-      .toggle(&jobs, "--jobs", "instead: the jobs that the server tells within half a second");
+      .toggle(&jobs, "--jobs", "instead: the jobs that the server names within half a second");
   if (std::optional<int> code = answered(flags, arguments,
                                          "bash: source <(lockstep completion bash)\n"
                                          "zsh:  source <(lockstep completion zsh)\n"

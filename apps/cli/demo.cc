@@ -287,7 +287,7 @@ class Demo {
     const double from = seconds();
     for (;;) {
       // Ctrl-C reaches the server as well: from then on its silence is no failure.
-      if (!interrupt_.asked()) look();
+      if (!interrupt_.asked()) poll();
       if (stopped()) return false;
       const double passed = seconds() - from;
       if (passed >= most || (passed >= least && reached())) return true;
@@ -296,7 +296,7 @@ class Demo {
     }
   }
 
-  void look() {
+  void poll() {
     if (!server_.process.running()) {
       failure_ = format("lockstepd has ended; its log is %s/lockstepd.log", server_.folder.c_str());
       return;
@@ -318,7 +318,7 @@ class Demo {
       }
       const StepNumber step = job->player().step();
       for (const sim::Judge::Sighting& sighting : judge_.saw(job->name(), *verdicts, step, clock_.monotonic_ns()))
-        tell(job->name(), sighting, step);
+        report(job->name(), sighting, step);
     }
   }
 
@@ -342,7 +342,7 @@ class Demo {
                   change.fault.rank.value()));
   }
 
-  void tell(const std::string& job, const sim::Judge::Sighting& sighting, StepNumber step) const {
+  void report(const std::string& job, const sim::Judge::Sighting& sighting, StepNumber step) const {
     const sim::ReadVerdict& verdict = sighting.verdict;
     std::string after;
     if (sighting.trial != sim::Judge::kNone) {

@@ -50,7 +50,7 @@ const char* to_text(State state) {
 }
 
 Check check_server(const std::string& server) {
-  Answer answer = ask(server, "/readyz", "server");
+  Response answer = ask(server, "/readyz", "server");
   if (answer.exit_code == kExitOk) return {"server", State::kOk, page_of(server) + " is ready", ""};
   if (answer.exit_code != kExitNotFound) return {"server", State::kWrong, answer.message, "lockstepd --data DIR"};
   return {"server", State::kWrong, server + " answers, but not as a Lockstep server does: " + answer.message,
@@ -59,7 +59,7 @@ Check check_server(const std::string& server) {
 
 // What the agent says of itself and of each of its sources: what works on this node, and how to switch on the rest.
 void check_agent(const std::string& agent, const std::string& token_file, std::vector<Check>& checks) {
-  Answer answer = ask_agent(agent, token_file, "/checks", "agent");
+  Response answer = ask_agent(agent, token_file, "/checks", "agent");
   if (answer.exit_code != kExitOk) {
     checks.push_back({"agent", State::kNote, format("no agent answers at %s", agent.c_str()),
                       "lockstep-agent --data DIR --server http://SERVER:4318, or lockstep run, which starts one"});
@@ -167,7 +167,7 @@ Check check_shared_memory() {
 
 // What can be judged of a job: one line a question, what is missing behind it.
 int show_coverage(const std::string& server, const std::string& job, bool json) {
-  const Answer answer = ask(server, "/api/jobs/" + url_part(job) + "/coverage", "lockstep doctor");
+  const Response answer = ask(server, "/api/jobs/" + url_part(job) + "/coverage", "lockstep doctor");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   if (json) {
     std::printf("%s\n", answer.body.c_str());

@@ -53,10 +53,10 @@ int run_export(const Arguments& arguments) {
   ExportedSeries series;
   for (double done = 0; done <= steps; done += kStepsPerRequest) {
     const double until = std::min(steps, done + kStepsPerRequest - 1);
-    Answer answer = ask(server,
-                        format("/prometheus/api/v1/query_range?query=%s&start=%.3f&end=%.3f&step=%g",
-                               url_part(query).c_str(), *first + done * *every, *first + until * *every, *every),
-                        "lockstep export");
+    Response answer = ask(server,
+                          format("/prometheus/api/v1/query_range?query=%s&start=%.3f&end=%.3f&step=%g",
+                                 url_part(query).c_str(), *first + done * *every, *first + until * *every, *every),
+                          "lockstep export");
     if (answer.exit_code != kExitOk) return print_failure(answer);
     if (Result<void> added = series.add(answer.body); !added.ok()) return wrong(added.error(), kExitFailed);
   }

@@ -49,7 +49,7 @@ int run_hang(const Arguments& arguments) {
   SystemClock clock;
   RecorderSet recorders(false, clock);
   while (true) {
-    std::vector<Recording> recordings = recorders.look({folder});
+    std::vector<Recording> recordings = recorders.poll({folder});
     for (const Skipped& one : recorders.skipped())
       std::fprintf(stderr, "lockstep hang: %s: %s\n", one.file.c_str(), one.error.c_str());
     if (recordings.empty() && watch == 0) {

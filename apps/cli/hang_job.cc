@@ -124,12 +124,12 @@ bool print_verdicts(const Json& why) {
 int hang_of_job(const std::string& server, const std::string& job, const std::string& ranks, bool json) {
   const std::string path = "/api/jobs/" + url_part(job) + "/stacks";
   const std::string query = ranks.empty() ? path : path + "?ranks=" + url_part(ranks);
-  Answer stacks = ask(server, query, kCommand);
+  Response stacks = ask(server, query, kCommand);
   if (stacks.exit_code != kExitOk) return print_failure(stacks);
   std::string late;
   if (!ranks.empty()) {
     const Times before = times_of(stacks.body);
-    const Answer asked = tell(server, query, "", kCommand);
+    const Response asked = post(server, query, "", kCommand);
     if (asked.exit_code != kExitOk) return print_failure(asked);
     simdjson::dom::parser parser;
     Json document;
@@ -156,7 +156,7 @@ int hang_of_job(const std::string& server, const std::string& job, const std::st
           "LOCKSTEP_STACKS=0), or they were asked within the last minute.",
           wanted - fresh, wanted, kWaitMs / 1000);
   }
-  const Answer why = ask(server, "/api/jobs/" + url_part(job) + "/why", kCommand);
+  const Response why = ask(server, "/api/jobs/" + url_part(job) + "/why", kCommand);
   if (why.exit_code != kExitOk) return print_failure(why);
   simdjson::dom::parser why_parser, stacks_parser;
   Json verdicts, document;

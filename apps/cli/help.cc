@@ -128,7 +128,7 @@ void print_commands(FILE* out) {
   std::fputs("lockstep: why is my distributed GPU job slow, or stuck?\n\nusage: lockstep COMMAND [options]\n\n", out);
   for (const Command& command : commands()) std::fprintf(out, "  %-10s %s\n", command.name, command.help);
   std::fputs(
-      "\nlockstep COMMAND --help tells more. The server is http://127.0.0.1:7070 unless --server or\n"
+      "\nlockstep COMMAND --help shows more. The server is http://127.0.0.1:7070 unless --server or\n"
       "LOCKSTEP_SERVER says otherwise; any of its addresses will do. --color auto|always|never.\n",
       out);
 }

@@ -204,8 +204,7 @@ std::string comm_text(const CommView& comm, bool live) {
   if (out.find('\n') > width()) out = positions_table(comm, live, show_process, shared, true);
   const bool unseen =
       std::any_of(comm.positions.begin(), comm.positions.end(), [](const Position& at) { return !at.counts_tell; });
-  if (unseen)
-    out += "  Ends are not seen here (detail is low, or copy engines): only who has not entered can be told.\n";
+  if (unseen) out += "  Ends are not seen here (detail is low, or copy engines): only who has not entered is known.\n";
   return head + "\n" + out;
 }
 

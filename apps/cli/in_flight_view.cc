@@ -267,7 +267,7 @@ void judge_job(JobView& job, std::vector<Recording*>& ranks, bool live, int64_t 
     return rank->process == ProcessWord::kGone && !rank->status.finished;
   });
   if (live && gone == static_cast<std::ptrdiff_t>(ranks.size())) {
-    job.sentence = format("All %zu processes are gone; lockstep postmortem tells where they stood.", ranks.size());
+    job.sentence = format("All %zu processes are gone; lockstep postmortem shows where they stood.", ranks.size());
     return;
   }
   job.finding = find_hang(window, input);
@@ -385,7 +385,7 @@ std::string network_wait(const InFlightComm& comm, const std::string& peer_text)
   }
 }
 
-std::vector<Recording> RecorderSet::look(const std::vector<std::string>& paths) {
+std::vector<Recording> RecorderSet::poll(const std::vector<std::string>& paths) {
   skipped_.clear();
   std::set<std::string> files;
   for (const std::string& path : paths) {

@@ -64,8 +64,8 @@ class RecorderSet {
   RecorderSet(bool saved, const Clock& clock) : saved_(saved), clock_(clock) {}
 
   // Files as they are, folders with all recorder files in and below them. What cannot be read is in skipped().
-  // A recording is good until the next look.
-  std::vector<Recording> look(const std::vector<std::string>& paths);
+  // A recording is good until the next poll.
+  std::vector<Recording> poll(const std::vector<std::string>& paths);
   const std::vector<Skipped>& skipped() const { return skipped_; }
 
  private:

@@ -230,7 +230,7 @@ TEST_F(HangTest, AllProcessesGoneIsAJobForPostmortem) {
   end_children();
   const Said said = hang();
   EXPECT_EQ(said.code, kExitOk);
-  EXPECT_HAS(said.out, "All 2 processes are gone; lockstep postmortem tells where they stood.");
+  EXPECT_HAS(said.out, "All 2 processes are gone; lockstep postmortem shows where they stood.");
 }
 
 TEST_F(HangTest, RanksInTheSamePlaceShareALineWhereThereAreMany) {

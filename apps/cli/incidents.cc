@@ -119,7 +119,7 @@ int list(const Arguments& arguments) {
   std::string path = std::string("/api/incidents?limit=2000") + (all ? "&state=all" : "");
   if (!job.empty()) path += "&job=" + url_part(job);
   if (!component.empty()) path += "&component=" + url_part(component);
-  const Answer answer = ask(server, path, kProgram);
+  const Response answer = ask(server, path, kProgram);
   if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json document;
@@ -145,7 +145,7 @@ int list(const Arguments& arguments) {
   return open ? kExitNo : kExitOk;
 }
 
-int show_text(const Answer& answer, const std::string& server, bool json) {
+int show_text(const Response& answer, const std::string& server, bool json) {
   if (answer.exit_code != kExitOk) return print_failure(answer);
   if (json) {
     std::printf("%s\n", answer.body.c_str());
@@ -168,7 +168,7 @@ int show(const Arguments& arguments) {
   if (std::optional<int> code = answered(flags, arguments)) return *code;
   const std::string path = "/api/incidents/" + url_part(flags.positional()[0]);
   if (!markdown) return show_text(ask(server, path, kProgram), server, json);
-  const Answer answer = ask(server, path + "/markdown", kProgram);
+  const Response answer = ask(server, path + "/markdown", kProgram);
   if (answer.exit_code != kExitOk) return print_failure(answer);
   std::fwrite(answer.body.data(), 1, answer.body.size(), stdout);
   return kExitOk;
@@ -184,7 +184,7 @@ int change(const Arguments& arguments, const char* what, const char* program, co
   if (!note.empty()) body.field("note", note);
   body.end_object();
   const std::string& id = flags.positional()[0];
-  const Answer answer = tell(server, "/api/incidents/" + url_part(id) + "/" + what, body.take(), kProgram);
+  const Response answer = post(server, "/api/incidents/" + url_part(id) + "/" + what, body.take(), kProgram);
   if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json incident;
@@ -223,7 +223,7 @@ int feedback(const Arguments& arguments) {
   if (!note.empty()) body.field("note", note);
   body.end_object();
   const std::string path = "/api/incidents/" + url_part(flags.positional()[0]) + "/feedback";
-  const Answer answer = tell(server, path, body.take(), kProgram);
+  const Response answer = post(server, path, body.take(), kProgram);
   if (answer.exit_code != kExitOk) return print_failure(answer);
   std::printf("kept\n");
   return kExitOk;

@@ -84,14 +84,14 @@ void print_difference(const Json& difference) {
 
 // What is asked now, and waits until it is there. kExitOk: `answer` has it, `late` says who is missing.
 int take_samples(const std::string& server, const std::string& path, const std::string& query, int64_t seconds,
-                 int64_t hz, Answer& answer, std::string& late) {
+                 int64_t hz, Response& answer, std::string& late) {
   answer = ask(server, query, kCommand);
   if (answer.exit_code != kExitOk) return print_failure(answer);
   const Times before = times_of(answer.body);
   const std::string order =
       format("%sseconds=%lld&hz=%lld", query == path ? (path + "?").c_str() : (query + "&").c_str(),
              static_cast<long long>(seconds), static_cast<long long>(hz));
-  const Answer asked = tell(server, order, "", kCommand);
+  const Response asked = post(server, order, "", kCommand);
   if (asked.exit_code != kExitOk) return print_failure(asked);
   simdjson::dom::parser parser;
   Json document;
@@ -123,7 +123,7 @@ int take_samples(const std::string& server, const std::string& path, const std::
 
 int export_to(const std::string& server, const std::string& query, bool has_parameters, const std::string& output) {
   const char* kind = output.ends_with(".pb.gz") ? "pprof" : output.ends_with(".txt") ? "collapsed" : "speedscope";
-  const Answer file = ask(server, query + (has_parameters ? "&format=" : "?format=") + kind, kCommand);
+  const Response file = ask(server, query + (has_parameters ? "&format=" : "?format=") + kind, kCommand);
   if (file.exit_code != kExitOk) return print_failure(file);
   if (Result<void> written = write_file_atomically(output, file.body); !written.ok()) {
     std::fprintf(stderr, "%s: %s\n", kCommand, written.error().c_str());
@@ -158,7 +158,7 @@ int run_lines(const Arguments& arguments) {
     return *code;
   const std::string path = "/api/jobs/" + url_part(flags.positional()[0]) + "/samples";
   const std::string query = ranks.empty() ? path : path + "?ranks=" + url_part(ranks);
-  Answer answer;
+  Response answer;
   std::string late;
   if (last) {
     answer = ask(server, query, kCommand);

@@ -128,7 +128,7 @@ int show(const Asked& asked) {
     std::fprintf(stderr, "%s: %s\n", kProgram, path.error().c_str());
     return kExitUsage;
   }
-  Answer answer = ask(asked.server, *path, kProgram);
+  Response answer = ask(asked.server, *path, kProgram);
   if (answer.exit_code != kExitOk) return print_failure(answer);
   if (asked.json) {
     std::printf("%s\n", answer.body.c_str());

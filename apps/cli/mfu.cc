@@ -51,7 +51,7 @@ void print_mfu(const Json& mfu) {
     named = "not known" + (gpu.empty() ? "" : " for " + gpu);
   } else {
     named = format("%.1f TFLOP/s a GPU, %s", number_of(peak, "tflops"),
-                   from == "job"      ? "as the job tells"
+                   from == "job"      ? "as the job reports"
                    : from == "server" ? "as the server was told"
                                       : (gpu + " in " + text_of(peak, "precision")).c_str());
   }
@@ -66,7 +66,7 @@ void print_mfu(const Json& mfu) {
   double achieved = 0;
   if (mfu["mfu"].get_double().get(achieved)) {
     std::printf("  %-34s      ?  %s\n", "achieved: MFU",
-                text_of(flops, "from") == "unknown" ? "FLOPs are not told" : "");
+                text_of(flops, "from") == "unknown" ? "FLOPs are not reported" : "");
   } else {
     print_bar("achieved: MFU", achieved, achieved, text_of(flops, "from") == "6NT" ? "6 x parameters x tokens" : "");
   }
@@ -89,7 +89,7 @@ int run_mfu(const Arguments& arguments) {
       .number(&last, "--last", "N", "steps to look at (default 50)", 1, 500)
       .toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code = answered(flags, arguments)) return *code;
-  const Answer answer = ask(
+  const Response answer = ask(
       server, "/api/jobs/" + url_part(flags.positional()[0]) + format("/mfu?last=%lld", static_cast<long long>(last)),
       "lockstep mfu");
   if (answer.exit_code != kExitOk) return print_failure(answer);

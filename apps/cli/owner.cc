@@ -45,7 +45,7 @@ int takeover(const Arguments& arguments) {
   body.begin_object().field("kind", words[0]).field("name", words[1]);
   if (!owner.empty()) body.field("owner", owner);
   body.end_object();
-  const Answer answer = tell(server, "/api/owners/takeover", body.take(), "lockstep owner takeover");
+  const Response answer = post(server, "/api/owners/takeover", body.take(), "lockstep owner takeover");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   std::printf("%s %s has another owner now\n", words[0].c_str(), words[1].c_str());
   return kExitOk;

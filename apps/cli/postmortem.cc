@@ -25,7 +25,7 @@ int run_postmortem(const Arguments& arguments) {
 
   SystemClock clock;
   RecorderSet recorders(true, clock);
-  std::vector<Recording> recordings = recorders.look(flags.positional());
+  std::vector<Recording> recordings = recorders.poll(flags.positional());
   for (const Skipped& one : recorders.skipped())
     std::fprintf(stderr, "lockstep postmortem: %s: %s; skipped\n", one.file.c_str(), one.error.c_str());
   if (recordings.empty()) {

@@ -58,7 +58,7 @@ std::string path_of(const std::string& job, const std::string& capture) {
 // The sentence of the server's analysis, or why there is none. waits_ms: for one that is under way.
 int show_summary(const std::string& server, const std::string& job, const std::string& id, int waits_ms, bool json) {
   while (true) {
-    const Answer answer = ask(server, path_of(job, id) + "/summary", kCommand);
+    const Response answer = ask(server, path_of(job, id) + "/summary", kCommand);
     if (answer.exit_code != kExitOk) return print_failure(answer);
     simdjson::dom::parser parser;
     Json document;
@@ -94,7 +94,7 @@ int follow(const std::string& server, const std::string& job, const std::string&
   const std::string path = path_of(job, id);
   std::map<double, std::string> before;
   while (true) {
-    const Answer answer = ask(server, path, kCommand);
+    const Response answer = ask(server, path, kCommand);
     if (answer.exit_code != kExitOk) return print_failure(answer);
     simdjson::dom::parser parser;
     Json capture;
@@ -155,7 +155,7 @@ int run_profile(const Arguments& arguments) {
   if (megabytes > 0) query += format("&mb=%lld", static_cast<long long>(megabytes));
   if (shapes) query += "&shapes=1";
   if (stacks) query += "&stacks=1";
-  const Answer begun = tell(server, path + query, "", kCommand);
+  const Response begun = post(server, path + query, "", kCommand);
   if (begun.exit_code != kExitOk) return print_failure(begun);
   simdjson::dom::parser parser;
   Json capture;

@@ -265,7 +265,7 @@ int run_replay(const Arguments& arguments) {
       .toggle(&options.skip_bad, "--skip-bad", "leave malformed lines out instead of failing")
       .number(&options.linger_s, "--linger", "SECONDS", "how long ranks that never finished stay (default 30)", 0,
               86'400)
-      .toggle(&options.no_steps, "--no-steps", "without the step log: as a job that does not tell its steps")
+      .toggle(&options.no_steps, "--no-steps", "without the step log: as a job that does not report its steps")
       .toggle(&options.why, "--why", "start server and agent, print the verdicts, end; needs nothing running")
       .toggle(&options.json, "--json", "with --why: the verdicts as a JSON array");
   if (std::optional<int> code = answered(flags, arguments)) return *code;

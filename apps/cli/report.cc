@@ -207,7 +207,7 @@ Result<Pictures> draw_pictures(ServerCalls& calls, const std::string& job_path, 
   std::string window = "last=200";  // of the first part; the others ask for the same steps
   int64_t rank_from = 0;
   for (size_t index = 0; index < kHeatRanksMax;) {
-    const Answer answer = calls.ask(
+    const Response answer = calls.ask(
         format("%s/steps?%s&rank_from=%lld", job_path.c_str(), window.c_str(), static_cast<long long>(rank_from)));
     if (answer.exit_code != kExitOk) return Error{answer.message};
     simdjson::dom::parser parser;
@@ -287,13 +287,13 @@ std::optional<int> make_report(const std::string& server, const std::string& job
   constexpr int64_t kTimeoutMs = 30'000;
   ServerCalls calls(server, kProgram, kTimeoutMs);
   const std::string job_path = "/api/jobs/" + url_part(job);
-  const Answer why_answer = calls.ask(job_path + "/why");
+  const Response why_answer = calls.ask(job_path + "/why");
   if (why_answer.exit_code != kExitOk) return print_failure(why_answer);
   simdjson::dom::parser parser;
   Json why, about;
   if (parser.parse(why_answer.body).get(why) || why["job"].get(about)) return not_understood(kProgram);
-  const Answer cost = calls.ask(job_path + "/cost");  // what an older server has not is left out
-  const Answer slowest = calls.ask(job_path + format("/slowest?last=50&limit=%zu", kRanks));
+  const Response cost = calls.ask(job_path + "/cost");  // what an older server has not is left out
+  const Response slowest = calls.ask(job_path + format("/slowest?last=50&limit=%zu", kRanks));
   const Result<Pictures> pictures = draw_pictures(calls, job_path, marks_of(why));
   if (!pictures.ok()) {
     std::fprintf(stderr, "%s\n", pictures.error().c_str());

@@ -16,7 +16,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr int64_t kLookNs = 250'000'000;
+constexpr int64_t kPollNs = 250'000'000;
 constexpr int64_t kLingerNs = 10'000'000'000;
 constexpr int64_t kLeadNs = 1'000'000'000;
 
@@ -89,22 +89,22 @@ Result<sim::CaseScore> ScoreServer::play(const sim::Scenario& scenario, size_t n
   sim::Watcher watcher(observed);
   std::string problem;
 
-  const auto look = [&] {
+  const auto poll = [&] {
     for (const auto& entry : observed.jobs) {
       const Result<HttpResponse> answer = client.send({.path = "/api/jobs/" + url_part(prefix + entry.first) + "/why"});
       if (!answer.ok()) {
         problem = answer.error();
       } else if (answer->status == 200) {
-        watcher.look(entry.first, answer->body, clock.unix_ns());
+        watcher.read(entry.first, answer->body, clock.unix_ns());
       }
     }
   };
-  int64_t look_at = clock.unix_ns() + kLeadNs;
+  int64_t poll_at = clock.unix_ns() + kLeadNs;
   const auto wait_until = [&](int64_t unix_ns) {
-    while (look_at <= unix_ns && (!keep_on || keep_on())) {
-      sleep_until(look_at, keep_on);
-      look();
-      look_at = std::max(look_at + kLookNs, clock.unix_ns());
+    while (poll_at <= unix_ns && (!keep_on || keep_on())) {
+      sleep_until(poll_at, keep_on);
+      poll();
+      poll_at = std::max(poll_at + kPollNs, clock.unix_ns());
     }
     sleep_until(unix_ns, keep_on);
   };

@@ -78,7 +78,7 @@ Flags& add_server_flags(Flags& flags, std::string* server, std::string help) {
       .text(&access().token_file, "--token-file", "FILE", "sent as bearer token (default $LOCKSTEP_TOKEN_FILE)");
 }
 
-std::string Answer::header(std::string_view name) const {
+std::string Response::header(std::string_view name) const {
   for (const auto& [key, value] : headers) {
     if (key == name) return value;
   }
@@ -123,7 +123,7 @@ std::string page_of(const std::string& server) {
   return page;
 }
 
-Answer ServerCalls::send(HttpRequest request) {
+Response ServerCalls::send(HttpRequest request) {
   if (!client_) return {kExitUsage, problem_, {}};
   if (!token_.empty()) request.headers.emplace_back("Authorization", "Bearer " + token_);
   Result<HttpResponse> answer = client_->send(request);
@@ -154,13 +154,13 @@ Answer ServerCalls::send(HttpRequest request) {
   return {answer->status == 404 ? kExitNotFound : kExitFailed, format("%s: %s", command_.c_str(), why.c_str()), {}};
 }
 
-Answer ServerCalls::ask(const std::string& path) {
+Response ServerCalls::ask(const std::string& path) {
   HttpRequest request;
   request.path = path;
   return send(std::move(request));
 }
 
-Answer ServerCalls::ask_bytes(const std::string& path, uint64_t from, uint64_t bytes) {
+Response ServerCalls::ask_bytes(const std::string& path, uint64_t from, uint64_t bytes) {
   HttpRequest request;
   request.path = path;
   request.headers = {{"range", format("bytes=%llu-%llu", static_cast<unsigned long long>(from),
@@ -168,7 +168,7 @@ Answer ServerCalls::ask_bytes(const std::string& path, uint64_t from, uint64_t b
   return send(std::move(request));
 }
 
-Answer ServerCalls::tell(const std::string& path, const std::string& json) {
+Response ServerCalls::post(const std::string& path, const std::string& json) {
   HttpRequest request;
   request.method = "POST";
   request.path = path;
@@ -177,22 +177,22 @@ Answer ServerCalls::tell(const std::string& path, const std::string& json) {
   return send(std::move(request));
 }
 
-Answer ask(const std::string& server, const std::string& path, const std::string& command) {
+Response ask(const std::string& server, const std::string& path, const std::string& command) {
   return ServerCalls(server, command, kTimeoutMs).ask(path);
 }
 
-Answer ask_agent(const std::string& agent, const std::string& token_file, const std::string& path,
-                 const std::string& command) {
+Response ask_agent(const std::string& agent, const std::string& token_file, const std::string& path,
+                   const std::string& command) {
   Result<std::string> token = token_file.empty() ? Result<std::string>(std::string()) : read_private_file(token_file);
   if (!token.ok()) token = Error{"--agent-token-file: " + token.error()};
   return ServerCalls(agent, command, kTimeoutMs, std::move(token)).ask(path);
 }
 
-Answer tell(const std::string& server, const std::string& path, const std::string& json, const std::string& command) {
-  return ServerCalls(server, command, kTimeoutMs).tell(path, json);
+Response post(const std::string& server, const std::string& path, const std::string& json, const std::string& command) {
+  return ServerCalls(server, command, kTimeoutMs).post(path, json);
 }
 
-int print_failure(const Answer& answer) {
+int print_failure(const Response& answer) {
   std::fprintf(stderr, "%s\n", answer.message.c_str());
   return answer.exit_code;
 }

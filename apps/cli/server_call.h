@@ -22,25 +22,25 @@ std::string default_server();
 // Where the page of that server is, as far as its answers so far have shown: for links.
 std::string page_of(const std::string& server);
 // --server with what a server may ask for: --ca, --cert, --key, --token-file (else $LOCKSTEP_TOKEN_FILE). They hold for
-// every ask() and tell() of this process, which runs one command. A token is never on the command line, where every
+// every ask() and post() of this process, which runs one command. A token is never on the command line, where every
 // user of the machine can read it.
 Flags& add_server_flags(
     Flags& flags, std::string* server,
     std::string help = "the server, any of its addresses (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)");
 
-struct Answer {
+struct Response {
   int exit_code = kExitOk;  // not kExitOk: `message` says why, in one line
   std::string message;
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string header(std::string_view name) const;           // empty where absent
 };
-Answer ask(const std::string& server, const std::string& path, const std::string& command);
+Response ask(const std::string& server, const std::string& path, const std::string& command);
 // The same of an agent, which never gets the server's token. token_file: of the agent's own; empty: none.
-Answer ask_agent(const std::string& agent, const std::string& token_file, const std::string& path,
-                 const std::string& command);
+Response ask_agent(const std::string& agent, const std::string& token_file, const std::string& path,
+                   const std::string& command);
 // The same as ask() by POST, with a body of JSON.
-Answer tell(const std::string& server, const std::string& path, const std::string& json, const std::string& command);
+Response post(const std::string& server, const std::string& path, const std::string& json, const std::string& command);
 // Many calls to one server over one connection.
 class ServerCalls {
  public:
@@ -48,12 +48,12 @@ class ServerCalls {
   ServerCalls(const std::string& server, std::string command, int64_t timeout_ms);
   // token: instead of the server's; empty: none is sent. A failure is every call's.
   ServerCalls(const std::string& server, std::string command, int64_t timeout_ms, Result<std::string> token);
-  Answer ask(const std::string& path);
-  Answer ask_bytes(const std::string& path, uint64_t from, uint64_t bytes);  // that part of a file
-  Answer tell(const std::string& path, const std::string& json);
+  Response ask(const std::string& path);
+  Response ask_bytes(const std::string& path, uint64_t from, uint64_t bytes);  // that part of a file
+  Response post(const std::string& path, const std::string& json);
 
  private:
-  Answer send(HttpRequest request);
+  Response send(HttpRequest request);
   bool find_api();  // true: it is at another port, and calls go there from now on
 
   const std::string command_;
@@ -66,6 +66,6 @@ class ServerCalls {
   std::string problem_, token_;
 };
 // Says on standard error why there is no answer; the exit code of the command.
-int print_failure(const Answer& answer);
+int print_failure(const Response& answer);
 
 }  // namespace lockstep::cli

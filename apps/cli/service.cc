@@ -40,7 +40,7 @@ int print_service(const Json& document) {
                             {"whole request", "e2e_ms"}}) {
     Json part;
     if (document[key].get(part) || part.is_null()) {
-      std::printf("%-22s %10s\n", title, "not told");
+      std::printf("%-22s %10s\n", title, "not reported");
       continue;
     }
     std::printf("%-22s %10s %10s %10s\n", title, ms_of(part, "p50").c_str(), ms_of(part, "p90").c_str(),
@@ -79,7 +79,7 @@ int run_service(const Arguments& arguments) {
   const std::string path =
       name.empty() ? "/api/services"
                    : format("/api/services/%s?last_s=%lld", url_part(name).c_str(), static_cast<long long>(last_s));
-  Answer answer = ask(server, path, "lockstep service");
+  Response answer = ask(server, path, "lockstep service");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   if (json) {
     std::printf("%s\n", answer.body.c_str());

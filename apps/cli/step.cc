@@ -121,7 +121,7 @@ void print_coverage(const Json& step) {
   }
   if (number_of(coverage, "untimed") > 0)
     print_wrapped(format("Of %.0f operations the time on the GPU is not known.", number_of(coverage, "untimed")));
-  if (flag_of(step, "inferred")) print_wrapped("Where the step begins and ends is inferred, not told by the job.");
+  if (flag_of(step, "inferred")) print_wrapped("Where the step begins and ends is inferred, not reported by the job.");
   if (flag_of(step, "detail")) {
     std::string line = format("Clocks are known to %s.", human_duration(number_of(clock, "error_us") * 1e3).c_str());
     if (number_of(clock, "unknown") > 0)
@@ -170,7 +170,7 @@ int run_step(const Arguments& arguments) {
     return kExitUsage;
   }
   const std::string query = json ? "?limit=1000&path=2000" : format("?limit=%d&path=%d", kRowsShown + 1, kPathShown);
-  Answer answer = ask(
+  Response answer = ask(
       server, "/api/jobs/" + url_part(positional[0]) + "/steps/" + (value ? std::to_string(*value) : number) + query,
       "lockstep step");
   if (answer.exit_code != kExitOk) return print_failure(answer);

@@ -69,7 +69,7 @@ int create(const Arguments& arguments) {
     body.field("expires_s", milliseconds / 1000);
   }
   body.end_object();
-  const Answer answer = tell(server, "/api/tokens", body.take(), "lockstep token create");
+  const Response answer = post(server, "/api/tokens", body.take(), "lockstep token create");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json made;
@@ -114,7 +114,7 @@ int revoke(const Arguments& arguments) {
   add_server_flags(flags, &server);
   if (std::optional<int> code = answered(flags, arguments)) return *code;
   const std::string& id = flags.positional()[0];
-  const Answer answer = tell(server, "/api/tokens/" + url_part(id) + "/revoke", "{}", "lockstep token revoke");
+  const Response answer = post(server, "/api/tokens/" + url_part(id) + "/revoke", "{}", "lockstep token revoke");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   std::printf("token %s is revoked\n", id.c_str());
   return kExitOk;

@@ -62,7 +62,7 @@ struct Source {
   ServerCalls calls;
   View ask(const std::string& path, const std::function<void(const Json&, View&)>& fill) {
     View view;
-    const Answer answer = calls.ask(path);
+    const Response answer = calls.ask(path);
     if (answer.exit_code != kExitOk) {
       view.problem = answer.message;
       view.exit_code = answer.exit_code;
@@ -162,7 +162,7 @@ class Top {
     if (!job.empty()) path_.push_back(std::move(job));
   }
 
-  void look() {
+  void poll() {
     const size_t columns = terminal_size().value_or(TerminalSize{}).columns;
     View next = path_.empty()       ? fleet_view(source_, columns)
                 : path_.size() == 1 ? job_view(source_, path_[0])
@@ -364,7 +364,7 @@ int Top::run(Screen& screen) {
     if (key != 0 && key != Screen::kResized && !press(key)) return kExitOk;
     if (stale_ || clock.monotonic_ns() >= next_ns) {
       stale_ = false;
-      look();
+      poll();
       next_ns = clock.monotonic_ns() + seconds_ * 1'000'000'000;
     }
     if (screen.ended()) return kExitOk;
@@ -383,7 +383,7 @@ int run_top(const Arguments& arguments) {
                                          "without a terminal: one frame\n"))
     return *code;
   Top top(server, flags.positional().empty() ? "" : flags.positional()[0], seconds);
-  top.look();
+  top.poll();
   const bool live = Screen::possible(true);
   if (!top.problem().empty() || !live) {
     // One frame, all of it, as wide as the output.

@@ -14,7 +14,7 @@ namespace lockstep::cli {
 namespace {
 
 // "attachment; filename="NAME"": the server makes a plain one; anything else is not followed.
-std::string suggested_name(const Answer& answer) {
+std::string suggested_name(const Response& answer) {
   const std::string text = answer.header("content-disposition");
   const size_t begin = text.find('"');
   const size_t end = text.rfind('"');
@@ -23,11 +23,11 @@ std::string suggested_name(const Answer& answer) {
   return name.find('/') == std::string::npos && name.front() != '.' ? name : std::string();
 }
 
-int64_t number_of(const Answer& answer, const char* header) {
+int64_t number_of(const Response& answer, const char* header) {
   return parse_int(answer.header(header)).value_or(0);
 }
 
-std::string clocks_text(const Answer& answer) {
+std::string clocks_text(const Response& answer) {
   const int64_t ranks = number_of(answer, "x-lockstep-ranks");
   const int64_t unknown = number_of(answer, "x-lockstep-ranks-unknown-clock");
   if (unknown >= ranks) return "clocks not aligned (too little in common): every rank as its own clock has it";
@@ -63,7 +63,7 @@ int run_trace(const Arguments& arguments) {
   const std::string number = step < 0 ? "latest" : std::to_string(step);
   std::string path = "/api/jobs/" + url_part(job) + "/steps/" + number + "/perfetto?format=" + kind;
   if (!ranks.empty()) path += "&ranks=" + url_part(ranks);
-  Answer answer = ask(server, path, "lockstep trace");
+  Response answer = ask(server, path, "lockstep trace");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   if (output == "-") {
     const bool is_written = std::fwrite(answer.body.data(), 1, answer.body.size(), stdout) == answer.body.size() &&

@@ -73,7 +73,7 @@ std::optional<std::pair<std::string, std::string>> capture_of(const std::string&
 }
 
 // Why there is no answer, without the program's name, which whoever prints it says.
-std::string reason(const Answer& answer, const char* program) {
+std::string reason(const Response& answer, const char* program) {
   const std::string before = std::string(program) + ": ";
   return answer.message.starts_with(before) ? answer.message.substr(before.size()) : answer.message;
 }
@@ -89,7 +89,7 @@ class ServerFile final : public ByteSource {
         progress_(progress) {}
   Result<size_t> read(char* into, size_t bytes_max) override {
     if (taken_ == piece_.size() && from_ < bytes_) {
-      Answer answer = calls_.ask_bytes(path_, from_, std::min(kPieceBytes, bytes_ - from_));
+      Response answer = calls_.ask_bytes(path_, from_, std::min(kPieceBytes, bytes_ - from_));
       if (answer.exit_code != kExitOk) return Error{reason(answer, program_)};
       if (answer.body.empty()) return Error{path_ + ": the server sent less than there is"};
       piece_ = std::move(answer.body);
@@ -125,7 +125,7 @@ struct StoredFile {
 Result<std::vector<StoredFile>> stored_files(const char* program, const std::string& server, const std::string& job,
                                              const std::string& capture) {
   const std::string path = "/api/jobs/" + url_part(job) + "/profiles/" + capture + "/files";
-  const Answer answer = ask(server, path, program);
+  const Response answer = ask(server, path, program);
   if (answer.exit_code != kExitOk)
     return Error{reason(answer, program),
                  answer.exit_code == kExitNotFound ? ErrorCode::kNotFound : ErrorCode::kUnspecified};

@@ -38,7 +38,7 @@ int run_verdict(const Arguments& arguments) {
   if (!cause.empty() && !wrong) return wrong_usage("--cause says what it was instead, so it needs --wrong");
   if (!note.empty() && !right && !wrong) return wrong_usage("--note needs --right or --wrong");
   const std::string path = "/api/verdicts/" + url_part(flags.positional()[0]);
-  Answer answer;
+  Response answer;
   if (right || wrong || take_back) {
     JsonWriter body;
     body.begin_object();
@@ -50,7 +50,7 @@ int run_verdict(const Arguments& arguments) {
     if (!cause.empty()) body.field("cause", cause);
     if (!note.empty()) body.field("note", note);
     body.end_object();
-    answer = tell(server, path + "/feedback", body.take(), "lockstep verdict");
+    answer = post(server, path + "/feedback", body.take(), "lockstep verdict");
   } else {
     answer = ask(server, path, "lockstep verdict");
   }

@@ -25,7 +25,7 @@ int run_warnings(const Arguments& arguments) {
     return *code;
   std::string query = all ? "?state=all" : "?state=raised";
   if (!job.empty()) query += "&job=" + url_part(job);
-  Answer answer = ask(server, "/api/warnings" + query, "lockstep warnings");
+  Response answer = ask(server, "/api/warnings" + query, "lockstep warnings");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json document;

@@ -294,7 +294,7 @@ Result<Answered> answer_file(const std::string& path, int64_t gpus) {
   Result<OpGraph> graph = graph_of_pipeline_trace(table, meta, answered.notes);
   answered.built_ms = elapsed_ms(start);
   if (meta.world_size == 0 && gpus == 0)
-    answered.notes.push_back("How many GPUs there are is not told: one per worker is counted (--gpus N)");
+    answered.notes.push_back("How many GPUs there are is not reported: one per worker is counted (--gpus N)");
   return answer_of(file_name(path), std::move(graph), gpus, std::move(answered));
 }
 

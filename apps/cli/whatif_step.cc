@@ -76,7 +76,7 @@ class Fetch {
 
  private:
   bool get(const std::string& path, Json& into) {
-    Answer answer = ask(server_, base_ + path, kCommand);
+    Response answer = ask(server_, base_ + path, kCommand);
     exit_code_ = answer.exit_code;
     message_ = answer.message;
     if (exit_code_ != kExitOk) return false;

@@ -307,7 +307,7 @@ namespace {
 // The job that is asked for, or the worst that the server knows; nothing, and told why, where there is none.
 std::optional<std::string> job_or_worst(const Flags& flags, const std::string& server, int& exit_code) {
   if (!flags.positional().empty()) return flags.positional()[0];
-  const Answer answer = ask(server, "/api/jobs", "lockstep why");
+  const Response answer = ask(server, "/api/jobs", "lockstep why");
   if (answer.exit_code != kExitOk) {
     exit_code = print_failure(answer);
     return std::nullopt;
@@ -340,7 +340,7 @@ int run_why(const Arguments& arguments) {
   int exit_code = kExitOk;
   const std::optional<std::string> job = job_or_worst(flags, server, exit_code);
   if (!job) return exit_code;
-  Answer answer = ask(server, "/api/jobs/" + url_part(*job) + "/why", "lockstep why");
+  Response answer = ask(server, "/api/jobs/" + url_part(*job) + "/why", "lockstep why");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json why;
@@ -351,7 +351,7 @@ int run_why(const Arguments& arguments) {
   if (json) {
     std::printf("%s\n", answer.body.c_str());
   } else {
-    const Answer cost = ask(server, "/api/jobs/" + url_part(*job) + "/cost", "lockstep why");
+    const Response cost = ask(server, "/api/jobs/" + url_part(*job) + "/cost", "lockstep why");
     const bool has_cost = cost.exit_code == kExitOk;  // an older server has none
     const std::string page = page_of(server);
     print_why(answer.body, {page, has_cost ? std::string_view(cost.body) : "", history});

@@ -72,7 +72,7 @@ class SnappyElements {
       out_.push_back(static_cast<char>(size));
       out_.push_back(static_cast<char>(size >> 8));
     }
-    for (const auto& tell : notes_) tell();
+    for (const auto& note : notes_) note();
     notes_.clear();
     out_ += run_;
     run_.clear();

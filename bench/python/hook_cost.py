@@ -1,17 +1,18 @@
 """What the Python hooks cost a training step, on CPU torch.
 
     python3 bench/python/hook_cost.py [--steps N] [--blocks N]           a loop with hooks on and off in turns
-    python3 bench/python/hook_cost.py --doors [--against FOLDER]         each door alone, caches warm and cold
+    python3 bench/python/hook_cost.py --entry-points [--against FOLDER]  each of them alone, caches warm and cold
 
 The loop is as small as a loop can be (a linear layer, one optimizer, a DataLoader), so that what the hooks add is not
 lost in the noise of what they are added to; their cost does not depend on the model. Off means LOCKSTEP's switch inside
 the process (the wrappers stay in place and pass through); a process without the package is measured beside it.
 
-In that loop a door is open again after some tens of microseconds. In a real one tens of milliseconds of other work lie
-between two doors, so everything that a door touches has left the near caches. --doors puts such work between them and
-reads the clock from outside: just before torch calls into the hook and just after the hook calls torch's own function,
-and the other way round. So it measures any version of the package alike; --against names the folder of another one
-(its python/), measured in turns with this one. bench/results/python-hook.md has the answers of both.
+In that loop the next entry point of the hook (a function that torch calls) follows after some tens of microseconds. In a
+real one tens of milliseconds of other work lie between two, so everything that one touches has left the near caches.
+--entry-points puts such work between them and reads the clock from outside: just before torch calls into the hook and
+just after the hook calls torch's own function, and the other way round. So it measures any version of the package alike;
+--against names the folder of another one (its python/), measured in turns with this one. bench/results/python-hook.md
+has the answers of both.
 """
 
 import argparse
@@ -105,11 +106,11 @@ def without(steps, blocks):
     print(json.dumps([block() for _ in range(blocks)]))
 
 
-DOORS = ("fetch begin", "fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
+ENTRY_POINTS = ("fetch begin", "fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
 COLD_BYTES = 64 << 20
 
 
-class Doors:
+class EntryPoints:
     """Torch's own functions replaced by clocks, before the package puts its hooks around them."""
 
     def __init__(self):
@@ -119,7 +120,7 @@ class Doors:
         torch.set_num_threads(1)
         self.torch = torch
         self.between = lambda: None
-        self.took = {name: [] for name in DOORS}
+        self.took = {name: [] for name in ENTRY_POINTS}
         self.began = 0
         self.memory = torch.ones(COLD_BYTES // 8, dtype=torch.int64)
         self.objects = [{"name": f"object {number}", "values": list(range(number % 50))} for number in range(2000)]
@@ -173,16 +174,16 @@ class Doors:
         self.between()
         self.began = time.perf_counter_ns()
 
-    def after(self, door):
+    def after(self, entry_point):
         now = time.perf_counter_ns()
-        self.took[door].append(now - self.began)
+        self.took[entry_point].append(now - self.began)
 
     def inside(self, begin, end):
         self.after(begin)
         self.before()
 
     def other_work(self):
-        """What a step does between two doors, as far as a cache can tell: memory, Python and torch."""
+        """What a step does between two entry points, as far as a cache can tell: memory, Python and torch."""
         self.memory.sum()
         json.loads(json.dumps(self.objects))
         with self.torch.no_grad():
@@ -203,8 +204,8 @@ class Doors:
             self.after("optimizer end")
 
     def measure(self, steps, between):
-        """{door: ns of each step}"""
-        self.took, self.between = {name: [] for name in DOORS}, between
+        """{entry point: ns of each step}"""
+        self.took, self.between = {name: [] for name in ENTRY_POINTS}, between
         for _ in range(steps):
             self.step()
         return self.took
@@ -220,9 +221,9 @@ def import_package():
         sys.exit("the library is not found: LOCKSTEP_LIBRARY names it")
 
 
-def doors(steps, _):
+def entry_points(steps, _):
     """One process: warm and cold steps with whatever package PYTHONPATH has."""
-    clock = Doors()
+    clock = EntryPoints()
     clock.measure(200, lambda: None)
     clock.measure(3, clock.other_work)
     result = {"cold": clock.measure(steps, clock.other_work), "warm": clock.measure(20 * steps, lambda: None)}
@@ -235,19 +236,19 @@ def doors(steps, _):
     print(json.dumps(result))
 
 
-def doors_report(options):
+def entry_points_report(options):
     before = {"before": str(options.against)} if options.against else {}
     packages = {"none": "", **before, "now": str(ROOT / "python")}
-    took = {name: {way: {door: [] for door in DOORS} for way in ("warm", "cold")} for name in packages}
+    took = {name: {way: {entry_point: [] for entry_point in ENTRY_POINTS} for way in ("warm", "cold")} for name in packages}
     blocks = {name: [] for name in packages}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         for number in range(options.blocks):
             for name in packages if number % 2 else reversed(packages):
                 os.environ["PYTHONPATH"], os.environ["BENCH_PACKAGE"] = packages[name], name
-                block = run("doors", options, folder)
+                block = run("entry_points", options, folder)
                 for way in ("warm", "cold"):
-                    for door in DOORS:
-                        took[name][way][door] += block[way][door]
+                    for entry_point in ENTRY_POINTS:
+                        took[name][way][entry_point] += block[way][entry_point]
                 blocks[name].append(statistics.median(map(sum, zip(*block["cold"].values()))) / 1e3)
 
     def cell(values):
@@ -255,14 +256,14 @@ def doors_report(options):
 
     columns = [(name, way) for way in ("cold", "warm") for name in packages]
     lines = [
-        f"`bench/python/hook_cost.py --doors --steps {options.steps} --blocks {options.blocks}`: {machine()}. {options.steps} cold",
+        f"`bench/python/hook_cost.py --entry-points --steps {options.steps} --blocks {options.blocks}`: {machine()}. {options.steps} cold",
         f"and {20 * options.steps} warm steps in each of {options.blocks} processes a column, in turns. Cold: {COLD_BYTES >> 20} MiB are read and other",
-        "Python and torch code runs before every door. Us, median / 90th percentile; none: the same clocks and calls",
+        "Python and torch code runs before every entry point. Us, median / 90th percentile; none: the same clocks and calls",
         "without the package, to be taken off.",
         "",
-        "| door | " + " | ".join(f"{way}, {name}" for name, way in columns) + " |",
+        "| entry point | " + " | ".join(f"{way}, {name}" for name, way in columns) + " |",
         "|---|" + "---|" * len(columns),
-        *[f"| {door} | " + " | ".join(cell(took[name][way][door]) for name, way in columns) + " |" for door in DOORS],
+        *[f"| {entry_point} | " + " | ".join(cell(took[name][way][entry_point]) for name, way in columns) + " |" for entry_point in ENTRY_POINTS],
     ]
     sums = {(name, way): [sum(step) for step in zip(*took[name][way].values())] for name, way in columns}
     lines.append("| step | " + " | ".join(cell(sums[column]) for column in columns) + " |")
@@ -352,14 +353,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--blocks", type=int, default=12)
-    parser.add_argument("--doors", action="store_true", help="each door alone, caches warm and cold")
+    parser.add_argument("--entry-points", "--doors", action="store_true", help="each entry point of the hook alone, caches warm and cold")
     parser.add_argument("--against", type=pathlib.Path, help="another version's python/, in turns with this one")
-    parser.add_argument("--part", choices=("inside", "without", "doors"), help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=("inside", "without", "entry_points"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
-        {"inside": inside, "without": without, "doors": doors}[options.part](options.steps, options.blocks)
+        {"inside": inside, "without": without, "entry_points": entry_points}[options.part](options.steps, options.blocks)
         return
-    print((doors_report if options.doors else report)(options))
+    print((entry_points_report if options.entry_points else report)(options))
 
 
 if __name__ == "__main__":

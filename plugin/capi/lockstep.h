@@ -1,4 +1,4 @@
-/* Lockstep's C API: tells the flight recorder where steps and phases begin and end, and what a step achieved.
+/* Lockstep's C API: reports to the flight recorder where steps and phases begin and end, and what a step achieved.
  *
  * Plain C, stable ABI: functions are added, never changed or removed. Every call is safe from any thread, never blocks,
  * never fails the job, costs about as much as a callback of the NCCL plugin (bench/results/capi.md), and does nothing

@@ -194,7 +194,7 @@ Chain::Named Chain::named(const void* pointer) const {
   const auto word = reinterpret_cast<Word>(pointer);
   const Handle handle = Handle::unpacked(word, salt_);
   if (handle.kind != HandleKind::kPair) return {.ours = word};
-  const auto seen = handle.row < kRings ? rings_[handle.row]->look(handle.position) : PairRing::Seen{};
+  const auto seen = handle.row < kRings ? rings_[handle.row]->peek(handle.position) : PairRing::Seen{};
   return seen.found ? Named{seen.ours, seen.theirs, seen.wanted} : Named{.ours = kNobody};
 }
 

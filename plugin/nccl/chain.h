@@ -47,7 +47,7 @@ class PairRing {
   };
   // wanted: what the second plugin wanted to hear when the event began. Gives the position; 0: no place.
   uint32_t put(uint64_t ours, void* theirs, uint32_t wanted);
-  Seen look(uint32_t position) const;
+  Seen peek(uint32_t position) const;
   // open for the first caller alone.
   Seen stop(uint32_t position);
 
@@ -172,7 +172,7 @@ inline uint32_t PairRing::put(uint64_t ours, void* theirs, uint32_t wanted) {
   return position;
 }
 
-inline PairRing::Seen PairRing::look(uint32_t position) const {
+inline PairRing::Seen PairRing::peek(uint32_t position) const {
   const Pair& place = pairs_[position & mask_];
   const uint64_t key = place.key.load(std::memory_order_acquire);
   if (position == 0 || static_cast<uint32_t>(key) != position) return {};
@@ -186,7 +186,7 @@ inline PairRing::Seen PairRing::look(uint32_t position) const {
 }
 
 inline PairRing::Seen PairRing::stop(uint32_t position) {
-  Seen seen = look(position);
+  Seen seen = peek(position);
   uint64_t open = position;
   if (seen.open)
     seen.open =
@@ -308,7 +308,7 @@ template <typename V>
 Chain::Word Chain::state(Word word, int state, const typename V::StateArgs* args) {
   const Handle handle = Handle::unpacked(word, salt_);
   if (handle.kind != HandleKind::kPair) return word;
-  const auto seen = handle.row < kRings ? rings_[handle.row]->look(handle.position) : PairRing::Seen{};
+  const auto seen = handle.row < kRings ? rings_[handle.row]->peek(handle.position) : PairRing::Seen{};
   if (!seen.found) return kNobody;
   if (!seen.open) return seen.ours;
   with_version<V>([&]<typename M>(M) {

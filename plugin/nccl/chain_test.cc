@@ -595,7 +595,7 @@ TEST(PairRing, WhoeverLooksWhileItGoesRoundSeesAWholePairOrNone) {
   std::atomic<uint64_t> first_stops{0};
   std::atomic<uint64_t> broken{0};
   const auto look = [&](uint32_t position) {
-    const auto seen = ring.look(position);
+    const auto seen = ring.peek(position);
     if (seen.found && (reinterpret_cast<uint64_t>(seen.theirs) != seen.ours || seen.wanted != seen.ours % 1000))
       broken += 1;
   };

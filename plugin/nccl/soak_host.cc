@@ -554,7 +554,7 @@ class SoakHost : protected SoakServers<V> {
     if (V::kApiEvents) launch(random, graph, nullptr);
     for (const InFlightComm& row : reader->in_flight()) {
       if (row.comm_id != comm->id || comm->colls + comm->p2ps == before) continue;
-      expect(!row.recent.empty() && !row.recent.back().end_is_seen, "an end that NCCL will not tell is waited for");
+      expect(!row.recent.empty() && !row.recent.back().end_is_seen, "an end that NCCL will not report is waited for");
     }
     expect(library_.table().finalize(comm->context) == 0, "finalize failed");
   }

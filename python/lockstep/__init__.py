@@ -38,7 +38,7 @@ def init(**options) -> bool:
 
     job_id, rank, world_size  identity where the environment has none
     first_step                number of the first automatic step (a resumed job)
-    hooks                     all of them unless told: "optimizer", "input", "backward", "checkpoint", "groups", "vllm"
+    hooks                     all of them unless given: "optimizer", "input", "backward", "checkpoint", "groups", "vllm"
     count_flops               counts one step with torch's FLOP counter (torch 2.1 and later)
     flops_per_step, model, sequence, tokens_per_step, peak, dtype   as set_flops() takes them
     """
@@ -94,7 +94,7 @@ def enabled() -> bool:
 
 @guarded("step_begin")
 def step_begin(n: int | None = None) -> None:
-    """The job tells its steps itself from now on; automatic step marks stop, phases go on."""
+    """The job reports its steps itself from now on; automatic step marks stop, phases go on."""
     marks = _now()
     if marks is not None:
         marks.step_begin(n)
@@ -214,8 +214,8 @@ def set_flops(
     model            configuration (Hugging Face's, Megatron's, or a dictionary) for the formula, with
     sequence         tokens of a sequence, for the attention term, and
     tokens_per_step  of this rank; or log(tokens=...) in every step
-    peak             FLOP/s of its device; unless told LOCKSTEP_PEAK_FLOPS, else the table by device name and
-    dtype            "bf16" unless told
+    peak             FLOP/s of its device; unless given LOCKSTEP_PEAK_FLOPS, else the table by device name and
+    dtype            "bf16" unless given
     """
     from . import _runtime, flops
 

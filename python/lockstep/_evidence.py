@@ -1,7 +1,7 @@
 """What the agent may ask this process when its job hangs: its stacks, and where PyTorch dumps its Flight Recorder.
 
 Python's faulthandler is registered for a real-time signal that nobody here uses and writes to <recorder>.stacks; which
-signal that is, and what the environment says by now (a script may have set it after the start), is told in
+signal that is, and what the environment says by now (a script may have set it after the start), is reported in
 <recorder>.hook. Nothing is asked unless the job seems to hang, and LOCKSTEP_STACKS=0 forbids it.
 """
 
@@ -18,7 +18,7 @@ FIRST, LAST = 12, 8
 
 _offered: dict = {}  # stem, signal, file; of this process
 _told = ""
-_telling = threading.RLock()  # a profile is told from the thread that writes it, too
+_telling = threading.RLock()  # a profile is reported from the thread that writes it, too
 
 
 def recorder_stem() -> str | None:
@@ -49,7 +49,7 @@ def forbidden() -> bool:
 
 @_guard.guarded("stacks")
 def offer() -> None:
-    """Once the recorder is there. Again and again does no harm; what has changed is told."""
+    """Once the recorder is there. Again and again does no harm; what has changed is reported."""
     if not _offered:
         stem = recorder_stem()
         if stem is None:

@@ -1,7 +1,7 @@
 """Names of process groups: which ranks make up "world", "tp", "dp" and so on, so that communicators get their roles.
 
-Kept until there is a recorder, told once each. Names come, first that is known, from device meshes, from the
-description given to new_group(), from Megatron's parallel_state. A group that nobody named is not told.
+Kept until there is a recorder, reported once each. Names come, first that is known, from device meshes, from the
+description given to new_group(), from Megatron's parallel_state. A group that nobody named is not reported.
 """
 
 import threading

@@ -1,7 +1,7 @@
 """Whatever goes wrong in Lockstep, the job runs on.
 
-Every door into this package (public functions, hooks, callbacks) goes through guarded(): an error inside says one line
-on standard error, once for each door, and that door does nothing from then on.
+Every entry point of this package (public functions, hooks, callbacks) goes through guarded(): an error inside says one line
+on standard error, once for each of them, and that one does nothing from then on.
 """
 
 import functools

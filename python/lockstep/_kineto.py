@@ -2,8 +2,8 @@
 
 Kineto counts optimizer steps of this process, from 0; a job that was resumed is at another number, and one with two
 optimizers counts twice a step. So what both are is looked at now and then, at the first optimizer step of a step of the
-job, and told in <recorder>.hook: when step N begins, Kineto's count is OFFSET + EACH * N. Only where a daemon is asked
-(KINETO_USE_DAEMON), and nothing is told while the two do not go together.
+job, and reported in <recorder>.hook: when step N begins, Kineto's count is OFFSET + EACH * N. Only where a daemon is asked
+(KINETO_USE_DAEMON), and nothing is reported while the two do not go together.
 """
 
 import atexit
@@ -29,7 +29,7 @@ class Mapping:
         self.told: tuple[int, int] | None = None  # offset, each; each 0: not known
 
     def saw(self, step: int, count: int) -> bool:
-        """Whether what is to be told has changed."""
+        """Whether what is to be reported has changed."""
         last, self.last = self.last, (step, count)
         if last is None or step <= last[0]:
             return False

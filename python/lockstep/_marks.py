@@ -1,6 +1,6 @@
 """From what a job does to step and phase marks.
 
-Hooks and callbacks tell events (a fetch begins, backward ends, an optimizer has stepped); this state machine decides
+Hooks and callbacks report events (a fetch begins, backward ends, an optimizer has stepped); this state machine decides
 where steps begin and which phase is open, and sends marks to the recorder. It knows no framework, so that the rules are
 tested without one. docs/guide/python.md has the rules for people.
 
@@ -63,7 +63,7 @@ class _General:
             and marks._owner_fixed
             and not marks._phases
             and not marks._evaluating
-            and not marks._eval_told
+            and not marks._eval_reported
             and not (marks._told and marks._deferred)
         )
         self._lock.release()
@@ -77,7 +77,7 @@ class Marks:
         "_begin_phase", "_end_phase", "_begin_step",
         "_next", "_told", "_deferred", "_ahead", "_step_since", "_at_step_end", "_at_step_begin",
         "_phases", "_auto", "_phase_since", "_phase_sums",
-        "_source", "_row", "_row_max", "_evaluating", "_eval_told", "_backward_depth", "_backwards", "_backwards_usual",
+        "_source", "_row", "_row_max", "_evaluating", "_eval_reported", "_backward_depth", "_backwards", "_backwards_usual",
         "_boundary_after_backward", "_optimizer_depth", "_last_optimizer", "_optimizers", "_usual", "_round_known",
         "_sole", "_counting",
     )  # fmt: skip
@@ -89,7 +89,7 @@ class Marks:
         self._end_phase = sink.phase_end
         self._begin_step = sink.step_begin
         self._clock = clock
-        self._alone = True  # no other thread than the one that trains has told anything
+        self._alone = True  # no other thread than the one that trains has reported anything
         self._quick = False  # nothing unusual goes on: kept by _General
         self._inside = False  # a quick way is being taken
         self._lock = _General(self)
@@ -106,7 +106,7 @@ class Marks:
         self._at_step_end = []  # called with (step, duration_ns) while the step is still open
         self._at_step_begin = []
 
-        # Phases: the told ones nest; what is automatic is silent while a told one is open
+        # Phases: the reported ones nest; what is automatic is silent while a reported one is open
         self._phases: list[tuple[int, str | None]] = []
         self._auto: tuple[int, str | None] | None = None
         self._phase_since = 0
@@ -116,7 +116,7 @@ class Marks:
         self._row = 0  # fetches in a row from it
         self._row_max = FETCHES_IN_A_ROW
         self._evaluating = False
-        self._eval_told = False  # by a framework: fetches are of the evaluation until it says otherwise
+        self._eval_reported = False  # by a framework: fetches are of the evaluation until it says otherwise
         self._backward_depth = 0
         self._backwards = 0  # in this step
         self._backwards_usual = 1  # in the step before
@@ -180,7 +180,7 @@ class Marks:
         self.step = None
 
     def step_begin(self, number: int | None = None) -> int:
-        """The job tells its steps from now on. A step that its first fetch has begun already is not begun again."""
+        """The job reports its steps from now on. A step that its first fetch has begun already is not begun again."""
         with self._lock:
             self._told = True
             if self._ahead and self.step is not None and number in (None, self.step):
@@ -212,7 +212,7 @@ class Marks:
 
     def _training(self) -> None:
         """Something of a training step happens now: there has to be a step."""
-        self._evaluating = self._eval_told = False
+        self._evaluating = self._eval_reported = False
         if self._told:
             if self._deferred:
                 self._ahead = True
@@ -321,9 +321,9 @@ class Marks:
         with self._lock:
             if not self._mine(False):
                 return None
-            self._optimizer_depth = 0  # a step that ended in an exception did not tell its end
+            self._optimizer_depth = 0  # a step that ended in an exception did not report its end
             same = source == self._source
-            if not grad_on or self._eval_told:
+            if not grad_on or self._eval_reported:
                 evaluating = True
             elif same:
                 self._row += 1
@@ -356,8 +356,8 @@ class Marks:
             self._inside = False
         with self._lock:
             if not got:
-                self._source, self._row, self._evaluating = None, 0, self._eval_told
-                self._set_auto(EVAL if self._eval_told else None)
+                self._source, self._row, self._evaluating = None, 0, self._eval_reported
+                self._set_auto(EVAL if self._eval_reported else None)
             elif not self._evaluating:
                 self._set_auto(FORWARD)
 
@@ -429,7 +429,7 @@ class Marks:
                 self._set_auto(FORWARD if self._backwards < self._backwards_usual else None)
 
     def backward_lost(self) -> None:
-        """Nobody will tell the end of the backward that is open: what follows is not inside it."""
+        """Nobody will report the end of the backward that is open: what follows is not inside it."""
         with self._lock:
             self._backward_depth = 0
 
@@ -585,12 +585,12 @@ class Marks:
     def eval_begin(self) -> None:
         """Told by a framework's callback."""
         with self._lock:
-            self._evaluating = self._eval_told = True
+            self._evaluating = self._eval_reported = True
             self._set_auto(EVAL)
 
     def eval_end(self) -> None:
         with self._lock:
-            self._evaluating = self._eval_told = False
+            self._evaluating = self._eval_reported = False
             if self._auto == (EVAL, None):
                 self._set_auto(None)
 

@@ -4,7 +4,7 @@ started without KINETO_USE_DAEMON, or a PyTorch that is older than that protocol
 An order is one datagram to <recorder>.orders, a socket of this user alone. A thread sleeps there: while nobody orders
 anything, nothing runs and no step looks at anything. torch.profiler sees the thread that starts it, so it is started and
 stopped at step marks, on the thread that trains; the file is written on a thread of its own, as FILE.tmp and then renamed,
-as Kineto does. What becomes of an order is told in <recorder>.hook: "profile CAPTURE STATE REASON".
+as Kineto does. What becomes of an order is reported in <recorder>.hook: "profile CAPTURE STATE REASON".
 
 The agent is never waited for. A profiler of the job's own goes first: ours is not started beside it, and ends when the
 job starts its own. LOCKSTEP_PROFILER=0 forbids it.
@@ -224,7 +224,7 @@ class Capture:
             self._is("failed", f"its trace could not be written: {type(error).__name__}: {error}")
 
     def _write_plain(self, profiler, path: str) -> None:
-        """A PyTorch that was built without Kineto tells neither what an event is nor when it was."""
+        """A PyTorch that was built without Kineto reports neither what an event is nor when it was."""
         start_us = self.since_wall * 1e6
         with open(path, "w", encoding="utf-8") as file:
             file.write('{"traceEvents": [\n')

@@ -57,12 +57,12 @@ def _worth(slot: str) -> property:
 
 
 class Achieved:
-    """FLOPs, tokens and peak: what a step was worth. Sends "flops" and "peak_flops" with every step. A job that tells
+    """FLOPs, tokens and peak: what a step was worth. Sends "flops" and "peak_flops" with every step. A job that reports
     nothing of the kind has no call at its steps' ends."""
 
     __slots__ = (
         "peak", "dtype", "flops", "flops_ns", "tokens", "latest",
-        "_per_step", "_per_token", "_tokens_per_step", "_peak_looked", "_flops_told", "_tokens_told", "_marks",
+        "_per_step", "_per_token", "_tokens_per_step", "_peak_looked", "_flops_reported", "_tokens_reported", "_marks",
         "_counts",
     )  # fmt: skip
 
@@ -77,8 +77,8 @@ class Achieved:
         self.peak: float | None = None
         self.dtype = "bf16"
         self._peak_looked = False
-        self._flops_told: float | None = None  # by log() in this step
-        self._tokens_told: float | None = None
+        self._flops_reported: float | None = None  # by log() in this step
+        self._tokens_reported: float | None = None
         self.flops = 0.0
         self.flops_ns = 0
         self.tokens = 0.0
@@ -87,10 +87,10 @@ class Achieved:
     def told(self, name: str, value: float) -> None:
         self.latest[name] = value
         if name == "flops":
-            self._flops_told = value
+            self._flops_reported = value
             self._count()
         elif name == "tokens":
-            self._tokens_told = (self._tokens_told or 0) + value
+            self._tokens_reported = (self._tokens_reported or 0) + value
             self._count()
         elif name == "peak_flops":
             self.peak = value
@@ -117,7 +117,7 @@ class Achieved:
         self.peak = flops.peak(name, self.dtype)
         if self.peak is None:
             _guard.say_once(
-                "peak", f"peak FLOP/s of {name!r} in {self.dtype} are not known; LOCKSTEP_PEAK_FLOPS tells them"
+                "peak", f"peak FLOP/s of {name!r} in {self.dtype} are not known; LOCKSTEP_PEAK_FLOPS sets them"
             )
 
     def count_steps_of(self, marks: Marks) -> None:
@@ -133,8 +133,8 @@ class Achieved:
 
     def step_ends(self, step: int, duration_ns: int) -> None:
         marks = self._marks
-        tokens = self._tokens_told if self._tokens_told is not None else self._tokens_per_step
-        flops = self._flops_told
+        tokens = self._tokens_reported if self._tokens_reported is not None else self._tokens_per_step
+        flops = self._flops_reported
         if flops is None:
             flops = self._per_step
             if flops is None and self._per_token is not None and tokens is not None:
@@ -143,7 +143,7 @@ class Achieved:
                 marks.scalar("flops", flops)
         if tokens is not None:
             self.tokens += tokens
-            if self._tokens_told is None:
+            if self._tokens_reported is None:
                 marks.scalar("tokens", tokens)
         if flops is not None:
             self.flops += flops
@@ -151,7 +151,7 @@ class Achieved:
             self.look_for_peak()
             if self.peak is not None:
                 marks.scalar("peak_flops", self.peak)
-        self._flops_told = self._tokens_told = None
+        self._flops_reported = self._tokens_reported = None
 
 
 achieved = Achieved()

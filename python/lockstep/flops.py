@@ -104,7 +104,7 @@ def parameters(model) -> float:
     if told:
         return float(told)
     if getattr(model, "is_encoder_decoder", False) or (isinstance(model, dict) and model.get("is_encoder_decoder")):
-        raise NotKnown("encoder-decoder models are not covered; tell flops per step")
+        raise NotKnown("encoder-decoder models are not covered; report flops per step")
     hidden, layers, heads = _look(model, "hidden_size"), _look(model, "layers"), _look(model, "heads")
     for name, value in (("hidden_size", hidden), ("layers", layers), ("heads", heads)):
         if not value:

@@ -79,16 +79,14 @@ inline constexpr CounterDescriptor kOwnAgentCounters[] = {
     {"lockstep_agent_commands_total", "counter", Severity::kInfo,
      "Commands that came, by result: taken, unknown (of a newer server), too_many."},
     {"lockstep_agent_stacks_total", "counter", Severity::kInfo,
-     "Stacks of ranks that were asked for, by result: told, again (within a minute), off (LOCKSTEP_STACKS=0 or "
-     "--stacks "
-     "off), gone (no such rank here), busy (too many at once)."},
+     "Stacks of ranks that were asked for, by result: told (reported to the server), again (within a minute), off "
+     "(LOCKSTEP_STACKS=0 or --stacks off), gone (no such rank here), busy (too many at once)."},
     {"lockstep_agent_samples_total", "counter", Severity::kInfo,
-     "Ranks whose stacks were to be sampled, by result: told, failed (no Python, or not permitted), again (too soon), "
-     "off, gone, busy."},
+     "Ranks whose stacks were to be sampled, by result: told (reported to the server), failed (no Python, or not "
+     "permitted), again (too soon), off, gone, busy."},
     {"lockstep_agent_dumps_total", "counter", Severity::kInfo,
-     "Dumps of PyTorch's Flight Recorder, by result: told, refused (no dump, or too large), asked (for one, by the "
-     "job's "
-     "pipe)."},
+     "Dumps of PyTorch's Flight Recorder, by result: told (reported to the server), refused (no dump, or too large), "
+     "asked (for one, by the job's pipe)."},
     {"lockstep_agent_uploads_total", "counter", Severity::kNotice,
      "Files of captures that were to be uploaded, by result: done, refused (by the server, the bucket or a limit), "
      "failed (nothing got through for too long), stopped."},

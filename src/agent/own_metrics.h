@@ -1,4 +1,4 @@
-// What the agent tells of itself among the node's series: cost and work. Its counters of records are in
+// What the agent reports of itself among the node's series: cost and work. Its counters of records are in
 // counters_table.h.
 //
 // Thread rule: Immutable.
@@ -21,6 +21,7 @@ enum class OwnMetric : uint8_t {
   kSeries,
   kReadings,
   kPointsReported,
+  kPointsReportedBefore,
   kPointsUnchanged,
   kReadingsRefused,
   kTracedSteps,
@@ -42,8 +43,10 @@ inline constexpr MetricDescriptor kOwnMetrics[] = {
      "Files or answers of a source that could not be read."},
     {"lockstep_agent_series", "{series}", MetricKind::kGauge, "", "Series of this node that are read now."},
     {"lockstep_agent_readings_total", "{reading}", MetricKind::kSum, "", "Values read."},
-    {"lockstep_agent_points_told_total", "{point}", MetricKind::kSum, "",
+    {"lockstep_agent_points_reported_total", "{point}", MetricKind::kSum, "",
      "Points of the node's series handed to export."},
+    {"lockstep_agent_points_told_total", "{point}", MetricKind::kSum, "",
+     "The former name of lockstep_agent_points_reported_total, for one version."},
     {"lockstep_agent_points_unchanged_total", "{point}", MetricKind::kSum, "",
      "Points not sent because they had not changed."},
     {"lockstep_agent_readings_refused_total", "{reading}", MetricKind::kSum, "",

@@ -21,11 +21,11 @@ class AgentWatch {
   static constexpr int64_t kKnownNs = 60 * kSecondNs;         // heard of for so long before it counts as missing
   static constexpr int64_t kGoneNs = 24 * 3'600 * kSecondNs;  // then it was taken away
 
-  struct Look {
+  struct Seen {
     size_t known = 0;
     std::vector<AgentInfo> silent;
   };
-  Look look(const std::vector<AgentInfo>& agents, int64_t now_unix_ns, int64_t monotonic_ns);
+  Seen poll(const std::vector<AgentInfo>& agents, int64_t now_unix_ns, int64_t monotonic_ns);
 
  private:
   struct Heard {

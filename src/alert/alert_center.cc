@@ -67,7 +67,7 @@ void AlertCenter::stop() {
 
 void AlertCenter::evaluate(const std::function<bool()>& give_up) {
   rules_.evaluate_due(give_up);
-  watch_.look_at_services();
+  watch_.poll_services();
 }
 
 std::vector<AlertmanagerState> AlertCenter::alertmanagers() const {

@@ -304,13 +304,13 @@ TEST(AgentWatch, AClockThatIsSetMakesNobodySilent) {
     for (int i = 0; i < seconds; i += 5) {
       clock.advance(5 * kSecond);
       if (is_sending) agents.seen("n", clock.unix_ns(), 0);
-      silent = watch.look(agents.agents(), clock.unix_ns(), clock.monotonic_ns()).silent.size();
+      silent = watch.poll(agents.agents(), clock.unix_ns(), clock.monotonic_ns()).silent.size();
     }
     return silent;
   };
   EXPECT_EQ(pass(120, true), 0u);
   clock.set_ahead(300 * kSecond);
-  EXPECT_EQ(watch.look(agents.agents(), clock.unix_ns(), clock.monotonic_ns()).silent.size(), 0u);
+  EXPECT_EQ(watch.poll(agents.agents(), clock.unix_ns(), clock.monotonic_ns()).silent.size(), 0u);
   EXPECT_EQ(pass(30, true), 0u);
   clock.set_ahead(-3'600 * kSecond);
   EXPECT_EQ(pass(120, true), 0u) << "it still sends";

@@ -74,20 +74,20 @@ void AlertWatch::tick(bool is_behind) {
   const int64_t monotonic_ns = clock_.monotonic_ns(), unix_ns = witness_.now().earliest_unix_ns;
   const bool due = looked_ns_ == 0 || monotonic_ns - looked_ns_ >= kLookEveryNs;
   const bool changed = std::exchange(verdicts_changed_, false);
-  if (due || changed) look_at_verdicts(unix_ns, is_behind);
+  if (due || changed) poll_verdicts(unix_ns, is_behind);
   if (!due) return;
   looked_ns_ = monotonic_ns;
   if (is_behind) {
     live_since_ns_ = monotonic_ns;  // they are given their time once more
   } else {
-    look_at_jobs(unix_ns);
-    look_at_agents(unix_ns, monotonic_ns);
+    poll_jobs(unix_ns);
+    poll_agents(unix_ns, monotonic_ns);
   }
-  look_at_warnings();
+  poll_warnings();
   gpus_.forget(monotonic_ns);
 }
 
-void AlertWatch::look_at_verdicts(int64_t now_unix_ns, bool is_behind) {
+void AlertWatch::poll_verdicts(int64_t now_unix_ns, bool is_behind) {
   std::set<std::string> open;
   for (const Verdict& verdict : reads_.diagnosis.verdicts("")) {
     if (verdict.state != VerdictState::kConfirmed) continue;
@@ -101,7 +101,7 @@ void AlertWatch::look_at_verdicts(int64_t now_unix_ns, bool is_behind) {
   if (!is_behind) alerts_.sync(AlertSource::kVerdict, open);
 }
 
-void AlertWatch::look_at_jobs(int64_t now_unix_ns) {
+void AlertWatch::poll_jobs(int64_t now_unix_ns) {
   std::set<std::string> dropped;
   for (const MfuWatch::Drop& drop : mfu_.drops(now_unix_ns)) {
     // Somebody is suspected already: that verdict says why, or is withdrawn.
@@ -123,8 +123,8 @@ void AlertWatch::look_at_jobs(int64_t now_unix_ns) {
   alerts_.sync(AlertSource::kMfu, dropped);
 }
 
-void AlertWatch::look_at_agents(int64_t now_unix_ns, int64_t monotonic_ns) {
-  const auto [known, silent] = agents_.look(reads_.agents.agents(), now_unix_ns, monotonic_ns);
+void AlertWatch::poll_agents(int64_t now_unix_ns, int64_t monotonic_ns) {
+  const auto [known, silent] = agents_.poll(reads_.agents.agents(), now_unix_ns, monotonic_ns);
   // Agents connect again in their own time.
   if (monotonic_ns - live_since_ns_ <= AgentWatch::kSilentNs) return;
   std::set<std::string> missing;
@@ -152,7 +152,7 @@ void AlertWatch::look_at_agents(int64_t now_unix_ns, int64_t monotonic_ns) {
   alerts_.sync(AlertSource::kTelemetry, missing);
 }
 
-void AlertWatch::look_at_warnings() {
+void AlertWatch::poll_warnings() {
   std::set<std::string> raised;
   for (const EarlyWarning& warning : reads_.diagnosis.warnings()) {
     if (warning.is_gone()) continue;
@@ -174,7 +174,7 @@ bool AlertWatch::is_slow(Service& service, double ttft_s) const {
   return service.bad >= 2;
 }
 
-void AlertWatch::look_at_services() {
+void AlertWatch::poll_services() {
   const int64_t monotonic_ns = clock_.monotonic_ns(), unix_ns = clock_.unix_ns();
   if (services_looked_ns_ != 0 && monotonic_ns - services_looked_ns_ < kServicesEveryNs) return;
   services_looked_ns_ = monotonic_ns;

@@ -5,7 +5,7 @@
 // first look. Until go_live() nothing is looked at: half a history would end what still lasts.
 // Clocks: ages are by what the clock witness believes, and how long an agent is silent is counted here: a wall clock that is
 // set makes nobody silent.
-// Thread rule: as StoreSubscriber; note() and tick() are for one thread, look_at_services() for one (another may be).
+// Thread rule: as StoreSubscriber; note() and tick() are for one thread, poll_services() for one (another may be).
 #pragma once
 
 #include <atomic>
@@ -58,7 +58,7 @@ class AlertWatch final : public StoreSubscriber {
   // is_behind: history is being read; whoever is not heard of yet is not missed, and a verdict that is not found again yet
   // is not over.
   void tick(bool is_behind = false);
-  void look_at_services();
+  void poll_services();
 
  private:
   struct Service {
@@ -66,10 +66,10 @@ class AlertWatch final : public StoreSubscriber {
     int bad = 0;
     int64_t looked_unix_ns = 0;
   };
-  void look_at_verdicts(int64_t now_unix_ns, bool is_behind);
-  void look_at_agents(int64_t now_unix_ns, int64_t monotonic_ns);
-  void look_at_jobs(int64_t now_unix_ns);
-  void look_at_warnings();
+  void poll_verdicts(int64_t now_unix_ns, bool is_behind);
+  void poll_agents(int64_t now_unix_ns, int64_t monotonic_ns);
+  void poll_jobs(int64_t now_unix_ns);
+  void poll_warnings();
   bool is_slow(Service& service, double ttft_s) const;
 
   AlertRegistry& alerts_;

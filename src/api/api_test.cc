@@ -388,7 +388,7 @@ TEST_F(ApiTest, MfuSaysWhatIsMissingOrStepsDownToWhatWasAchieved) {
   element unknown = json("/api/jobs/llama-70b/mfu");
   EXPECT_TRUE(unknown["mfu"].is_null());
   EXPECT_EQ(text(unknown["flops"]["from"]), "unknown");
-  EXPECT_NE(text(unknown["sentence"]).find("tells no FLOPs"), std::string::npos);
+  EXPECT_NE(text(unknown["sentence"]).find("reports no FLOPs"), std::string::npos);
   for (StepNumber step = 0_step; step < 10_step; ++step) {
     for (Rank rank : all_ranks(4)) {
       StepSummary summary = step_of(step, rank == 2_rank);

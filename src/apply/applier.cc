@@ -44,7 +44,7 @@ struct Applier::OneRecord {
 };
 
 template <typename Call>
-void Applier::tell(const Call& call) {
+void Applier::notify(const Call& call) {
   for (StoreSubscriber* subscriber : subscribers_) {
     try {
       call(*subscriber);
@@ -91,7 +91,7 @@ bool Applier::apply_metrics(Batch heard, int64_t points, int64_t received_unix_n
 void Applier::apply_points(const Batch& heard, int64_t points, int64_t received_unix_ns) {
   MutexLock lock(mutex_);
   for (const ResourceGroup& group : heard.groups) {
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_metrics(group.resource, group.points, received_unix_ns); });
+    notify([&](StoreSubscriber& subscriber) { subscriber.on_metrics(group.resource, group.points, received_unix_ns); });
     note_agent(group.resource, received_unix_ns, 0);
   }
   counters_.add("lockstep_apply_records_received_total", "signal=\"metrics\"", points);
@@ -242,7 +242,7 @@ Applier::Applied Applier::apply_event(const LogRecord& record, const std::shared
       // Other programs may use such names too: theirs are no business of ours.
       return {.refused = find_string(*resource, "service.name") == kAgentService ? "malformed" : nullptr};
     }
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_node_event(host, *reported, received_unix_ns); });
+    notify([&](StoreSubscriber& subscriber) { subscriber.on_node_event(host, *reported, received_unix_ns); });
     return {};
   }
   Result<Identity> identity = identity_from_resource(*resource);
@@ -265,12 +265,12 @@ Applier::Applied Applier::apply_profile_event(const LogRecord& record, const Att
   if (record.event_name == kEventProfileState) {
     const Result<ProfileProgress> progress = profile_progress_from_record(record);
     if (!progress.ok()) return {.refused = "malformed"};
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_profile_state(*identity, *progress, received_unix_ns); });
+    notify([&](StoreSubscriber& subscriber) { subscriber.on_profile_state(*identity, *progress, received_unix_ns); });
     return {};
   }
   const Result<ProfileReady> ready = profile_ready_from_record(record);
   if (!ready.ok()) return {.refused = "malformed"};
-  tell([&](StoreSubscriber& subscriber) { subscriber.on_profile_ready(*identity, *ready, received_unix_ns); });
+  notify([&](StoreSubscriber& subscriber) { subscriber.on_profile_ready(*identity, *ready, received_unix_ns); });
   return {};
 }
 
@@ -294,7 +294,7 @@ std::optional<Applier::Applied> Applier::decide(const Identity& identity, int64_
 
 Applier::Applied Applier::apply_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
   steps_.append_step(identity, summary, received_unix_ns);
-  tell([&](StoreSubscriber& subscriber) { subscriber.on_step(identity, summary, received_unix_ns); });
+  notify([&](StoreSubscriber& subscriber) { subscriber.on_step(identity, summary, received_unix_ns); });
   return {.records_lost = std::max<int64_t>(0, summary.records_lost)};
 }
 
@@ -304,7 +304,7 @@ void Applier::begin_attempt(const Identity& first) {
                     static_cast<long long>(first.attempt), static_cast<long long>(before ? before->attempt : -1));
   if (before && first.attempt < before->attempt) {
     steps_.attempt_back(first.job_id, first.attempt);
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_attempt_back(first.job_id, first.attempt); });
+    notify([&](StoreSubscriber& subscriber) { subscriber.on_attempt_back(first.job_id, first.attempt); });
   }
   for (const JobAttempts::Held& held : attempts_.take_held(first.job_id)) {
     const Result<Identity> identity = identity_from_resource(*held.resource);
@@ -319,7 +319,7 @@ Applier::Applied Applier::apply_job_event(const LogRecord& record, const Identit
   if (event == kEventGap) {
     const int64_t records = lost_of(record);
     steps_.rank_lost_records(identity, records);
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_records_lost(identity, records, received_unix_ns); });
+    notify([&](StoreSubscriber& subscriber) { subscriber.on_records_lost(identity, records, received_unix_ns); });
     return {.records_lost = records};
   }
   if (event == kEventTrainStep) {
@@ -333,12 +333,12 @@ Applier::Applied Applier::apply_job_event(const LogRecord& record, const Identit
     // A clock that is ahead would keep every later status out.
     status->time_unix_ns = std::min(status->time_unix_ns, received_unix_ns);
     steps_.append_status(identity, *status, received_unix_ns);
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_status(identity, *status, received_unix_ns); });
+    notify([&](StoreSubscriber& subscriber) { subscriber.on_status(identity, *status, received_unix_ns); });
   } else if (event == kEventCommInit) {
     Result<CommInit> comm = comm_init_from_record(record);
     if (!comm.ok()) return {.refused = "malformed"};
     steps_.append_comm(identity, *comm, received_unix_ns);
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_comm(identity, *comm, received_unix_ns); });
+    notify([&](StoreSubscriber& subscriber) { subscriber.on_comm(identity, *comm, received_unix_ns); });
   } else if (event == kEventCommGroup) {
     Result<CommGroup> group = comm_group_from_record(record);
     if (!group.ok()) return {.refused = "malformed"};
@@ -346,26 +346,26 @@ Applier::Applied Applier::apply_job_event(const LogRecord& record, const Identit
   } else if (event == kEventRankStack) {  // kept as log records, which /stacks asks for
     Result<RankStack> stack = rank_stack_from_record(record);
     if (!stack.ok()) return {.refused = "malformed"};
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_stack(identity, *stack, received_unix_ns); });
+    notify([&](StoreSubscriber& subscriber) { subscriber.on_stack(identity, *stack, received_unix_ns); });
   } else if (event == kEventCommDump) {
     Result<FlightDump> dump = flight_dump_from_record(record);
     if (!dump.ok()) return {.refused = "malformed"};
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_dump(identity, *dump, received_unix_ns); });
+    notify([&](StoreSubscriber& subscriber) { subscriber.on_dump(identity, *dump, received_unix_ns); });
   } else if (event == kEventRankSamples) {  // likewise, for /samples
     Result<RankSamples> samples = rank_samples_from_record(record);
     if (!samples.ok()) return {.refused = "malformed"};
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_samples(identity, *samples, received_unix_ns); });
+    notify([&](StoreSubscriber& subscriber) { subscriber.on_samples(identity, *samples, received_unix_ns); });
   } else if (event == kEventProfileFinding) {  // likewise, for /evidence
     Result<ProfileFinding> finding = profile_finding_from_record(record);
     if (!finding.ok()) return {.refused = "malformed"};
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_profile_finding(identity, *finding, received_unix_ns); });
+    notify([&](StoreSubscriber& subscriber) { subscriber.on_profile_finding(identity, *finding, received_unix_ns); });
   } else if (event == kEventJobStart) {
     steps_.rank_started(identity, received_unix_ns);
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_rank_started(identity, received_unix_ns); });
+    notify([&](StoreSubscriber& subscriber) { subscriber.on_rank_started(identity, received_unix_ns); });
   } else {
     const RankEnd end = rank_end_from_record(record);
     steps_.rank_ended(identity, end.clean, received_unix_ns);
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_rank_ended(identity, end, received_unix_ns); });
+    notify([&](StoreSubscriber& subscriber) { subscriber.on_rank_ended(identity, end, received_unix_ns); });
   }
   return {};
 }

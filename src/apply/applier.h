@@ -113,7 +113,7 @@ class Applier {
   bool contain(Signal signal, uint64_t log_sequence, const std::function<void()>& apply);
   // One that throws misses that record; the others hear of it all the same.
   template <typename Call>
-  void tell(const Call& call);
+  void notify(const Call& call);
   struct OneRecord;
   static constexpr int kFailuresReportedMax = 100;  // the rest are counted
 

@@ -65,18 +65,23 @@ std::string with_former_label(const std::string& labels) {
 std::string Counters::prometheus_text() const {
   MutexLock lock(mutex_);
   std::string text;
-  for (const CounterDescriptor& entry : table_) {
-    text += format("# HELP %s %s\n# TYPE %s %s\n", entry.name, entry.help, entry.name, entry.type);
+  const auto append = [&](const CounterDescriptor& entry, const char* name, const std::string& help) {
+    text += format("# HELP %s %s\n# TYPE %s %s\n", name, help.c_str(), name, entry.type);
     auto row = values_.find(std::string_view(entry.name));
     if (row == values_.end()) {
-      text += format("%s 0\n", entry.name);
-      continue;
+      text += format("%s 0\n", name);
+      return;
     }
     for (const auto& [labels, cell] : row->second) {
       std::string braces = labels.empty() ? "" : "{" + with_former_label(labels) + "}";
-      text += format("%s%s %lld\n", entry.name, braces.c_str(),
-                     static_cast<long long>(cell->load(std::memory_order_relaxed)));
+      text +=
+          format("%s%s %lld\n", name, braces.c_str(), static_cast<long long>(cell->load(std::memory_order_relaxed)));
     }
+  };
+  for (const CounterDescriptor& entry : table_) {
+    append(entry, entry.name, entry.help);
+    if (entry.former != nullptr)
+      append(entry, entry.former, format("The former name of %s, for one version.", entry.name));
   }
   return text;
 }

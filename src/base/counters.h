@@ -27,6 +27,7 @@ struct CounterDescriptor {
   const char* type;  // "counter" or "gauge"
   Severity severity;
   const char* help;
+  const char* former = nullptr;  // its name in the version before: prometheus_text() says the same under it once more
 };
 
 // The tables of a program's parts as one.

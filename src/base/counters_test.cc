@@ -68,6 +68,19 @@ TEST(Counters, AReceiverHasItsFormerLabelBesideForOneVersion) {
   EXPECT_NE(counters.prometheus_text().find("{receiver=\"http\",reason=\"a\",door=\"http\"} 1\n"), std::string::npos);
 }
 
+TEST(Counters, OneThatWasRenamedIsSaidUnderItsFormerNameToo) {
+  constexpr CounterDescriptor kRenamed[] = {
+      {"test_corrupt_total", "counter", Severity::kDataLoss, "Found corrupt.", "test_bad_total"},
+  };
+  Counters counters(kRenamed);
+  counters.add("test_corrupt_total", "table=\"a\"", 2);
+  EXPECT_EQ(counters.prometheus_text(),
+            "# HELP test_corrupt_total Found corrupt.\n# TYPE test_corrupt_total counter\n"
+            "test_corrupt_total{table=\"a\"} 2\n"
+            "# HELP test_bad_total The former name of test_corrupt_total, for one version.\n"
+            "# TYPE test_bad_total counter\ntest_bad_total{table=\"a\"} 2\n");
+}
+
 TEST(Counters, LoseNothingBetweenThreads) {
   Counters counters(kTable);
   std::vector<std::thread> threads;

@@ -449,7 +449,7 @@ void Captures::on_profile_ready(const Identity& identity, const ProfileReady& re
   changed(*entry);
 }
 
-void Captures::look_at(Entry& entry, int64_t now_unix_ns) {
+void Captures::poll(Entry& entry, int64_t now_unix_ns) {
   Capture& capture = entry.capture;
   const int64_t age_ns = now_unix_ns - capture.begun_unix_ns;
   bool is_changed = false;
@@ -490,7 +490,7 @@ void Captures::tick() {
   size_t running = 0;
   for (auto& [id, entry] : by_id_) {
     if (entry.capture.ended()) continue;
-    look_at(entry, now_unix_ns);
+    poll(entry, now_unix_ns);
     running += !entry.capture.ended();
   }
   if (const int64_t now_ns = clock_.monotonic_ns(); now_ns >= next_save_ns_) {

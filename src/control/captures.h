@@ -151,7 +151,7 @@ class Captures final : public StoreSubscriber {
   void ask_agents(Capture& capture);
   CaptureRank* find_rank(const Identity& identity, std::string_view id, Entry** entry) LOCKSTEP_REQUIRES(mutex_);
   void make_room() LOCKSTEP_REQUIRES(mutex_);
-  void look_at(Entry& entry, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void poll(Entry& entry, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void save_changed() LOCKSTEP_REQUIRES(mutex_);
 
   const CaptureLimits limits_;

@@ -232,26 +232,26 @@ int64_t DiagnosisEngine::since_unix_ns(const std::string& job_id, const Job& job
 // What the nodes of culprit and peers say decides layer and cause. A verdict is not confirmed before they had the time
 // to say it.
 bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding& finding, int64_t now_unix_ns) const {
-  if (finding.instead != nullptr) {
-    Finding instead = *finding.instead;
+  if (finding.fallback != nullptr) {
+    Finding fallback = *finding.fallback;
     // GPUs that are slow together all show why: one warm GPU among them, as there is on many a host, explains none of it.
     auto shown_by_most = [&] {
       size_t asked = 0, shown = 0;
-      for (Rank rank : instead.layer == Layer::kGpu ? instead.ranks : std::vector<Rank>{}) {
+      for (Rank rank : fallback.layer == Layer::kGpu ? fallback.ranks : std::vector<Rank>{}) {
         if (++asked > kCulpritsMax) break;
-        Finding one = *finding.instead;
+        Finding one = *finding.fallback;
         one.ranks = {rank};
-        shown += explain(job_id, job, one, now_unix_ns) && one.cause == instead.cause ? 1 : 0;
+        shown += explain(job_id, job, one, now_unix_ns) && one.cause == fallback.cause ? 1 : 0;
       }
       return asked == 0 || 2 * shown > asked;
     };
-    if (explain(job_id, job, instead, now_unix_ns) && shown_by_most()) {
-      finding = std::move(instead);
+    if (explain(job_id, job, fallback, now_unix_ns) && shown_by_most()) {
+      finding = std::move(fallback);
       return true;
     }
-    finding.instead = nullptr;
+    finding.fallback = nullptr;
   }
-  finding.trouble = fault_class_of(finding);
+  finding.fault_class = fault_class_of(finding);
   FindingContext context;
   context.now_unix_ns = now_unix_ns;
   const JobWindow& window = job.window;

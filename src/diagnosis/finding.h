@@ -20,8 +20,8 @@ struct Finding {
   VerdictKind kind = VerdictKind::kSlow;
   std::vector<Rank> ranks;
   std::string subject;  // what the finding is about where that is not its ranks; keeps it one verdict while they change
-  std::string
-      trouble;  // "own" time or "net": what it is followed by while layer and cause become clearer; the engine's
+  // "own" time or "net": what it is followed by while layer and cause become clearer; the engine's.
+  std::string fault_class;
   Layer layer = Layer::kUnknown;
   std::string component;
   std::string place;  // in the network, as Culprit has it
@@ -32,7 +32,7 @@ struct Finding {
   bool sure_with_signals = false;
   bool only_with_signals = false;  // without them it is not even suspected
   // The same numbers fit something else, which only a node's signals can show: then it is that.
-  std::shared_ptr<const Finding> instead;
+  std::shared_ptr<const Finding> fallback;
   StepNumber since_step = kNoStep;
   StepNumber through_step = kNoStep;
   int64_t lost_ns_per_step = 0;  // averaged over all steps since then, slow or not

@@ -85,7 +85,7 @@ void IncidentWatch::go_live() {
   live_ = true;
 }
 
-void IncidentWatch::look_at_verdicts(int64_t now_unix_ns, bool is_behind) {
+void IncidentWatch::poll_verdicts(int64_t now_unix_ns, bool is_behind) {
   std::set<std::string> lasting;
   for (const Verdict& verdict : reads_.diagnosis.verdicts("")) {
     // Diagnosis holds what is cleared only where it was confirmed.
@@ -132,7 +132,7 @@ void IncidentWatch::tick(bool is_behind) {
   const int64_t now = clock_.unix_ns(), monotonic_ns = clock_.monotonic_ns();
   if (looked_ns_ == 0 || monotonic_ns - looked_ns_ >= kLookEveryNs) {
     looked_ns_ = monotonic_ns;
-    look_at_verdicts(now, is_behind);
+    poll_verdicts(now, is_behind);
     look_at_alerts(now, is_behind);
   }
   ask_the_graph(now);

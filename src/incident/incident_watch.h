@@ -47,7 +47,7 @@ class IncidentWatch final : public StoreSubscriber {
 
  private:
   void take(const Verdict& verdict, bool was_confirmed, int64_t now_unix_ns);
-  void look_at_verdicts(int64_t now_unix_ns, bool is_behind);
+  void poll_verdicts(int64_t now_unix_ns, bool is_behind);
   void look_at_alerts(int64_t now_unix_ns, bool is_behind);
   void ask_the_graph(int64_t now_unix_ns);
 

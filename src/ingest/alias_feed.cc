@@ -104,7 +104,7 @@ void AliasFeed::taken(std::string_view stream, std::span<const PushedSeries> ser
   }
   for (const Group& group : groups) {
     const Attributes resource = {{"host.name", Value(group.host)}};
-    tell_(resource, group.points, received_unix_ns);
+    report_(resource, group.points, received_unix_ns);
     counters_.add("lockstep_alias_points_total", "", static_cast<int64_t>(group.points.size()));
   }
 }

@@ -33,10 +33,11 @@ class AliasFeed {
   static constexpr size_t kSeriesMax = 2'000'000;
   static constexpr size_t kGpusMax = 200'000;
 
-  using Tell = std::function<void(const Attributes& resource, std::span<const MetricPoint>, int64_t received_unix_ns)>;
-  // is_heard: whether anybody listens to it. tell: as StoreSubscriber::on_metrics(), from any thread.
-  AliasFeed(std::function<bool(const MetricAlias&)> is_heard, Tell tell, Counters& counters)
-      : is_heard_(std::move(is_heard)), tell_(std::move(tell)), counters_(counters) {}
+  using Report =
+      std::function<void(const Attributes& resource, std::span<const MetricPoint>, int64_t received_unix_ns)>;
+  // is_heard: whether anybody listens to it. report: as StoreSubscriber::on_metrics(), from any thread.
+  AliasFeed(std::function<bool(const MetricAlias&)> is_heard, Report report, Counters& counters)
+      : is_heard_(std::move(is_heard)), report_(std::move(report)), counters_(counters) {}
 
   // A series that the store did not know, with its labels.
   void note(std::string_view stream, std::string_view raw_labels, const Labels& labels);
@@ -55,7 +56,7 @@ class AliasFeed {
   uint32_t gpu_of(std::string_view host, std::string_view uuid) LOCKSTEP_REQUIRES(mutex_);
 
   const std::function<bool(const MetricAlias&)> is_heard_;
-  const Tell tell_;
+  const Report report_;
   Counters& counters_;
   std::atomic<bool> any_{false};  // there are streams that have such series: else no lock is taken for a push
   Mutex mutex_;

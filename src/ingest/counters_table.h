@@ -66,9 +66,10 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "Bytes of decoded requests after decompression, by receiver."},
 
     {"lockstep_alias_points_total", "counter", Severity::kInfo,
-     "Points that came under dcgm-exporter's names and were told to diagnosis under ours."},
+     "Points that came under dcgm-exporter's names and were reported to diagnosis under ours."},
     {"lockstep_alias_series_left_out_total", "counter", Severity::kNotice,
-     "Series under dcgm-exporter's names that diagnosis is not told of, by reason: no_identity (no GPU or no host), "
+     "Series under dcgm-exporter's names that are not reported to diagnosis, by reason: no_identity (no GPU or no "
+     "host), "
      "limit."},
     // Those that came = total + running + waiting.
     {"lockstep_queries_total", "counter", Severity::kInfo,

@@ -20,8 +20,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::eventually;
-using testing::GrpcAnswer;
 using testing::GrpcTestClient;
+using testing::GrpcTestResponse;
 using testing::RawSocket;
 
 GrpcServerResponse echo(const GrpcServerRequest& request) {
@@ -71,7 +71,7 @@ GrpcTestClient::Request request_of(const std::string& path, std::string data) {
 TEST(GrpcServer, AnswersAUnaryCallWithMessageAndTrailers) {
   Running running;
   GrpcTestClient client(running.server->address());
-  GrpcAnswer answer = client.call("/test.Service/Echo", "hello");
+  GrpcTestResponse answer = client.call("/test.Service/Echo", "hello");
   EXPECT_TRUE(answer.finished);
   EXPECT_EQ(answer.headers[":status"], "200");
   EXPECT_EQ(answer.headers["content-type"], "application/grpc");
@@ -85,7 +85,7 @@ TEST(GrpcServer, AnswersAUnaryCallWithMessageAndTrailers) {
 TEST(GrpcServer, SendsErrorsAsTrailersOnly) {
   Running running;
   GrpcTestClient client(running.server->address());
-  GrpcAnswer answer = client.call("/test.Service/Busy", "x");
+  GrpcTestResponse answer = client.call("/test.Service/Busy", "x");
   EXPECT_EQ(answer.headers["grpc-status"], "14");
   EXPECT_EQ(answer.headers["grpc-message"], "disk full: 100 %25 of %C3%A9");
   EXPECT_TRUE(answer.trailers.empty());
@@ -99,7 +99,7 @@ TEST(GrpcServer, SendsErrorsAsTrailersOnly) {
 TEST(GrpcServer, AMethodThatIsNotThereIsUnimplemented) {
   Running running;
   GrpcTestClient client(running.server->address());
-  GrpcAnswer answer = client.call("/test.Service/Other", "x");
+  GrpcTestResponse answer = client.call("/test.Service/Other", "x");
   EXPECT_EQ(answer.status(), kGrpcUnimplemented);
   EXPECT_EQ(answer.message(), "no method /test.Service/Other");
 }
@@ -127,7 +127,7 @@ TEST(GrpcServer, UndoesTheMessageEncodingsItKnows) {
   EXPECT_EQ(call(grpc_frame("corrupt", true), "reversed").status(), kGrpcInvalidArgument);
   EXPECT_EQ(call(grpc_frame("abc", true), "").status(), kGrpcInternal);
   EXPECT_EQ(call("\2" + grpc_frame("abc").substr(1), "reversed").status(), kGrpcInternal);
-  GrpcAnswer unknown = call(grpc_frame("abc", true), "snappy");
+  GrpcTestResponse unknown = call(grpc_frame("abc", true), "snappy");
   EXPECT_EQ(unknown.status(), kGrpcUnimplemented);
   EXPECT_EQ(unknown.headers["grpc-accept-encoding"], "identity,reversed");
 }
@@ -138,7 +138,7 @@ TEST(GrpcServer, RefusesAMessageOverTheLimitBeforeItIsSent) {
   Running running(http);
   GrpcTestClient client(running.server->address());
   EXPECT_EQ(client.call("/test.Service/Size", std::string(1'000, 'x')).body(), "1000");
-  GrpcAnswer large = client.call("/test.Service/Size", std::string(30'000'000, 'x'));
+  GrpcTestResponse large = client.call("/test.Service/Size", std::string(30'000'000, 'x'));
   EXPECT_EQ(large.status(), kGrpcResourceExhausted);
   EXPECT_EQ(large.message(), "message of 30000000 bytes is over the limit of 1000");
   EXPECT_TRUE(large.headers.find("grpc-status-details-bin") == large.headers.end());  // trying again would not help
@@ -231,7 +231,7 @@ TEST(GrpcServer, AnAnswerToACancelledCallHarmsNobody) {
     ASSERT_TRUE(eventually([&] { return entered == 2; }));
   }
   // What the workers hold still counts...
-  GrpcAnswer refused = client.call("/test.Service/Size", std::string(900, 'x'));
+  GrpcTestResponse refused = client.call("/test.Service/Size", std::string(900, 'x'));
   EXPECT_EQ(refused.status(), kGrpcResourceExhausted);
   EXPECT_FALSE(refused.headers["grpc-status-details-bin"].empty());
   release.set_value();
@@ -248,7 +248,7 @@ TEST(GrpcServer, DropsCallsAndConnectionsThatSendTooSlowly) {
   GrpcTestClient client(running.server->address());
   GrpcTestClient::Request half = request_of("/test.Service/Echo", grpc_frame("hello").substr(0, 6));
   half.end_stream = false;
-  GrpcAnswer answer = client.wait(client.start(half), 5'000);
+  GrpcTestResponse answer = client.wait(client.start(half), 5'000);
   EXPECT_TRUE(answer.finished);
   EXPECT_NE(answer.reset_code, 0u);
   EXPECT_GE(running.bad("timeout"), 1);
@@ -365,12 +365,12 @@ TEST(GrpcServer, WhoIsNotLetInIsToldBeforeAMessageIsRead) {
     return client.wait(client.start(request));
   };
   EXPECT_EQ(call("Bearer word").body(), "blue 5 hello");
-  GrpcAnswer nobody = call("");
+  GrpcTestResponse nobody = call("");
   EXPECT_EQ(nobody.headers["grpc-status"], "16") << "in the headers: trailers only";
   EXPECT_EQ(nobody.message(), "who are you?");
   EXPECT_EQ(call("Bearer other").status(), kGrpcPermissionDenied);
   EXPECT_EQ(call("Bearer other", false).status(), kGrpcPermissionDenied) << "although its message is not whole";
-  GrpcAnswer often = call("Bearer often");
+  GrpcTestResponse often = call("Bearer often");
   EXPECT_EQ(often.status(), kGrpcResourceExhausted);
   EXPECT_FALSE(often.headers["grpc-status-details-bin"].empty());
   EXPECT_EQ(running.bad("unauthenticated"), 1);

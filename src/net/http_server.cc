@@ -241,7 +241,7 @@ class BeastServer final : public HttpServer {
       accept_again_.cancel();
       auto sessions = sessions_;
       for (auto& [key, session] : sessions) session->stop_when_idle();
-      tell_if_drained();
+      notify_if_drained();
     });
     drained->get_future().wait_for(milliseconds(options_.drain_timeout_ms));
     asio::post(io_, [this] {
@@ -336,7 +336,7 @@ class BeastServer final : public HttpServer {
       connections_.fetch_sub(1, std::memory_order_relaxed);
     }
     sessions_.erase(found);
-    tell_if_drained();
+    notify_if_drained();
   }
 
  private:
@@ -379,7 +379,7 @@ class BeastServer final : public HttpServer {
     session->start();
   }
 
-  void tell_if_drained() {
+  void notify_if_drained() {
     if (!drained_ || !sessions_.empty()) return;
     drained_->set_value();
     drained_.reset();

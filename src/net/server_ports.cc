@@ -113,11 +113,12 @@ Result<Url> url_of(const Url& asked, const ServerPorts& ports, Listener wanted) 
   if (ports.asked == wanted) return asked;
   const std::string here = origin_of(asked) + asked.path;
   if (asked.port != ports.of(ports.asked) || asked.tls != ports.tls || !asked.path.empty())
-    return Error{format(
-        "%s leads to the %s of a Lockstep server by a proxy or another port (it is on %u itself), so where its %s is "
-        "cannot be told: give that address (lockstepd %s)",
-        here.c_str(), to_text(ports.asked), static_cast<unsigned>(ports.of(ports.asked)), to_text(wanted),
-        option_of(wanted))};
+    return Error{
+        format("%s leads to the %s of a Lockstep server by a proxy or another port (it is on %u itself); the address "
+               "of its %s "
+               "is not known: give that address (lockstepd %s)",
+               here.c_str(), to_text(ports.asked), static_cast<unsigned>(ports.of(ports.asked)), to_text(wanted),
+               option_of(wanted))};
   if (ports.of(wanted) == 0)
     return Error{format("%s is the %s of a Lockstep server, whose %s is not open to this machine (lockstepd %s)",
                         here.c_str(), to_text(ports.asked), to_text(wanted), option_of(wanted))};

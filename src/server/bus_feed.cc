@@ -128,7 +128,7 @@ void BusFeed::look_after() {
     common_.bus_is_behind = false;
     counters_.set("lockstep_bus_behind_ms", "", 0);
   }
-  if (missing_ > 0) tell_missing();
+  if (missing_ > 0) report_missing();
   save(false);
 }
 
@@ -289,7 +289,7 @@ void BusFeed::save(bool now) {
 }
 
 // Whose they were nobody knows any more: the operator is told.
-void BusFeed::tell_missing() {
+void BusFeed::report_missing() {
   BusTaker* taker = takers_->find_for_bus("").taker;
   if (taker == nullptr) return;
   Batch batch;

@@ -94,7 +94,7 @@ class BusFeed final : public JobOwnership {
   void look_as_of(int64_t unix_ns);
   void note_assignment();
   void save(bool now);
-  void tell_missing();
+  void report_missing();
 
   const std::string path_;
   TenantCommon& common_;

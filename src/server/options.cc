@@ -258,7 +258,7 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
           "for a confirmed verdict on a rank's host, input or software have its agent sample the stacks of that rank "
           "and of peers for 5 s, to name the line (default: only when somebody asks)")
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
-               "peak of one GPU in TFLOP/s, for jobs that tell none (default: by the GPU's name, bf16)", 0, 1e6);
+               "peak of one GPU in TFLOP/s, for jobs that report none (default: by the GPU's name, bf16)", 0, 1e6);
   std::string role = "all";
   int64_t partitions = options.bus.partitions;
   add_bus_flags(flags, options, role, partitions);

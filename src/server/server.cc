@@ -209,11 +209,11 @@ class PortBoard {
         static_cast<uint16_t>(parse_uint(std::string_view(bound).substr(bound.rfind(':') + 1)).value_or(0));
   }
 
-  std::string tell(Listener asked, const std::string& peer) const {
+  std::string text_for(Listener asked, const std::string& peer) const {
     const bool is_here = peer.starts_with("127.") || peer.starts_with("[::1]");
-    ServerPorts told{.asked = asked, .tls = tls_};
-    for (size_t i = 0; i < told.ports.size(); ++i) told.ports[i] = only_here_[i] && !is_here ? 0 : ports_[i].load();
-    return to_text(told);
+    ServerPorts shown{.asked = asked, .tls = tls_};
+    for (size_t i = 0; i < shown.ports.size(); ++i) shown.ports[i] = only_here_[i] && !is_here ? 0 : ports_[i].load();
+    return to_text(shown);
   }
 
  private:
@@ -238,7 +238,7 @@ Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& 
       [&tenants, &ports](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
         if (request.path == kServerPortsPath && request.method == "GET")
           return responder->answer(
-              {200, {{"content-type", "text/plain; charset=utf-8"}}, ports.tell(Listener::kHttp, request.peer)});
+              {200, {{"content-type", "text/plain; charset=utf-8"}}, ports.text_for(Listener::kHttp, request.peer)});
         tenants.serve(request, responder);
       },
       common.counters);
@@ -255,7 +255,7 @@ Result<std::unique_ptr<OtlpReceivers>> start_receivers(const Settings& settings,
        .memory = &common.memory,
        .gatekeeper = &gatekeeper,
        .tls = common.options.tls,
-       .ports = [&ports](Listener asked, const std::string& peer) { return ports.tell(asked, peer); },
+       .ports = [&ports](Listener asked, const std::string& peer) { return ports.text_for(asked, peer); },
        .allowed_hosts = settings.names},
       tenants, common.clock, common.counters);
 }

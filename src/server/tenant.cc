@@ -66,7 +66,7 @@ bool keep_events(Batch batch, IngestSink& sink, const Clock& clock) {
 }
 
 // What the log had to give up before it was in files is a gap like any other, and kept as one.
-void tell_dropped(std::atomic<int64_t>& dropped, IngestSink& sink, const Clock& clock) {
+void report_dropped(std::atomic<int64_t>& dropped, IngestSink& sink, const Clock& clock) {
   const int64_t records = dropped.exchange(0);
   if (records == 0) return;
   Batch batch;
@@ -629,7 +629,7 @@ void OpenTenant::look_once() {
 }
 
 void OpenTenant::look_at_itself() {
-  tell_dropped(dropped_unsealed_, *sink_, clock_);
+  report_dropped(dropped_unsealed_, *sink_, clock_);
   if (!settings_.is_default) memory_.tick(counters_);
   readiness_.ask();
 }

@@ -260,7 +260,7 @@ Result<bool> Tenants::open(Other& other, const std::stop_token& stop) {
 
 void Tenants::tick() {
   default_->tick();
-  contained("server", "a look at tenants", [this] { tell_operator(); });
+  contained("server", "a look at tenants", [this] { report_to_operator(); });
   contained("server", "a look at backups", [this] { backup_.tick(); });
 }
 
@@ -306,7 +306,7 @@ void Tenants::reload_scrape_file() {
   });
 }
 
-void Tenants::tell_operator() {
+void Tenants::report_to_operator() {
   MutexLock lock(mutex_);
   int64_t started = 0, failed = 0;
   for (const auto& [name, other] : others_) {

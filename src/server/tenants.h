@@ -82,7 +82,7 @@ class Tenants final : public OtlpRouter, public BusTakers {
   Other& add(const std::string& name) LOCKSTEP_REQUIRES(mutex_);
   void live(Other& other, const std::stop_token& stop);
   Result<bool> open(Other& other, const std::stop_token& stop);
-  void tell_operator();
+  void report_to_operator();
   std::optional<std::string> problem_of_others();
   TenantSettings settings_of(const std::string& name, std::string folder);
   void add_scraped() LOCKSTEP_REQUIRES(mutex_);

@@ -47,11 +47,11 @@ void ServiceWatch::run() {
       if (stopping_) return;
       looked = due_;
     }
-    contained("sle", "a look at services", [&] { look(looked); });
+    contained("sle", "a look at services", [&] { judge(looked); });
   }
 }
 
-void ServiceWatch::look(int32_t minute) {
+void ServiceWatch::judge(int32_t minute) {
   const int64_t from_ns = minute * kMinuteNs, to_ns = from_ns + kMinuteNs;
   std::vector<std::string> names = services_of(spans_, metrics_, from_ns - 10 * kMinuteNs, to_ns);
   if (names.size() > kServicesMax) names.resize(kServicesMax);

@@ -30,7 +30,7 @@ class ServiceWatch {
 
   void tick(int64_t now_unix_ns);
   // The minute, now. For the thread, and for tests.
-  void look(int32_t minute);
+  void judge(int32_t minute);
 
  private:
   void run();

@@ -41,7 +41,7 @@ class ServiceWatchTest : public ::testing::Test {
                          {"gen_ai.usage.completion_tokens", 101}};
       spans_.append({.resource = {{"service.name", "chat"}}, .spans = {span}}, span.end_unix_ns);
     }
-    watch_->look(kBegin + minute);
+    watch_->judge(kBegin + minute);
   }
   SleTotals of(Sle sle) const {
     return ledger_->totals({.from = kBegin, .end = kBegin + 1000})[static_cast<size_t>(sle)];
@@ -69,9 +69,9 @@ TEST_F(ServiceWatchTest, ASlowFirstTokenIsChargedToTheQueueItWaitedIn) {
 
 TEST_F(ServiceWatchTest, AMinuteLookedAtTwiceCountsOnceAndOneWithoutRequestsIsUnknown) {
   for (int32_t m = 0; m < 5; ++m) minute(m, 0.01, 0.09);
-  watch_->look(kBegin + 4);
+  watch_->judge(kBegin + 4);
   EXPECT_EQ(of(Sle::kTtft).minutes.total(), 5);
-  watch_->look(kBegin + 6);
+  watch_->judge(kBegin + 6);
   EXPECT_EQ(of(Sle::kTtft).minutes.unknown, 4);
 }
 

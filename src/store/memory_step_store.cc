@@ -139,10 +139,10 @@ void MemoryStepStore::attempt_back(const std::string& job_id, int64_t attempt) {
   auto found = jobs_.find(job_id);
   if (found == jobs_.end() || found->second.info.attempt <= attempt) return;
   begin_attempt(found->second, attempt);
-  tell_sizes();
+  report_sizes();
 }
 
-void MemoryStepStore::tell_world_size(Job& job, const Identity& before, const Identity& now) {
+void MemoryStepStore::count_world_size(Job& job, const Identity& before, const Identity& now) {
   if (before.world_size == now.world_size) return;
   if (before.world_size != 0) job.world_size.remove(before.world_size);
   if (now.world_size != 0) job.world_size.add(now.world_size);
@@ -180,7 +180,7 @@ RankInfo* MemoryStepStore::rank_of(const Identity& identity, int64_t received_un
     ++ranks_;
   }
   RankInfo& rank = found->second;
-  tell_world_size(*job, rank.identity, identity);
+  count_world_size(*job, rank.identity, identity);
   rank.identity = identity;
   rank.last_seen_unix_ns = std::max(rank.last_seen_unix_ns, received_unix_ns);
   return &rank;
@@ -228,11 +228,11 @@ MemoryStepStore::Appended MemoryStepStore::append(const Identity& identity, cons
   if (!is_sealed) ++step->second.unsealed;
   step_bytes_total_ += bytes_of(row->second);
   drop_steps_over_limit();
-  tell_sizes();
+  report_sizes();
   return {is_new_row ? Outcome::kNew : Outcome::kReplaced, is_new_step};
 }
 
-void MemoryStepStore::tell_sizes() {
+void MemoryStepStore::report_sizes() {
   steps_held_.store(static_cast<int64_t>(step_rows_), std::memory_order_relaxed);
   steps_bytes_.store(static_cast<int64_t>(step_bytes_total_), std::memory_order_relaxed);
 }
@@ -389,7 +389,7 @@ void MemoryStepStore::restore(const JobInfo& known) {
     } else {
       RankInfo& rank = at->second;
       if (other.last_seen_unix_ns >= rank.last_seen_unix_ns) {
-        tell_world_size(job, rank.identity, other.identity);
+        count_world_size(job, rank.identity, other.identity);
         rank.identity = other.identity;
         rank.last_seen_unix_ns = other.last_seen_unix_ns;
         rank.ended = other.ended;
@@ -498,7 +498,7 @@ void MemoryStepStore::trim(size_t rows_max, size_t bytes_max) {
     }
     arrivals_.pop_front();
   }
-  tell_sizes();
+  report_sizes();
 }
 
 Page<StoredLog> MemoryStepStore::logs(std::string_view service, std::string_view event, size_t limit) const {

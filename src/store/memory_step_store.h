@@ -137,7 +137,7 @@ class MemoryStepStore final : public StepStore {
   Ring<T> make_ring(const char* table, size_t rows_max, size_t bytes_max);
 
   void begin_attempt(Job& job, int64_t attempt) LOCKSTEP_REQUIRES(steps_mutex_);
-  static void tell_world_size(Job& job, const Identity& before, const Identity& now);
+  static void count_world_size(Job& job, const Identity& before, const Identity& now);
   // nullptr: the record is of an attempt that is over.
   Job* job_of(const Identity& identity, int64_t received_unix_ns) LOCKSTEP_REQUIRES(steps_mutex_);
   // nullptr: that, or there are too many ranks; refused_because says which.
@@ -147,7 +147,7 @@ class MemoryStepStore final : public StepStore {
   void drop_longest_silent_job(const std::string& except) LOCKSTEP_REQUIRES(steps_mutex_);
   void drop_step(Job& job, StepNumber step, std::atomic<int64_t>& dropped) LOCKSTEP_REQUIRES(steps_mutex_);
   void drop_steps_over_limit() LOCKSTEP_REQUIRES(steps_mutex_);
-  void tell_sizes() LOCKSTEP_REQUIRES(steps_mutex_);
+  void report_sizes() LOCKSTEP_REQUIRES(steps_mutex_);
   // nullptr: not here, or of another attempt.
   const Job* find_job(std::string_view job_id, int64_t attempt) const LOCKSTEP_REQUIRES_SHARED(steps_mutex_);
   Step* find_step(std::string_view job_id, int64_t attempt, StepNumber step) LOCKSTEP_REQUIRES(steps_mutex_);

@@ -216,7 +216,7 @@ def overhead_lines(results):
         kept = "kept" if counted["us_slowest_rank"] < TARGET_US else "MISSED"
         lines.append(f"| {ranks} | time counted inside the hook | {counted['step_ms']:.1f} | **{counted['us_per_step']:.1f} us** per step (slowest rank {counted['us_slowest_rank']:.1f}, blocks"
                      f" {counted['us_best_block']:.1f} to {counted['us_worst_block']:.1f}; CPU time {counted['cpu_us_per_step']:.1f}), {share:.4f} % of 100 ms | target < 0.1 %: {kept}; {counted['calls_per_step']:.0f} calls, {counted['clock_us_per_step']:.1f} us of it the clock's; by call, us: "
-                     + ", ".join(f"{name} {value:.1f}" for name, value in sorted(counted["doors_us"].items(), key=lambda item: -item[1])) + " |")
+                     + ", ".join(f"{name} {value:.1f}" for name, value in sorted(counted["entry_points_us"].items(), key=lambda item: -item[1])) + " |")
         lines.append(f"| {ranks} | one job, hook on and off by the step | {turns['off_ms']:.2f} | {interval(turns['difference'])} | null: {interval(turns['null'])} |")
         for kind, text in (("pairs", "two jobs in turns, with and without"), ("null_pairs", "two jobs in turns, both without (null)")):
             if kind + "_summary" in result:

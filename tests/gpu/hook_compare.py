@@ -37,7 +37,7 @@ def median_and_interval(values):
     return statistics.median(ordered), ordered[low], ordered[high]
 
 
-def told_of(differences):
+def difference_of(differences):
     median, low, high = median_and_interval(differences)
     mean, half = mean_and_half_width(differences)
     return {"count": len(differences), "median": median, "low": low, "high": high, "mean": mean, "half_width": half}
@@ -59,13 +59,13 @@ def turns_of(step_ms):
         alike.append(b / c - 1)
         if at + TURNS < len(steps):
             alike.append(steps[at + TURNS] / d - 1)
-    return {"on_ms": statistics.median(on), "off_ms": statistics.median(off), "difference": told_of(on_off), "null": told_of(alike)}
+    return {"on_ms": statistics.median(on), "off_ms": statistics.median(off), "difference": difference_of(on_off), "null": difference_of(alike)}
 
 
 def counted_of(ranks, skipped_blocks=2):
     """ranks: what hook_rank.py counted in each. Microseconds inside the hook per step, blocks of steps apart. Elapsed time is what the step loses; CPU time
     (of the thread, with all the clocks' own) is without what the machine did to the thread meanwhile."""
-    per_rank, blocks, calls, cpu, doors = [], [], [], [], {}
+    per_rank, blocks, calls, cpu, entry_points = [], [], [], [], {}
     for rank in ranks:
         readings = rank["readings"][skipped_blocks:]
         own = []
@@ -75,15 +75,15 @@ def counted_of(ranks, skipped_blocks=2):
                 own.append((after["ns"] - before["ns"]) / steps / 1e3)
                 calls.append((after["calls"] - before["calls"]) / steps)
                 cpu.append((after["cpu_ns"] - before["cpu_ns"]) / steps / 1e3)
-                for name, ns in after["doors"].items():
-                    doors.setdefault(name, []).append((ns - before["doors"].get(name, 0)) / steps / 1e3)
+                for name, ns in after["entry_points"].items():
+                    entry_points.setdefault(name, []).append((ns - before["entry_points"].get(name, 0)) / steps / 1e3)
         if not own:
             raise RuntimeError("a rank counted no steps: the hook was not on")
         per_rank.append(statistics.median(own))
         blocks += own
     calls_typical = statistics.median(calls)
     return {"us_per_step": statistics.median(per_rank), "us_slowest_rank": max(per_rank), "us_worst_block": max(blocks), "us_best_block": min(blocks),
-            "cpu_us_per_step": statistics.median(cpu), "doors_us": {name: statistics.median(values) for name, values in doors.items()}, "blocks": len(blocks),
+            "cpu_us_per_step": statistics.median(cpu), "entry_points_us": {name: statistics.median(values) for name, values in entry_points.items()}, "blocks": len(blocks),
             "calls_per_step": calls_typical, "clock_us_per_step": calls_typical * statistics.median(rank["timer_ns"] for rank in ranks) / 1e3}
 
 
@@ -137,8 +137,8 @@ def window(step):
 
 
 def compared(rank, trace, steps):
-    """One entry for each of the told steps that the trace covers whole: ms of truth and told by phase and by part. parts: None where Lockstep
-    tells no split. end_us: from the end of the optimizer's step in the trace to the end of the step as told."""
+    """One entry for each of the reported steps that the trace covers whole: ms of truth and reported by phase and by part. parts: None where
+    Lockstep reports no split. end_us: from the end of the optimizer's step in the trace to the end of the step as reported."""
     out = []
     ends = [last for _, last in named(trace, "Optimizer.step#")]
     if trace.covered is None or not ends:
@@ -165,21 +165,21 @@ def rows_of(entries, kind):
     rows = []
     for name in entries[0][kind] if entries else ():
         truth = [entry[kind][name][0] for entry in entries]
-        told = [entry[kind][name][1] for entry in entries]
-        off_ms = [abs(a - b) for a, b in zip(truth, told)]
+        reported = [entry[kind][name][1] for entry in entries]
+        off_ms = [abs(a - b) for a, b in zip(truth, reported)]
         off_percent = [100 * off / entry["duration_ms"] for off, entry in zip(off_ms, entries)]
         worst = max(range(len(entries)), key=lambda at: off_percent[at])
-        rows.append({"name": name, "truth_ms": statistics.median(truth), "told_ms": statistics.median(told), "truth_most_ms": max(truth), "median_ms": statistics.median(off_ms),
+        rows.append({"name": name, "truth_ms": statistics.median(truth), "reported_ms": statistics.median(reported), "truth_most_ms": max(truth), "median_ms": statistics.median(off_ms),
                      "worst_ms": max(off_ms), "median_percent": statistics.median(off_percent), "worst_percent": off_percent[worst],
                      "worst_at": f"rank {entries[worst]['rank']} step {entries[worst]['step']}"})
     return rows
 
 
 def table(rows, title):
-    lines = [f"| {title} | truth, ms (median) | told, ms (median) | truth, ms (most) | difference, ms (median) | worst | difference, % of the step (median) | worst | worst at |",
+    lines = [f"| {title} | truth, ms (median) | reported, ms (median) | truth, ms (most) | difference, ms (median) | worst | difference, % of the step (median) | worst | worst at |",
              "|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
-        lines.append(f"| {row['name']} | {row['truth_ms']:.2f} | {row['told_ms']:.2f} | {row['truth_most_ms']:.2f} | {row['median_ms']:.3f} | {row['worst_ms']:.3f}"
+        lines.append(f"| {row['name']} | {row['truth_ms']:.2f} | {row['reported_ms']:.2f} | {row['truth_most_ms']:.2f} | {row['median_ms']:.3f} | {row['worst_ms']:.3f}"
                      f" | {row['median_percent']:.2f} % | {row['worst_percent']:.2f} % | {row['worst_at']} |")
     return lines
 

@@ -3,7 +3,7 @@
     hook_rank.py turns|counted FOLDER -- arguments of plain.py (with --take-turns)
 
 turns: the hook is off and on by the step, on-off-off-on (ON), in every rank the same. The wrappers stay in place and pass through when it is off.
-counted: every door of the hook (whatever torch calls of it) is timed; FOLDER/counted_rankR.json has a reading for each block of steps."""
+counted: every entry point of the hook (whatever torch calls of it) is timed; FOLDER/counted_rankR.json has a reading for each block of steps."""
 import functools
 import json
 import os
@@ -34,7 +34,7 @@ class Counted:
     def __init__(self, runtime):
         self.runtime = runtime
         self.ns = self.cpu_ns = self.calls = self.depth = 0
-        self.doors = {}
+        self.entry_points = {}
         self.readings = []
 
     def enter(self):
@@ -48,11 +48,11 @@ class Counted:
             took = time.perf_counter_ns() - self.began
             self.calls += 1
             self.ns += took
-            self.doors[label] = self.doors.get(label, 0) + took
+            self.entry_points[label] = self.entry_points.get(label, 0) + took
             self.cpu_ns += time.thread_time_ns() - self.cpu_began
 
     def called(self, name, function):
-        """The function with a clock around it. A door inside a door counts once."""
+        """The function with a clock around it. An entry point inside another counts once."""
         label = f"{name}: {function.__name__.strip('_')}"
 
         def call(*arguments, **options):
@@ -95,18 +95,18 @@ class Counted:
 
     def readline(self):
         marks = self.runtime._marks
-        self.readings.append({"steps": 0 if marks is None else marks.steps, "ns": self.ns, "cpu_ns": self.cpu_ns, "calls": self.calls, "doors": dict(self.doors)})
+        self.readings.append({"steps": 0 if marks is None else marks.steps, "ns": self.ns, "cpu_ns": self.cpu_ns, "calls": self.calls, "entry_points": dict(self.entry_points)})
         return "go\n"
 
     def timer_ns(self):
-        """What the clock itself adds to a door."""
+        """What the clock itself adds to an entry point."""
         def nothing():
             pass
 
-        door = self.called("clock", nothing)
+        empty = self.called("clock", nothing)
         self.ns = 0
         for _ in range(10_000):
-            door()
+            empty()
         return self.ns / 10_000
 
 

@@ -290,25 +290,25 @@ class HookCost(unittest.TestCase):
 
     def test_time_in_the_hook_is_told_per_step_without_the_warm_up(self):
         def reading(steps, us):
-            return {"steps": steps, "ns": us * 1000, "cpu_ns": us * 500, "calls": steps * 6, "doors": {"a": us * 250} if steps else {}}
+            return {"steps": steps, "ns": us * 1000, "cpu_ns": us * 500, "calls": steps * 6, "entry_points": {"a": us * 250} if steps else {}}
 
         readings = [reading(0, 0), reading(9, 9000), reading(19, 10000), reading(29, 10500), reading(39, 11100)]
         told = hook_compare.counted_of([{"readings": readings, "timer_ns": 100.0}, {"readings": readings, "timer_ns": 100.0}])
         self.assertAlmostEqual(told["us_per_step"], 55.0)
         self.assertAlmostEqual(told["cpu_us_per_step"], 27.5)
-        self.assertAlmostEqual(told["doors_us"]["a"], 13.75)
+        self.assertAlmostEqual(told["entry_points_us"]["a"], 13.75)
         self.assertEqual((told["us_worst_block"], told["calls_per_step"]), (60.0, 6.0))
         self.assertAlmostEqual(told["clock_us_per_step"], 0.6)
         with self.assertRaises(RuntimeError):
             hook_compare.counted_of([{"readings": [reading(0, 0)] * 5, "timer_ns": 1.0}])
 
-    def test_a_door_inside_a_door_counts_once(self):
+    def test_an_entry_point_inside_another_counts_once(self):
         counted = hook_rank.Counted(argparse.Namespace(_marks=argparse.Namespace(steps=7)))
         counted.plain = lambda name, default=None: lambda function: function
         inner = counted.guarded("inner")(lambda: 1)
         outer = counted.guarded("outer")(lambda: inner() + 1)
         self.assertEqual((outer(), counted.calls, counted.depth), (2, 1, 0))
-        self.assertEqual(len(counted.doors), 1)
+        self.assertEqual(len(counted.entry_points), 1)
         self.assertEqual((counted.readline(), counted.readings[0]["steps"]), ("go\n", 7))
 
     def test_what_the_jobs_own_call_takes_is_not_the_hooks(self):
@@ -334,16 +334,16 @@ class HookCost(unittest.TestCase):
         self.assertEqual((call(5), counted.calls, counted.depth), (5, 2, 0))
         with self.assertRaises(ValueError):
             call(None)
-        self.assertEqual((counted.calls, counted.depth, sorted(counted.doors)), (4, 0, ["input hook: fetch begin", "input hook: fetch end"]))
-        self.assertGreaterEqual(counted.doors["input hook: fetch begin"], 4e6)
-        self.assertGreaterEqual(counted.doors["input hook: fetch end"], 6e6)
+        self.assertEqual((counted.calls, counted.depth, sorted(counted.entry_points)), (4, 0, ["input hook: fetch begin", "input hook: fetch end"]))
+        self.assertGreaterEqual(counted.entry_points["input hook: fetch begin"], 4e6)
+        self.assertGreaterEqual(counted.entry_points["input hook: fetch end"], 6e6)
         self.assertLess(counted.ns, 60e6)
 
-    def test_a_hook_inside_a_door_counts_to_the_door(self):
+    def test_a_hook_inside_an_entry_point_counts_to_that(self):
         counted = hook_rank.Counted(argparse.Namespace(_marks=None))
         call = counted.around("backward hook", lambda: 1, lambda original: lambda: original())
         outer = counted.called("outer", lambda: call() + 1)
-        self.assertEqual((outer(), counted.calls, counted.depth, list(counted.doors)), (2, 1, 0, ["outer: <lambda>"]))
+        self.assertEqual((outer(), counted.calls, counted.depth, list(counted.entry_points)), (2, 1, 0, ["outer: <lambda>"]))
 
     def test_turns_switch_the_hook_by_the_step(self):
         seen = []

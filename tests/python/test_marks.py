@@ -217,7 +217,7 @@ class Evaluation(unittest.TestCase):
         self.assertEqual(job.sink.steps(), {})
 
 
-class ToldSteps(unittest.TestCase):
+class ReportedSteps(unittest.TestCase):
     def test_automatic_steps_stop_when_the_job_tells_its_own(self):
         job = Job()
         job.train(2)

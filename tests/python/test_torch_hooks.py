@@ -96,24 +96,24 @@ def play(body, early=False):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def play_broken(door, general):
-    """Trains 12 batches; the door of Marks raises from the first call on, or from the sixth batch on."""
+def play_broken(entry_point, general):
+    """Trains 12 batches; that entry point of Marks raises from the first call on, or from the sixth batch on."""
     head = HEAD.format(here=str(pathlib.Path(__file__).parent), early="", late="start()")
     body = f"""
     from lockstep._marks import Marks
-    kept, calls = Marks.{door}, []
+    kept, calls = Marks.{entry_point}, []
     def broken(self, *arguments):
         calls.append(1)
-        raise RuntimeError("broken {door}")
+        raise RuntimeError("broken {entry_point}")
     trained, made = [], model.forward
     def forward(x):
         trained.append(1)
         if len(trained) == 6:
-            Marks.{door} = broken
+            Marks.{entry_point} = broken
         return made(x)
     model.forward = forward
     if {general}:
-        Marks.{door} = broken
+        Marks.{entry_point} = broken
     train(loader(9))
     sink.take()
     train(loader(3))
@@ -223,19 +223,19 @@ class TorchHooks(unittest.TestCase):
         self.assertEqual(marks[0], "")
         self.assertIn("+backward", marks[1])
 
-    def test_an_error_in_any_door_says_one_line_and_switches_that_hook_off(self):
-        doors = {
+    def test_an_error_in_any_entry_point_says_one_line_and_switches_that_hook_off(self):
+        entry_points = {
             "fetch_begin": "input", "fetch_end": "input", "backward_begin": "backward", "backward_end": "backward",
             "optimizer_begin": "optimizer", "optimizer_end": "optimizer",
         }  # fmt: skip
-        for door, hook in doors.items():
+        for entry_point, hook in entry_points.items():
             for general in (True, False):  # at the first call of all, or amid quick steps
-                with self.subTest(door=door, general=general):
-                    answer, said = play_broken(door, general)
+                with self.subTest(entry_point=entry_point, general=general):
+                    answer, said = play_broken(entry_point, general)
                     self.assertEqual(answer["trained"], 12)
                     self.assertEqual(answer["calls"], 1)
                     self.assertEqual(len(said), 1, said)
-                    self.assertIn(f"lockstep: {hook} hook failed (RuntimeError: broken {door}) and is off", said[0])
+                    self.assertIn(f"lockstep: {hook} hook failed (RuntimeError: broken {entry_point}) and is off", said[0])
                     others = {"input": "+forward", "backward": "+backward", "optimizer": "+optimizer"}
                     for other, mark in others.items():
                         seen = mark in answer["later"]

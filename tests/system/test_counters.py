@@ -8,7 +8,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 import harness
 from test_otlp_sdk import to_otlp_json
 
-DOORS = ("otlp_http", "otlp_grpc")
+RECEIVERS = ("otlp_http", "otlp_grpc")
 SIGNALS = ("metrics", "logs", "spans")
 
 
@@ -18,8 +18,8 @@ class Sender:
     def __init__(self, server):
         self.server = server
         self.channel = grpc.insecure_channel(server.otlp_grpc)
-        self.received = dict.fromkeys(itertools.product(DOORS, SIGNALS), 0)
-        self.refused = dict.fromkeys(itertools.product(DOORS, SIGNALS), 0)
+        self.received = dict.fromkeys(itertools.product(RECEIVERS, SIGNALS), 0)
+        self.refused = dict.fromkeys(itertools.product(RECEIVERS, SIGNALS), 0)
 
     def send(self, receiver, signal, message, records, refused):
         if receiver == "otlp_grpc":
@@ -49,7 +49,7 @@ class Sender:
 def mixed_traffic(sender):
     later = harness.now_ns() + 3_600_000_000_000
     bad_step = {"event_name": "train.step", "attributes": {}}
-    for number, receiver in itertools.product(range(3), DOORS):
+    for number, receiver in itertools.product(range(3), RECEIVERS):
         now = harness.now_ns()
         resource = harness.identity("job", number, 4)
         sender.send(
@@ -82,7 +82,7 @@ def test_every_receiver_and_signal_balances_and_agrees_with_the_sender(server):
     sender = Sender(server)
     mixed_traffic(sender)
     counters = server.counters()
-    for receiver, signal in itertools.product(DOORS, SIGNALS):
+    for receiver, signal in itertools.product(RECEIVERS, SIGNALS):
         received, passed, refused, dropped = (
             counters.total(f"lockstep_ingest_{what}_records_total", receiver=receiver, signal=signal)
             for what in ("received", "passed", "refused", "dropped")
@@ -91,7 +91,7 @@ def test_every_receiver_and_signal_balances_and_agrees_with_the_sender(server):
         assert received == sender.received[receiver, signal] > 0, (receiver, signal)
         assert refused == sender.refused[receiver, signal] > 0, (receiver, signal)
         assert dropped == 0
-    assert counters.total("lockstep_ingest_undecodable_requests_total") == 3 * len(DOORS) * len(SIGNALS)
+    assert counters.total("lockstep_ingest_undecodable_requests_total") == 3 * len(RECEIVERS) * len(SIGNALS)
     sender.channel.close()
 
 

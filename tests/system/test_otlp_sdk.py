@@ -50,7 +50,7 @@ def to_otlp_json(message):
     return json.dumps(with_hex_ids(MessageToDict(message, use_integers_for_enums=True)))
 
 
-class JsonDoor:
+class JsonReceiver:
     """Posts one request and says if it went well; the server must keep all of it."""
 
     def __init__(self, address, signal):
@@ -69,7 +69,7 @@ class JsonDoor:
 
 class JsonSpanExporter(SpanExporter):
     def __init__(self, address):
-        self.receiver = JsonDoor(address, "spans")
+        self.receiver = JsonReceiver(address, "spans")
 
     def export(self, spans):
         return SpanExportResult.SUCCESS if self.receiver.post(encode_spans(spans)) else SpanExportResult.FAILURE
@@ -80,7 +80,7 @@ class JsonSpanExporter(SpanExporter):
 
 class JsonLogExporter(LogRecordExporter):
     def __init__(self, address):
-        self.receiver = JsonDoor(address, "logs")
+        self.receiver = JsonReceiver(address, "logs")
 
     def export(self, batch):
         return LogRecordExportResult.SUCCESS if self.receiver.post(encode_logs(batch)) else LogRecordExportResult.FAILURE
@@ -95,7 +95,7 @@ class JsonLogExporter(LogRecordExporter):
 class JsonMetricExporter(MetricExporter):
     def __init__(self, address):
         super().__init__()
-        self.receiver = JsonDoor(address, "metrics")
+        self.receiver = JsonReceiver(address, "metrics")
 
     def export(self, metrics_data, timeout_millis=10_000, **_):
         return (

@@ -343,13 +343,13 @@ export class Fixture {
     return {
       job_id: name, from_step: 1339, to_step: 1388, steps: 50, ranks: kJobs[name].ranks, ranks_counted: kJobs[name].ranks, mfu: told ? 0.38 : null,
       sentence: told ? 'MFU is 38 %: 22 points go to stragglers that verdicts name, 18 to what happens inside the kernels, 11 to communication that nothing hides.'
-        : 'MFU is not known: the job tells no FLOPs (lockstep.set_flops(), or the scalars "parameters" and "tokens").',
+        : 'MFU is not known: the job reports no FLOPs (lockstep.set_flops(), or the scalars "parameters" and "tokens").',
       next: told ? 'Drain node-17 and check its airflow' : '', peak: { tflops: told ? 989.4 : null, from: told ? 'table' : 'unknown', precision: 'bf16', gpu: 'NVIDIA H100 80GB HBM3' },
       flops: { per_step: told ? 6.9e14 : null, tokens_per_step: null, from: told ? 'job' : 'unknown' },
       bars: told ? [bar('stragglers', 'stragglers that verdicts name', 0.22), bar('slow_links', 'slow links that verdicts name', 0), bar('waiting', 'waiting for other ranks', 0.02),
         bar('communication', 'communication that nothing hides', 0.11), bar('input', 'waiting for input', 0.02), bar('host', 'gaps in which the host is late', 0.03),
         bar('clocks', 'clocks below their highest', 0.04, 'SM clocks 1901 MHz, at most 1980'),
-        bar('kernels', 'what happens inside the kernels', 0.18, 'memory-bound or small kernels, shapes, precision: a profile tells'), bar('unknown', 'what is unknown', 0)]
+        bar('kernels', 'what happens inside the kernels', 0.18, 'memory-bound or small kernels, shapes, precision: a profile shows it'), bar('unknown', 'what is unknown', 0)]
         : [bar('communication', 'communication that nothing hides', 0.2), bar('unknown', 'what is unknown', 0.8, 'time at work: how much of it was the model\'s is not known')],
       change: told ? { step: 1204, before: 0.59, after: 0.38, verdict: 'slow-43', grew: {}, sentence: 'MFU fell from 59 % to 38 % at step 1,204: 22 points more go to stragglers that verdicts name.',
         what: ['a verdict of the same time: Rank 43 (node-17, GPU 3) makes all 64 ranks wait 118 ms a step since step 1,204.'] } : null,

@@ -55,7 +55,7 @@ export function nodePages({ visit }) {
       await page.goto(new URL(nodePath(host), page.url()).href);
       await page.getByText(words).first().waitFor();
       if (host === kSilentNode) await page.locator('.lane canvas').first().waitFor();
-      if (host === kBareNode) await page.getByText('Nothing was told in the last 15 min').waitFor();
+      if (host === kBareNode) await page.getByText('Nothing was reported in the last 15 min').waitFor();
       await accessible(page);
       await shot(page, name);
     }

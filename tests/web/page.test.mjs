@@ -182,7 +182,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
   it('says what is missing where MFU is not known, and shows no bar where nothing is lost', () => visit(jobPath(kHealthy), async (page) => {
     const mfu = page.getByRole('region', { name: 'MFU', exact: true });
     await mfu.waitFor();
-    await says(mfu, /MFU is not known: the job tells no FLOPs/);
+    await says(mfu, /MFU is not known: the job reports no FLOPs/);
     await counted(page.locator('.share-bar'), 0);
     await page.locator('section[aria-label=MFU]').scrollIntoViewIfNeeded();
     await shot(page, 'job-mfu-unknown');
@@ -209,7 +209,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await page.keyboard.press('Enter');
     await group.locator('button[aria-pressed=true]', { hasText: 'Wrong' }).waitFor();
     assert.equal(held.world.fixture.said.get('slow-43').right, false);
-    assert.deepEqual(await group.getByLabel('it was').locator('option').allInnerTexts(), ['not told', 'ecc']);
+    assert.deepEqual(await group.getByLabel('it was').locator('option').allInnerTexts(), ['not reported', 'ecc']);
     await group.getByLabel('it was').selectOption('ecc');
     await page.waitForTimeout(200);
     assert.equal(held.world.fixture.said.get('slow-43').cause, 'ecc');

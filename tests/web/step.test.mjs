@@ -231,7 +231,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
   it('leads from the fleet to a service, whose name has a dot', () => visit('/', async (page) => {
     await page.getByRole('link', { name: kService }).click();
     await page.getByRole('heading', { name: /^First token after 182 ms/ }).waitFor();
-    await says(page.locator('main'), /first token[\s\S]*182 ms[\s\S]*Not told: decode[\s\S]*1–10 of 1,812 requests, slowest first token first/);
+    await says(page.locator('main'), /first token[\s\S]*182 ms[\s\S]*Not reported: decode[\s\S]*1–10 of 1,812 requests, slowest first token first/);
     await accessible(page);
     await shot(page, 'service');
     await page.reload();

@@ -55,7 +55,7 @@ class _Callback:
 
     @staticmethod
     def _what_follows(marks, control) -> None:
-        # The trainer tells evaluations and checkpoints only when they are over, but what it will do it has decided.
+        # The trainer reports evaluations and checkpoints only when they are over, but what it will do it has decided.
         if getattr(control, "should_evaluate", False):
             marks.eval_begin()
         elif getattr(control, "should_save", False):

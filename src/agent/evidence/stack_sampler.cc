@@ -90,7 +90,7 @@ std::vector<ResourceGroup> StackSampler::sample(const Order& order) {
     for (Sampled& rank : ranks) {
       if (!rank.sampler || rank.ended_ns != 0) continue;
       any = true;
-      if (rank.sampler->look()) continue;
+      if (rank.sampler->sample()) continue;
       rank.note = "its process ended meanwhile";
       rank.ended_ns = clock_.monotonic_ns();
     }

@@ -294,7 +294,7 @@ void Exporter::settle(uint64_t ticket) {
 }
 
 // What was lost while the server was away is told to it as an event of its own.
-void Exporter::tell_gaps() {
+void Exporter::report_gaps() {
   MutexLock lock(mutex_);
   if (gaps_.empty()) return;
   Batch batch{.signal = Signal::kLogs, .groups = {{.resource = {{"service.name", "lockstep-agent"}}}}};
@@ -379,7 +379,7 @@ void Exporter::deliver_item(Item item) {
     memory_records_ -= item.records;
   }
   settle(item.ticket);
-  if (result.outcome == Outcome::kDelivered) tell_gaps();
+  if (result.outcome == Outcome::kDelivered) report_gaps();
 }
 
 // The oldest request on disk whose place may be tried. False: there is none.
@@ -399,7 +399,7 @@ bool Exporter::deliver_spooled() {
   const SendResult result = deliver(request->signal, request->records, *payload);
   if (result.outcome != Outcome::kRetry) spool_.remove(*request);
   after(request->signal, request->value, result);
-  if (result.outcome == Outcome::kDelivered) tell_gaps();
+  if (result.outcome == Outcome::kDelivered) report_gaps();
   return true;
 }
 

@@ -91,7 +91,7 @@ class Exporter {
   void drop(const char* reason, DataValue value, int64_t records) LOCKSTEP_REQUIRES(mutex_);
   void drop_all(const char* reason, const SpoolDrops& drops) LOCKSTEP_REQUIRES(mutex_);
   void make_room_in_memory(size_t bytes) LOCKSTEP_REQUIRES(mutex_);
-  void tell_gaps();
+  void report_gaps();
   void settle(uint64_t ticket);
   void note_queue() LOCKSTEP_REQUIRES(mutex_);
   Lane& lane_of(Signal signal) { return lanes_[sender_ == nullptr ? 0 : sender_->lane(signal)]; }

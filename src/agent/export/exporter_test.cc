@@ -17,7 +17,7 @@ namespace {
 using testing::eventually;
 using testing::OtlpReceiver;
 using testing::ScriptedHttp;
-using HttpScript = std::vector<ScriptedHttp::Answer>;
+using HttpScript = std::vector<ScriptedHttp::Response>;
 using testing::SmallDisk;
 using testing::TemporaryFolder;
 

@@ -17,7 +17,7 @@ using Outcome = SendResult::Outcome;
 using testing::ScriptedGrpc;
 using GrpcScript = std::vector<HeaderList>;
 using testing::ScriptedHttp;
-using HttpScript = std::vector<ScriptedHttp::Answer>;
+using HttpScript = std::vector<ScriptedHttp::Response>;
 using testing::TemporaryFolder;
 
 std::unique_ptr<OtlpSender> open_sender(const OtlpSettings& settings, const OtelVariables& environment = {}) {

@@ -70,9 +70,9 @@ class ScriptedHttp final : public OneThreadServer {
     int64_t at_ns = 0;
   };
   // Status line and headers after "HTTP/1.1 ", and the body: {"503 Busy\r\nRetry-After: 1", "later"}.
-  using Answer = std::pair<std::string, std::string>;
+  using Response = std::pair<std::string, std::string>;
   // 200 once there are none left.
-  explicit ScriptedHttp(std::vector<Answer> answers) : answers_(std::move(answers)) { begin(); }
+  explicit ScriptedHttp(std::vector<Response> answers) : answers_(std::move(answers)) { begin(); }
   ~ScriptedHttp() { end(); }
   std::string url() const { return format("http://127.0.0.1:%d", port()); }
   std::vector<Request> requests() const {
@@ -91,7 +91,7 @@ class ScriptedHttp final : public OneThreadServer {
         if (!read_more(fd, text)) return;
         continue;
       }
-      Answer answer = {"200 OK", ""};
+      Response answer = {"200 OK", ""};
       {
         MutexLock lock(mutex_);
         if (requests_.size() < answers_.size()) answer = answers_[requests_.size()];
@@ -105,7 +105,7 @@ class ScriptedHttp final : public OneThreadServer {
           .ok();
     }
   }
-  const std::vector<Answer> answers_;
+  const std::vector<Response> answers_;
   mutable Mutex mutex_;
   std::vector<Request> requests_ LOCKSTEP_GUARDED_BY(mutex_);
 };

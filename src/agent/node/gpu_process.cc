@@ -187,7 +187,7 @@ void GpuReaderProcess::take_snapshot(GpuLine line, std::optional<GpuSnapshot>& n
   answer_seconds_ = static_cast<double>(clock_.monotonic_ns() - asked_ns_) / 1e9;
   if (now_ms() - launched_ms_ >= options_.well_after_ms) pause_ms_ = 0;
   if (status_.hung_since_unix_ns != 0) {
-    tell("gpu.answers_again", EventSeverity::kInfo,
+    emit("gpu.answers_again", EventSeverity::kInfo,
          format("the GPU driver answers again, after %s",
                 seconds((clock_.unix_ns() - status_.hung_since_unix_ns) / 1'000'000).c_str()),
          "GPU telemetry is back", "");
@@ -222,7 +222,7 @@ void GpuReaderProcess::check_deadline() {
                                  seconds(waited_ms).c_str(), static_cast<int>(status_.pid), letter);
   if (status_.hung_since_unix_ns == 0) {
     status_.hung_since_unix_ns = asked_unix_ns_;
-    tell("gpu.hung", EventSeverity::kCritical, why,
+    emit("gpu.hung", EventSeverity::kCritical, why,
          "the GPU driver does not answer: jobs on this node may hang with it",
          "look for NVRM or amdgpu lines in the kernel log; drain the node; reset the GPU or reboot");
   }
@@ -281,7 +281,7 @@ void GpuReaderProcess::fail(std::string why, bool is_new) {
   enter(GpuReaderState::kFailed, std::move(why));
   plan_restart();
   if (!is_new) return;
-  tell("gpu.reader_failed", EventSeverity::kWarn,
+  emit("gpu.reader_failed", EventSeverity::kWarn,
        format("the GPU reader failed: %s; next one in %s", status_.why.c_str(), seconds(pause_ms_).c_str()),
        "no GPU telemetry until it runs again", "");
 }
@@ -298,7 +298,7 @@ void GpuReaderProcess::enter(GpuReaderState state, std::string why) {
   awaiting_ = false;
 }
 
-void GpuReaderProcess::tell(const char* name, EventSeverity severity, std::string text, std::string meaning,
+void GpuReaderProcess::emit(const char* name, EventSeverity severity, std::string text, std::string meaning,
                             std::string action) {
   if (events_.size() == kEventsMax) return;
   NodeEvent event;

@@ -103,7 +103,7 @@ class GpuReaderProcess {
   void fail(std::string why, bool is_new);
   void enter(GpuReaderState state, std::string why = "");
   void plan_restart();
-  void tell(const char* name, EventSeverity severity, std::string text, std::string meaning, std::string action);
+  void emit(const char* name, EventSeverity severity, std::string text, std::string meaning, std::string action);
   int64_t now_ms() const { return clock_.monotonic_ns() / 1'000'000; }
 
   const GpuReaderOptions options_;

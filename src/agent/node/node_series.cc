@@ -93,7 +93,7 @@ std::vector<ResourceGroup> NodeSeries::take(const Tick& tick) {
     MetricPoint point;
   };
   std::map<std::string, std::vector<Due>> by_gpu;  // "" is the node itself
-  auto tell = [&](const Series& series, MetricPoint point) LOCKSTEP_REQUIRES(mutex_) {
+  auto report = [&](const Series& series, MetricPoint point) LOCKSTEP_REQUIRES(mutex_) {
     std::string gpu;
     for (const auto& [name, text] : *series.labels) {
       if (name == kGpuLabel) gpu = text;
@@ -107,7 +107,7 @@ std::vector<ResourceGroup> NodeSeries::take(const Tick& tick) {
       if (series.reported_ns >= 0) {
         MetricPoint ended = point_of(series, 0, tick.unix_ns);
         ended.flags = MetricPoint::kNoRecordedValue;
-        tell(series, std::move(ended));
+        report(series, std::move(ended));
       }
       each = series_.erase(each);
       continue;
@@ -126,7 +126,7 @@ std::vector<ResourceGroup> NodeSeries::take(const Tick& tick) {
     }
     series.reported = value;
     series.reported_ns = tick.monotonic_ns;
-    tell(series, point_of(series, value, tick.unix_ns));
+    report(series, point_of(series, value, tick.unix_ns));
   }
   std::vector<ResourceGroup> groups;
   for (auto& [gpu, due] : by_gpu) {

@@ -26,7 +26,7 @@ const LabelSet& no_labels() {
 }
 
 // What becomes of the steps' detail is counted where it is kept; here it is told to the server too.
-void tell_detail(const Counters& counters, NodeReadings& out) {
+void report_detail(const Counters& counters, NodeReadings& out) {
   static const LabelSet kResults[] = {std::make_shared<const Labels>(Labels{{"result", "periodic"}}),
                                       std::make_shared<const Labels>(Labels{{"result", "asked"}}),
                                       std::make_shared<const Labels>(Labels{{"result", "left_out"}})};
@@ -126,7 +126,7 @@ void NodeWatch::tick(int64_t now_ns) {
   if (gpu_) gpu_->request({.unix_ns = tick.unix_ns, .slow = tick.slow, .processes = tick.slow || who_due_});
   read_sources(tick);
   gpu_events_.clear();
-  look_who(tick);
+  poll_ownership(tick);
   // GPUs answer a little later, and everything says what it is at slow ticks at the latest.
   const int64_t interval_ns = options_.interval_ns * OwnCost::kSlowdown[cost_.level()];
   if (tick.slow) series_.end_info_not_read_since(now_ns - interval_ns * 5 / 2);
@@ -176,7 +176,7 @@ void NodeWatch::take_snapshot(GpuSnapshot snapshot) {
   gpus_ = who_inputs_.gpus;
 }
 
-void NodeWatch::look_who(const Tick& tick) {
+void NodeWatch::poll_ownership(const Tick& tick) {
   {
     MutexLock lock(mutex_);
     who_due_ = recorders_changed_;
@@ -192,7 +192,7 @@ void NodeWatch::look_who(const Tick& tick) {
   reading_.store(nullptr);
   who_inputs_.processes_read = false;  // until the next answer that has them
   NodeReadings out;
-  who_.tell(out);
+  who_.report(out);
   publish(out, tick);
   series_.end_info_not_read_since(tick.monotonic_ns, descriptor_of(GpuOwnershipMetric::kJobGpuInfo).name);
   std::map<std::string, Completion> completions;
@@ -235,9 +235,10 @@ void NodeWatch::note_cost(const Tick& tick) {
   add(OwnMetric::kSeries, static_cast<double>(series_.size()));
   add(OwnMetric::kReadings, static_cast<double>(counts.readings));
   add(OwnMetric::kPointsReported, static_cast<double>(counts.reported));
+  add(OwnMetric::kPointsReportedBefore, static_cast<double>(counts.reported));
   add(OwnMetric::kPointsUnchanged, static_cast<double>(counts.unchanged));
   add(OwnMetric::kReadingsRefused, static_cast<double>(counts.refused));
-  tell_detail(counters_, out);
+  report_detail(counters_, out);
   publish(out, tick);
 }
 

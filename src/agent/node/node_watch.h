@@ -87,7 +87,7 @@ class NodeWatch {
   void tick(int64_t now_ns);
   void read_sources(const Tick& tick);
   void take_snapshot(GpuSnapshot snapshot);
-  void look_who(const Tick& tick);
+  void poll_ownership(const Tick& tick);
   void note_cost(const Tick& tick);
   void refresh_checks();
   void apply_commands();

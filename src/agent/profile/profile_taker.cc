@@ -408,7 +408,7 @@ std::string ProfileTaker::why_no_file(const Capture& capture) const {
   return "no trace was written: another profiler of the job has ended it";
 }
 
-void ProfileTaker::look_at(Capture& capture, int64_t now_ns) {
+void ProfileTaker::poll(Capture& capture, int64_t now_ns) {
   const int64_t deadline_ns = capture.arrived_ns + capture.request->limit_s * 1'000'000'000;
   switch (*capture.state) {
     case ProfileState::kArmed:
@@ -452,7 +452,7 @@ void ProfileTaker::look_at(Capture& capture, int64_t now_ns) {
 
 std::vector<ResourceGroup> ProfileTaker::poll() {
   const int64_t now_ns = clock_.monotonic_ns();
-  for (const std::unique_ptr<Capture>& capture : active_) look_at(*capture, now_ns);
+  for (const std::unique_ptr<Capture>& capture : active_) poll(*capture, now_ns);
   for (auto at = active_.begin(); at != active_.end();) {
     auto next = std::next(at);
     Capture& capture = **at;

@@ -130,7 +130,7 @@ class ProfileTaker {
   void follow_hook(Capture& capture, const HookConfig& hook, int64_t now_ns);
   void report(Capture& capture, ProfileState state, std::string reason = "");
   void fail(Capture& capture, const std::string& reason);
-  void look_at(Capture& capture, int64_t now_ns);
+  void poll(Capture& capture, int64_t now_ns);
   bool look_for_file(Capture& capture);
   std::string why_silent(const Capture& capture) const;
   std::string why_no_file(const Capture& capture) const;

@@ -57,15 +57,15 @@ inline constexpr MetricDescriptor kRankMetrics[] = {
     {"lockstep_network_peer_bandwidth", "By/s", MetricKind::kGauge, "comm_id, peer",
      "Fitted likewise, of one channel to this peer."},
     {"lockstep_rank_loss", "1", MetricKind::kGauge, "",
-     "Loss that the job told in its last step that told one; may be NaN or infinite."},
+     "Loss that the job reported in its last step that reported one; may be NaN or infinite."},
     {"lockstep_rank_tokens_per_second", "1/s", MetricKind::kGauge, "",
-     "Tokens of this rank that the job told, by the duration of their step."},
+     "Tokens of this rank that the job reported, by the duration of their step."},
     {"lockstep_rank_mfu_ratio", "1", MetricKind::kGauge, "",
-     "Model FLOPs utilisation: FLOPs that the job told, by step duration and the GPU's peak, in the last step that "
-     "told "
-     "them."},
+     "Model FLOPs utilisation: FLOPs that the job reported, by step duration and the GPU's peak, in the last step "
+     "that reported them."},
     {"lockstep_rank_step_source", "1", MetricKind::kGauge, "",
-     "Where the rank's steps come from: 1 told by the job, 2 inferred from its operations, 3 no pattern yet, 4 none "
+     "Where the rank's steps come from: 1 reported by the job, 2 inferred from its operations, 3 no pattern yet, 4 "
+     "none "
      "that could be found."},
     {"lockstep_plugin_events_total", "1", MetricKind::kSum, "", "Callbacks that NCCL made into the plugin."},
     {"lockstep_plugin_records_total", "1", MetricKind::kSum, "type",

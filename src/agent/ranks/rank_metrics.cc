@@ -99,7 +99,7 @@ void RankMetrics::add_count(Report& report, RankMetric metric, Attributes attrib
   point.int_value = static_cast<int64_t>(value);
 }
 
-// Where it is time to tell this series: what was told of it before.
+// Where it is time to report this series: what was reported of it before.
 RankMetrics::Reported* RankMetrics::due(RankMetric metric, const std::string& series, double value, int64_t now_ns) {
   auto [reported, is_new] = reported_.try_emplace({metric, series});
   const bool same = reported->second.value == value || (std::isnan(reported->second.value) && std::isnan(value));
@@ -148,15 +148,15 @@ void RankMetrics::add_collectives(Report& report, const RankAssembler& assembler
 }
 
 void RankMetrics::add_work(Report& report, const RankAssembler& assembler) {
-  auto tell = [&](RankMetric metric, const std::optional<double>& value) {
+  auto emit = [&](RankMetric metric, const std::optional<double>& value) {
     if (value && moved(metric, "", *value, report.now_ns)) add(report, metric, {}, *value);
   };
   const WorkFigures& figures = assembler.work_figures();
-  tell(RankMetric::kLoss, figures.loss);
-  tell(RankMetric::kTokensPerSecond, figures.tokens_per_s);
-  tell(RankMetric::kMfu, figures.mfu);
+  emit(RankMetric::kLoss, figures.loss);
+  emit(RankMetric::kTokensPerSecond, figures.tokens_per_s);
+  emit(RankMetric::kMfu, figures.mfu);
   const StepSource source = assembler.step_source();
-  if (source != StepSource::kNone) tell(RankMetric::kStepSource, static_cast<double>(source));
+  if (source != StepSource::kNone) emit(RankMetric::kStepSource, static_cast<double>(source));
 }
 
 void RankMetrics::add_network(Report& report, const Sources& sources) {
@@ -241,21 +241,21 @@ void RankMetrics::add_links(Report& report, const Sources& sources) {
 }
 
 void RankMetrics::add_plugin(Report& report, const Sources& sources) {
-  auto tell = [&](RankMetric metric, uint64_t value, Attributes attributes = {}, const char* series = "") {
+  auto emit = [&](RankMetric metric, uint64_t value, Attributes attributes = {}, const char* series = "") {
     if (moved(metric, series, static_cast<double>(value), report.now_ns))
       add_count(report, metric, std::move(attributes), value);
   };
   const RecorderHeader& header = sources.header;
-  tell(RankMetric::kPluginEvents, sources.cost.events);
+  emit(RankMetric::kPluginEvents, sources.cost.events);
   for (size_t kind = 0; kind < kRecordKinds.size(); ++kind) {
     if (sources.records.read[kind] > 0)
-      tell(RankMetric::kPluginRecords, sources.records.read[kind], {{"type", kRecordKinds[kind]}}, kRecordKinds[kind]);
+      emit(RankMetric::kPluginRecords, sources.records.read[kind], {{"type", kRecordKinds[kind]}}, kRecordKinds[kind]);
   }
-  tell(RankMetric::kPluginOverwritten, sources.records.overwritten);
-  tell(RankMetric::kPluginTorn, sources.records.torn);
+  emit(RankMetric::kPluginOverwritten, sources.records.overwritten);
+  emit(RankMetric::kPluginTorn, sources.records.torn);
   for (size_t reason = 0; reason < header.refused.size(); ++reason) {
     const char* text = to_text(static_cast<Refused>(reason));
-    if (header.refused[reason] > 0) tell(RankMetric::kPluginRefused, header.refused[reason], {{"reason", text}}, text);
+    if (header.refused[reason] > 0) emit(RankMetric::kPluginRefused, header.refused[reason], {{"reason", text}}, text);
   }
   if (sources.cost.samples > 0 &&
       moved(RankMetric::kPluginCallback, "", static_cast<double>(sources.cost.samples), report.now_ns)) {
@@ -266,9 +266,9 @@ void RankMetrics::add_plugin(Report& report, const Sources& sources) {
       point.count += count;  // the lanes are read one after another: the sum of the buckets is what agrees with them
     }
   }
-  tell(RankMetric::kPluginSwitchedOff, header.switched_off);
-  tell(RankMetric::kPluginDetailMask, header.mask);
-  tell(RankMetric::kPluginNcclVersion, header.nccl_version);
+  emit(RankMetric::kPluginSwitchedOff, header.switched_off);
+  emit(RankMetric::kPluginDetailMask, header.mask);
+  emit(RankMetric::kPluginNcclVersion, header.nccl_version);
 }
 
 }  // namespace lockstep

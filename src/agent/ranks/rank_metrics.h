@@ -1,9 +1,9 @@
-// What is known of one rank, as metric points. A point costs bytes on every GPU of the fleet, so a series is told only
-// when it has moved, or when it has not been told for kRefreshNs (so that a query over a few minutes finds it), and
-// what changes slowly or interests few (the plugin's own counts, links) is told less often.
+// What is known of one rank, as metric points. A point costs bytes on every GPU of the fleet, so a series is reported only
+// when it has moved, or when it has not been reported for kRefreshNs (so that a query over a few minutes finds it), and
+// what changes slowly or interests few (the plugin's own counts, links) is reported less often.
 //
 // Limits: kPeerPointsMax points about the network's waits, and as many about its links, in one report (kLastPointsMax
-// in the last). Those with most unreported waiting go first, of links those not told for longest; the rest is counted
+// in the last). Those with most unreported waiting go first, of links those not reported for longest; the rest is counted
 // as held back and comes later: its sums go on.
 // Thread rule: Confined.
 #pragma once
@@ -42,7 +42,7 @@ class RankMetrics {
     const RecorderCost& cost;
     const RecordCounts& records;
     const RankAssembler& assembler;
-    bool channels_apart = false;     // else what a peer's channels did is told as one
+    bool channels_apart = false;     // else what a peer's channels did is reported as one
     bool last = false;               // nothing comes after this report
     bool gpu_info_reported = false;  // lockstep_job_gpu_info comes from the node's own series
   };

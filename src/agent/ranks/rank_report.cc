@@ -20,13 +20,13 @@ constexpr size_t kLeftFailureBytesMax = 4096;
 
 }  // namespace
 
-void RecorderWatch::announce(WatchedRank& rank, Look& look) {
+void RecorderWatch::announce(WatchedRank& rank, RankPoll& seen) {
   if (!rank.announced) {
-    look.records.push_back(job_start_record(rank.header.anchor_unix_ns));
+    seen.records.push_back(job_start_record(rank.header.anchor_unix_ns));
     rank.announced = true;
   }
   size_t reported = 0;
-  for (const InFlightComm& comm : look.in_flight) {
+  for (const InFlightComm& comm : seen.in_flight) {
     if (!comm.live || rank.announced_comms.contains(CommId{comm.comm_id})) continue;
     if (rank.announced_comms.size() >= user_limits::kCommsPerRankMax) {
       user_limits::count_over(counters_, "communicators", rank.folder->owner());
@@ -37,7 +37,7 @@ void RecorderWatch::announce(WatchedRank& rank, Look& look) {
       break;
     }
     if (rank.announced_comms.insert(CommId{comm.comm_id}).second) {
-      look.records.push_back(to_record(
+      seen.records.push_back(to_record(
           CommInit{CommId{comm.comm_id}, comm.size, comm.rank_in_comm, comm.nodes, comm.name}, clock_.unix_ns()));
     }
   }
@@ -45,21 +45,21 @@ void RecorderWatch::announce(WatchedRank& rank, Look& look) {
     // A framework may tell a group again and again; once is enough.
     if (rank.announced_groups.size() < kGroupsPerRankMax &&
         rank.announced_groups.emplace(group.name, group.ranks).second)
-      look.records.push_back(to_record(group, clock_.unix_ns()));
+      seen.records.push_back(to_record(group, clock_.unix_ns()));
   }
   if (rank.header.switched_off != 0 && !rank.switched_off_reported) {
     rank.switched_off_reported = true;
     const auto reason = static_cast<unsigned long long>(rank.header.switched_off);
-    look.records.push_back(to_record(Gap{format("plugin_switched_off_%llu", reason), 0}, clock_.unix_ns()));
+    seen.records.push_back(to_record(Gap{format("plugin_switched_off_%llu", reason), 0}, clock_.unix_ns()));
     LOCKSTEP_LOG_WARN("agent", "rank %d: the plugin switched itself off (reason %llu)", rank.identity.rank.value(),
                       reason);
   }
 }
 
-void RecorderWatch::tell_status(WatchedRank& rank, Look& look, bool alive, int64_t quiet_ns) {
+void RecorderWatch::report_status(WatchedRank& rank, RankPoll& seen, bool alive, int64_t quiet_ns) {
   RankStatus status = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), quiet_ns);
   status.process_alive = alive;
-  status.process_stopped = alive && look.stopped;
+  status.process_stopped = alive && seen.stopped;
   const auto last_call = static_cast<int64_t>(rank.reader->last_activity_ns());
   if (last_call != 0)
     status.last_call_unix_ns = last_call + rank.header.anchor_unix_ns - rank.header.anchor_monotonic_ns;
@@ -71,34 +71,34 @@ void RecorderWatch::tell_status(WatchedRank& rank, Look& look, bool alive, int64
     if (answer && answer->asked_ns >= rank.moved_ns)
       comm.launched = launched_by(answer->report, comm.comm_id, comm.rank_in_comm);
   }
-  look.records.push_back(to_record(status));
-  look.urgent = true;
+  seen.records.push_back(to_record(status));
+  seen.urgent = true;
 }
 
-void RecorderWatch::tell_progress(WatchedRank& rank, Look& look) {
-  const int64_t quiet = look.now_ns - rank.moved_ns;
+void RecorderWatch::report_progress(WatchedRank& rank, RankPoll& seen) {
+  const int64_t quiet = seen.now_ns - rank.moved_ns;
   const bool finished = rank.assembler->shut_down();
-  if (look.alive && !finished) {
-    if (look.moved && rank.reported_quiet) {
-      tell_status(rank, look, true, 0);  // it moves again
+  if (seen.alive && !finished) {
+    if (seen.moved && rank.reported_quiet) {
+      report_status(rank, seen, true, 0);  // it moves again
       rank.reported_quiet = false;
-      look.silence = true;
+      seen.silence = true;
     }
-    if (look.moved) rank.next_status_ns = options_.quiet_status_ns;
-    if (look.moved && look.records.empty() && look.now_ns - rank.reported_ns >= options_.moving_status_ns)
-      look.records.push_back(to_record(rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), 0)));
+    if (seen.moved) rank.next_status_ns = options_.quiet_status_ns;
+    if (seen.moved && seen.records.empty() && seen.now_ns - rank.reported_ns >= options_.moving_status_ns)
+      seen.records.push_back(to_record(rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), 0)));
     if (quiet >= rank.next_status_ns && rank.next_status_ns > 0) {
-      tell_status(rank, look, true, quiet);
+      report_status(rank, seen, true, quiet);
       rank.reported_quiet = true;
       rank.next_status_ns = quiet + std::max(kSecondNs, std::min(30 * kSecondNs, quiet / 4));
-      look.silence = true;
+      seen.silence = true;
     }
   } else {
     rank.suspected = false;
   }
-  if (!rank.ended && (finished || look.over)) {
+  if (!rank.ended && (finished || seen.over)) {
     RankEnd end{.time_unix_ns = clock_.unix_ns()};
-    if (look.over && rank.process_exit) end.exit = rank.process_exit->status();
+    if (seen.over && rank.process_exit) end.exit = rank.process_exit->status();
     end.clean = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), quiet).finished;
     // What ended the main thread ended the process, whatever was tidied up behind it.
     const UserFile left = rank.folder->open_file(hook_failed_path(rank.name), {.bytes_max = kLeftFailureBytesMax});
@@ -111,15 +111,15 @@ void RecorderWatch::tell_progress(WatchedRank& rank, Look& look) {
       }
     }
     rank.unclean = !end.clean;
-    if (!end.clean) tell_status(rank, look, false, quiet);
-    look.records.push_back(job_end_record(end));
+    if (!end.clean) report_status(rank, seen, false, quiet);
+    seen.records.push_back(job_end_record(end));
     rank.ended = true;
-    look.urgent = true;
+    seen.urgent = true;
   }
 }
 
-void RecorderWatch::tell_metrics(WatchedRank& rank, const Look& look, CollectedBatch& batch) {
-  rank.metrics_at_ns = (look.now_ns / options_.metrics_every_ns + 1) * options_.metrics_every_ns;
+void RecorderWatch::report_metrics(WatchedRank& rank, const RankPoll& seen, CollectedBatch& batch) {
+  rank.metrics_at_ns = (seen.now_ns / options_.metrics_every_ns + 1) * options_.metrics_every_ns;
   const RecorderCost cost = rank.reader->cost();
   if (cost.events > rank.cost_seen.events)
     counters_.add("lockstep_plugin_events_total", "", static_cast<int64_t>(cost.events - rank.cost_seen.events));
@@ -130,10 +130,10 @@ void RecorderWatch::tell_metrics(WatchedRank& rank, const Look& look, CollectedB
                          .cost = cost,
                          .records = rank.records,
                          .assembler = *rank.assembler,
-                         .channels_apart = full_detail_asked(rank.header.control, look.now_ns),
-                         .last = look.over || look.flush,
+                         .channels_apart = full_detail_asked(rank.header.control, seen.now_ns),
+                         .last = seen.over || seen.flush,
                          .gpu_info_reported = rank.completion.gpu_info_reported},
-                        look.now_ns, clock_.unix_ns());
+                        seen.now_ns, clock_.unix_ns());
   if (rank.metrics.held_back() > rank.held_back_seen) {
     counters_.add("lockstep_agent_points_held_back_total", "reason=\"network\"",
                   static_cast<int64_t>(rank.metrics.held_back() - rank.held_back_seen));
@@ -155,7 +155,7 @@ void RecorderWatch::ask_ras() {
   if (any) ras_->consider(suspected, safe);
 }
 
-void RecorderWatch::tell_ras(CollectedBatch& batch) {
+void RecorderWatch::report_ras(CollectedBatch& batch) {
   const auto answer = ras_ != nullptr ? ras_->answer() : nullptr;
   if (!answer || answer->number == ras_reported_) return;
   ras_reported_ = answer->number;

@@ -53,7 +53,7 @@ RecorderWatch::RecorderWatch(WatchOptions options, const Clock& clock, Counters&
 RecorderWatch::~RecorderWatch() = default;
 
 void RecorderWatch::wait() {
-  int64_t timeout_ms = std::max<int64_t>(0, next_look_ns()) / 1'000'000 + 1;
+  int64_t timeout_ms = std::max<int64_t>(0, next_poll_ns()) / 1'000'000 + 1;
   // Half the time at most, whatever there is to read.
   if (behind_) timeout_ms = std::min(timeout_ms, user_limits::kPollNs / 1'000'000);
   // Every other wait at least is as long as it should be, however many files somebody makes.
@@ -195,9 +195,9 @@ void RecorderWatch::count_refused(WatchedRank& rank) {
   }
 }
 
-void RecorderWatch::drain(WatchedRank& rank, Look& look) {
-  look.in_flight = rank.reader->in_flight();
-  rank.assembler->set_comms(look.in_flight);
+void RecorderWatch::drain(WatchedRank& rank, RankPoll& seen) {
+  seen.in_flight = rank.reader->in_flight();
+  rank.assembler->set_comms(seen.in_flight);
   RecordCounts before = rank.records;
   RecorderReader::Drained drained = rank.reader->drain(
       [&](uint32_t lane, const Record& record) {
@@ -215,10 +215,10 @@ void RecorderWatch::drain(WatchedRank& rank, Look& look) {
     user_limits::count_over(counters_, "records", rank.folder->owner());
   }
   if (rank.assembler->lacks_comm()) rank.assembler->add_comms(rank.reader->in_flight());
-  rank.assembler->end_drain(look.now_ns, drained.overwritten + drained.torn);
+  rank.assembler->end_drain(seen.now_ns, drained.overwritten + drained.torn);
   rank.records.overwritten += drained.overwritten;
   rank.records.torn += drained.torn;
-  look.overwritten = drained.overwritten > 0;
+  seen.overwritten = drained.overwritten > 0;
   fullest_ = std::max(fullest_, drained.fullest);
 
   counters_.add("lockstep_agent_recorder_records_total", "", static_cast<int64_t>(drained.records));
@@ -236,17 +236,17 @@ void RecorderWatch::drain(WatchedRank& rank, Look& look) {
   rank.orphans_seen = rank.assembler->orphans();
   lost("reason=\"malformed\"", rank.assembler->malformed() - rank.malformed_seen);
   rank.malformed_seen = rank.assembler->malformed();
-  if (look.overwritten) {
-    look.records.push_back(
+  if (seen.overwritten) {
+    seen.records.push_back(
         to_record(Gap{"ring_overwritten", static_cast<int64_t>(drained.overwritten)}, clock_.unix_ns()));
   }
 }
 
-void RecorderWatch::look_at(WatchedRank& rank, bool flush, CollectedBatch& batch) {
+void RecorderWatch::poll_rank(WatchedRank& rank, bool flush, CollectedBatch& batch) {
   if (rank.dead) return;
-  Look look;
-  look.now_ns = clock_.monotonic_ns();
-  look.flush = flush;
+  RankPoll seen;
+  seen.now_ns = clock_.monotonic_ns();
+  seen.flush = flush;
   // A pid with its start is one process for ever: whose it is needs asking once.
   if (!rank.pid_checked) {
     rank.pid_checked = true;
@@ -259,12 +259,12 @@ void RecorderWatch::look_at(WatchedRank& rank, bool flush, CollectedBatch& batch
   const std::optional<ProcessState> writer = rank.pid_counts       ? writer_state(*rank.reader, rank.header)
                                              : rank.reader->held() ? std::optional(ProcessState{})
                                                                    : std::nullopt;
-  look.alive = writer.has_value();
-  look.stopped = writer && writer->stopped();
-  if (look.stopped && rank.looked_ns != 0)
+  seen.alive = writer.has_value();
+  seen.stopped = writer && writer->stopped();
+  if (seen.stopped && rank.looked_ns != 0)
     rank.stopped_ns =
-        std::min(rank.stopped_ns + std::min(look.now_ns - rank.looked_ns, PollPlan::kUsualNs), kStoppedMostNs);
-  rank.looked_ns = look.now_ns;
+        std::min(rank.stopped_ns + std::min(seen.now_ns - rank.looked_ns, PollPlan::kUsualNs), kStoppedMostNs);
+  rank.looked_ns = seen.now_ns;
 
   rank.header = rank.reader->header();
   count_refused(rank);
@@ -284,64 +284,64 @@ void RecorderWatch::look_at(WatchedRank& rank, bool flush, CollectedBatch& batch
 
   uint64_t written = rank.reader->written_total();
   uint64_t activity = rank.reader->last_activity_ns();
-  look.moved = written != rank.written_seen || activity != rank.activity_seen;
-  if (look.moved || rank.unread || !rank.announced || flush || !look.alive) drain(rank, look);
+  seen.moved = written != rank.written_seen || activity != rank.activity_seen;
+  if (seen.moved || rank.unread || !rank.announced || flush || !seen.alive) drain(rank, seen);
   // A rank whose number is not known yet (no RANK in its environment, no world communicator so far) belongs to no job.
   if (rank.identity.rank < 0_rank) {
-    if (!look.alive) rank.dead = true;
+    if (!seen.alive) rank.dead = true;
     return;
   }
   const bool may_be_named = rank.identity.job_id.starts_with(identity_variables::kUnknownJobPrefix) && !rank.announced;
-  if (may_be_named && look.alive && !flush && look.now_ns - rank.found_ns < options_.completion_wait_ns) return;
-  if (look.moved) {
+  if (may_be_named && seen.alive && !flush && seen.now_ns - rank.found_ns < options_.completion_wait_ns) return;
+  if (seen.moved) {
     rank.written_seen = written;
     rank.activity_seen = activity;
-    rank.moved_ns = look.now_ns;
+    rank.moved_ns = seen.now_ns;
   }
   // One drain more after death: the process may have written between our drain and our look at /proc.
-  rank.drains_after_death = look.alive ? 0 : rank.drains_after_death + 1;
-  look.over = !look.alive && rank.death_noticed && (!rank.unread || rank.drains_after_death > kDrainsAfterDeathMax);
-  rank.death_noticed = !look.alive;
+  rank.drains_after_death = seen.alive ? 0 : rank.drains_after_death + 1;
+  seen.over = !seen.alive && rank.death_noticed && (!rank.unread || rank.drains_after_death > kDrainsAfterDeathMax);
+  rank.death_noticed = !seen.alive;
 
-  announce(rank, look);
+  announce(rank, seen);
   const std::vector<ClosedStep> steps =
-      rank.assembler->take_steps(look.now_ns, look.over || flush || rank.assembler->shut_down());
+      rank.assembler->take_steps(seen.now_ns, seen.over || flush || rank.assembler->shut_down());
   if (steps.size() > user_limits::kStepsPerPollMax) {
     const auto over = static_cast<int64_t>(steps.size() - user_limits::kStepsPerPollMax);
     user_limits::count_over(counters_, "steps", rank.folder->owner(), over);
-    look.records.push_back(to_record(Gap{"steps_over_limit", over}, clock_.unix_ns()));
+    seen.records.push_back(to_record(Gap{"steps_over_limit", over}, clock_.unix_ns()));
   }
   for (size_t i = 0; i < std::min(steps.size(), user_limits::kStepsPerPollMax); ++i) {
     const ClosedStep& step = steps[i];
     StepSummary summary = rounded_for_sending(step.summary);
     if (i == 0) summary.stopped_ns = std::exchange(rank.stopped_ns, 0);
-    look.records.push_back(to_record(summary));
-    if (traces_ != nullptr) traces_->add(rank.identity, step.detail, look.now_ns);
+    seen.records.push_back(to_record(summary));
+    if (traces_ != nullptr) traces_->add(rank.identity, step.detail, seen.now_ns);
   }
-  tell_progress(rank, look);
-  if (!look.records.empty()) {
-    rank.reported_ns = look.now_ns;
-    batch.logs.push_back({.resource = rank.resource, .scope_name = kAgentScope, .logs = std::move(look.records)});
+  report_progress(rank, seen);
+  if (!seen.records.empty()) {
+    rank.reported_ns = seen.now_ns;
+    batch.logs.push_back({.resource = rank.resource, .scope_name = kAgentScope, .logs = std::move(seen.records)});
     rank.ticket_pending = true;
   }
-  batch.urgent |= look.urgent;
+  batch.urgent |= seen.urgent;
   const bool is_sooner = !profiled_.empty() && profiled_.contains(rank.path) &&
-                         rank.metrics_at_ns - look.now_ns > options_.metrics_profiled_ns;
-  if (is_sooner) rank.metrics_at_ns = (look.now_ns / options_.metrics_profiled_ns + 1) * options_.metrics_profiled_ns;
-  if (look.now_ns >= rank.metrics_at_ns || look.over || flush) tell_metrics(rank, look, batch);
-  if (look.alive) adjust_detail(rank, look);
-  if (!look.over) return;
+                         rank.metrics_at_ns - seen.now_ns > options_.metrics_profiled_ns;
+  if (is_sooner) rank.metrics_at_ns = (seen.now_ns / options_.metrics_profiled_ns + 1) * options_.metrics_profiled_ns;
+  if (seen.now_ns >= rank.metrics_at_ns || seen.over || flush) report_metrics(rank, seen, batch);
+  if (seen.alive) adjust_detail(rank, seen);
+  if (!seen.over) return;
   rank.dead = true;
   // Nobody waits any more for the operations that these belong to.
   if (const size_t waiting = rank.assembler->waiting(); waiting > 0)
     counters_.add("lockstep_agent_recorder_lost_total", "reason=\"orphan\"", static_cast<int64_t>(waiting));
 }
 
-void RecorderWatch::adjust_detail(WatchedRank& rank, const Look& look) {
+void RecorderWatch::adjust_detail(WatchedRank& rank, const RankPoll& seen) {
   const std::optional<DetailPolicy::Change> change =
-      rank.detail.decide({.now_ns = look.now_ns,
-                          .overwritten = look.overwritten,
-                          .silence = look.silence,
+      rank.detail.decide({.now_ns = seen.now_ns,
+                          .overwritten = seen.overwritten,
+                          .silence = seen.silence,
                           .mask = rank.header.mask,
                           .control = rank.header.control,
                           .crowded = crowded_,
@@ -362,7 +362,7 @@ void RecorderWatch::adjust_detail(WatchedRank& rank, const Look& look) {
                     change->up ? "full" : "less", change->request.mask, change->why);
 }
 
-CollectedBatch RecorderWatch::look_all(bool flush) {
+CollectedBatch RecorderWatch::poll_all(bool flush) {
   find_new();
   fullest_ = 0;
   CollectedBatch batch;
@@ -371,9 +371,9 @@ CollectedBatch RecorderWatch::look_all(bool flush) {
     if (!rank->dead) users[rank->folder->owner()].push_back(rank.get());
   }
   behind_ = false;
-  if (!look_at_users(users, flush, batch)) behind_ = true;
+  if (!poll_users(users, flush, batch)) behind_ = true;
   ask_ras();
-  tell_ras(batch);
+  report_ras(batch);
   if (traces_ != nullptr) batch.spans = traces_->take(clock_.monotonic_ns());
   int64_t switched_off = 0;
   for (auto& [name, rank] : ranks_) switched_off += rank->header.switched_off != 0;
@@ -388,8 +388,7 @@ CollectedBatch RecorderWatch::look_all(bool flush) {
 }
 
 // False: somebody's turn was over before all of his ranks had theirs.
-bool RecorderWatch::look_at_users(std::map<uid_t, std::vector<WatchedRank*>>& users, bool flush,
-                                  CollectedBatch& batch) {
+bool RecorderWatch::poll_users(std::map<uid_t, std::vector<WatchedRank*>>& users, bool flush, CollectedBatch& batch) {
   bool all = true;
   const int64_t share_ns = (flush ? user_limits::kLastPollNs : user_limits::kPollNs) /
                            static_cast<int64_t>(std::max<size_t>(1, users.size()));
@@ -402,7 +401,7 @@ bool RecorderWatch::look_at_users(std::map<uid_t, std::vector<WatchedRank*>>& us
     const int64_t begin_ns = clock_.monotonic_ns();
     size_t done = 0;
     while (done < ranks.size()) {
-      look_at(*ranks[done++], flush, batch);
+      poll_rank(*ranks[done++], flush, batch);
       if (clock_.monotonic_ns() - begin_ns >= share_ns) break;
     }
     share_memory(user, ranks);
@@ -430,11 +429,11 @@ void RecorderWatch::share_memory(uid_t user, const std::vector<WatchedRank*>& ra
 }
 
 CollectedBatch RecorderWatch::poll() {
-  return look_all(false);
+  return poll_all(false);
 }
 
-CollectedBatch RecorderWatch::final_look() {
-  return look_all(true);
+CollectedBatch RecorderWatch::final_poll() {
+  return poll_all(true);
 }
 
 void RecorderWatch::submitted(uint64_t ticket) {

@@ -62,7 +62,7 @@ struct WatchOptions {
   size_t memory_per_user = user_limits::kMemoryPerUser;
 };
 
-// What one look at all recorders gave.
+// What one poll of all recorders gave.
 struct CollectedBatch {
   std::vector<ResourceGroup> logs;  // one group per rank
   std::vector<ResourceGroup> metrics;
@@ -91,14 +91,14 @@ class RecorderWatch {
   void submitted(uint64_t ticket);
   // Removes recorders of dead processes whose ticket is settled: everything up to it was delivered or is on disk.
   void release(const std::function<bool(uint64_t)>& settled);
-  // The last look of an ending agent: drains, closes ended steps.
-  CollectedBatch final_look();
-  // Waits until the next look is due (poll_plan.h) or a new recorder appears; no longer than a poll may take
-  // (user_limits.h) where the last look could not get to everybody. Whoever makes files without end shortens every
+  // The last poll of an ending agent: drains, closes ended steps.
+  CollectedBatch final_poll();
+  // Waits until the next poll is due (poll_plan.h) or a new recorder appears; no longer than a poll may take
+  // (user_limits.h) where the last poll could not get to everybody. Whoever makes files without end shortens every
   // other wait at most.
   void wait();
-  // How long it is until then, as of the last look.
-  int64_t next_look_ns() const { return plan_.due_ns() - clock_.monotonic_ns(); }
+  // How long it is until then, as of the last poll.
+  int64_t next_poll_ns() const { return plan_.due_ns() - clock_.monotonic_ns(); }
 
   // Whether the node's cores are all taken (agent/node/node_idle.h), from now on.
   void set_crowded(bool crowded) { crowded_ = crowded; }
@@ -114,7 +114,7 @@ class RecorderWatch {
 
  private:
   struct WatchedRank;
-  struct Look;
+  struct RankPoll;
   struct Folder {
     std::shared_ptr<const UserFolder> held;
     std::unique_ptr<FolderScan> scan;
@@ -123,25 +123,25 @@ class RecorderWatch {
     std::map<std::string, int64_t> refused;  // files that are no recorders: when to try again
     bool full_said = false;
   };
-  CollectedBatch look_all(bool flush);
+  CollectedBatch poll_all(bool flush);
   void find_folders();
   void add_folder(std::shared_ptr<const UserFolder> held);
   void find_new();
   void find_new_in(Folder& folder);
   bool try_recorder(Folder& folder, const std::string& name, int64_t now_ns);
-  bool look_at_users(std::map<uid_t, std::vector<WatchedRank*>>& users, bool flush, CollectedBatch& batch);
+  bool poll_users(std::map<uid_t, std::vector<WatchedRank*>>& users, bool flush, CollectedBatch& batch);
   void share_memory(uid_t user, const std::vector<WatchedRank*>& ranks);
   bool let_go(WatchedRank& rank);
-  void look_at(WatchedRank& rank, bool flush, CollectedBatch& batch);
-  void drain(WatchedRank& rank, Look& look);
-  void announce(WatchedRank& rank, Look& look);
-  void tell_status(WatchedRank& rank, Look& look, bool alive, int64_t quiet_ns);
-  void tell_progress(WatchedRank& rank, Look& look);
-  void tell_metrics(WatchedRank& rank, const Look& look, CollectedBatch& batch);
-  void adjust_detail(WatchedRank& rank, const Look& look);
+  void poll_rank(WatchedRank& rank, bool flush, CollectedBatch& batch);
+  void drain(WatchedRank& rank, RankPoll& seen);
+  void announce(WatchedRank& rank, RankPoll& seen);
+  void report_status(WatchedRank& rank, RankPoll& seen, bool alive, int64_t quiet_ns);
+  void report_progress(WatchedRank& rank, RankPoll& seen);
+  void report_metrics(WatchedRank& rank, const RankPoll& seen, CollectedBatch& batch);
+  void adjust_detail(WatchedRank& rank, const RankPoll& seen);
   void count_refused(WatchedRank& rank);
   void ask_ras();
-  void tell_ras(CollectedBatch& batch);
+  void report_ras(CollectedBatch& batch);
 
   const WatchOptions options_;
   const Clock& clock_;
@@ -153,17 +153,17 @@ class RecorderWatch {
   PollPlan plan_;
   bool crowded_ = false;
   std::set<std::string> profiled_;
-  double fullest_ = 0;  // ring of this look
+  double fullest_ = 0;  // ring of this poll
   int64_t late_most_ms_ = 0;
   UniqueFd inotify_;
   bool woken_ = false;                     // the last wait ended early
-  bool behind_ = false;                    // the last look did not get to everybody
+  bool behind_ = false;                    // the last poll did not get to everybody
   std::map<std::string, Folder> folders_;  // by path
   std::shared_ptr<const UserFolder> users_held_;
   std::unique_ptr<FolderScan> users_scan_;
   int64_t folders_at_ns_ = 0;                                  // when to look for further ones
   std::map<std::string, std::unique_ptr<WatchedRank>> ranks_;  // by path
-  std::map<uid_t, std::string> resume_;                        // whose look goes on at which path
+  std::map<uid_t, std::string> resume_;                        // whose poll goes on at which path
   std::unique_ptr<KeptRecorders> kept_;
 };
 

@@ -156,7 +156,7 @@ TEST_F(RecorderWatchTest, AFolderThatIsNotThereYieldsNothing) {
   options.folder = folder.path() + "/none";
   RecorderWatch watch(options, clock, counters);
   EXPECT_TRUE(watch.poll().logs.empty());
-  EXPECT_TRUE(watch.final_look().logs.empty());
+  EXPECT_TRUE(watch.final_poll().logs.empty());
 }
 
 TEST_F(RecorderWatchTest, AnnouncesARankAndItsCommunicatorsOnce) {
@@ -181,7 +181,7 @@ TEST_F(RecorderWatchTest, TellsAProcessGroupOnceHoweverOftenItIsTold) {
   auto writer = open_writer();
   RecorderWatch watch(options, clock, counters);
   watch.poll();
-  auto tell = [&](std::string_view text, uint16_t number) {
+  auto report = [&](std::string_view text, uint16_t number) {
     Record record{};
     record.head.type = RecordType::kText;
     record.head.time_ns = static_cast<uint64_t>(clock.monotonic_ns());
@@ -192,16 +192,16 @@ TEST_F(RecorderWatchTest, TellsAProcessGroupOnceHoweverOftenItIsTold) {
     std::memcpy(record.text.text, text.data(), text.size());
     writer->write(record);
   };
-  tell("tp\t0-3", 1);
-  tell("tp\t0-3", 2);
-  tell("no ranks", 3);
+  report("tp\t0-3", 1);
+  report("tp\t0-3", 2);
+  report("no ranks", 3);
   std::vector<LogRecord> reported = events(watch.poll(), kEventCommGroup);
   ASSERT_EQ(reported.size(), 1u);
   Result<CommGroup> group = comm_group_from_record(reported[0]);
   ASSERT_TRUE(group.ok()) << group.error();
   EXPECT_EQ(*group, (CommGroup{"tp", {0_rank, 1_rank, 2_rank, 3_rank}}));
   EXPECT_EQ(counters.value("lockstep_agent_recorder_lost_total", "reason=\"malformed\""), 1);
-  tell("tp\t0-3", 4);
+  report("tp\t0-3", 4);
   EXPECT_TRUE(events(watch.poll(), kEventCommGroup).empty());
 }
 
@@ -766,7 +766,7 @@ TEST_F(RecorderWatchTest, TheLastLookOfAnEndingAgentGivesStepsThatHaveEnded) {
   all_reduce(*writer, 1, clock.monotonic_ns() + kMs, row, false);
   writer->write(mark(RecordType::kStepEnd, 1, clock.monotonic_ns() + 50 * kMs));
   EXPECT_TRUE(events(watch.poll(), kEventTrainStep).empty());
-  EXPECT_EQ(events(watch.final_look(), kEventTrainStep).size(), 1u);
+  EXPECT_EQ(events(watch.final_poll(), kEventTrainStep).size(), 1u);
 }
 
 // Users who mean harm, or have made a mistake.

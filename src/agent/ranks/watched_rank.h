@@ -1,4 +1,4 @@
-// What the recorder watch keeps of one process, and what it carries through one look at it.
+// What the recorder watch keeps of one process, and what it carries through one poll of it.
 //
 // Thread rule: Confined. For recorder_watch.cc and rank_report.cc alone.
 #pragma once
@@ -19,7 +19,7 @@ struct RecorderWatch::WatchedRank {
   std::string name;  // in its folder
   std::shared_ptr<const UserFolder> folder;
   std::unique_ptr<RecorderReader> reader;
-  RecorderHeader header;  // as of the last look
+  RecorderHeader header;  // as of the last poll
   Identity identity;
   Completion completion;
   int64_t found_ns = 0;
@@ -62,7 +62,7 @@ struct RecorderWatch::WatchedRank {
   DetailPolicy detail;
 };
 
-struct RecorderWatch::Look {
+struct RecorderWatch::RankPoll {
   int64_t now_ns = 0;
   bool alive = false;
   bool stopped = false;  // by a signal or a debugger

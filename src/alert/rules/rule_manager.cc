@@ -119,7 +119,7 @@ void RuleManager::evaluate(Running& running, int64_t time_ms, const std::functio
       log_.warn("rule", format("rule %s of group %s: %s", running.state.group().rules[i].name.c_str(),
                                running.state.group().name.c_str(), as_one_line(state.error).c_str()));
   }
-  tell(running.state);
+  report(running.state);
 }
 
 void RuleManager::store(int64_t time_ms, const std::vector<RuleSample>& samples) {
@@ -142,7 +142,7 @@ void RuleManager::store(int64_t time_ms, const std::vector<RuleSample>& samples)
   counters_.add("lockstep_rule_samples_total", "", static_cast<int64_t>(pushed->stored));
 }
 
-void RuleManager::tell(const RuleGroupState& state) {
+void RuleManager::report(const RuleGroupState& state) {
   for (size_t i = 0; i < state.states().size(); ++i) {
     if (!state.group().rules[i].alerting) continue;
     for (const auto& [labels, alert] : state.states()[i].alerts) {

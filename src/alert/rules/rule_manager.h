@@ -55,7 +55,7 @@ class RuleManager {
   bool take_new_groups();  // false: there are none
   void evaluate(Running& running, int64_t time_ms, const std::function<bool()>& give_up);
   void store(int64_t time_ms, const std::vector<RuleSample>& samples);
-  void tell(const RuleGroupState& state);
+  void report(const RuleGroupState& state);
   void publish();
 
   AlertRegistry& alerts_;

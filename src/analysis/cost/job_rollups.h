@@ -6,7 +6,7 @@
 // what comes for it later is left out and counted. Numbers are of the last kWindowSteps folded steps of the newest
 // attempt; a sample is written every kSampleEveryNs of the job's own time, at the end of the step that was folded last.
 // While ranks say that they stand still, goodput goes on falling at the times they say so. A number that is not known
-// (no FLOPs told: no MFU) has no sample.
+// (no FLOPs reported: no MFU) has no sample.
 //
 // Restarts of the server: the log is read back through here, and the state with it. The newest stored sample of a job
 // says through when its samples are written and how many steps they counted; nothing is written at or before that time,
@@ -78,7 +78,7 @@ class JobRollups final : public StoreSubscriber {
 
   using Push = std::function<Result<PushOutcome>(std::string_view stream, std::span<const PushedSeries> series,
                                                  const std::function<Result<Labels>(size_t k)>& canonical)>;
-  // peak_flops: of one GPU, for jobs that tell none; 0: by the GPU's name, which `reader` knows.
+  // peak_flops: of one GPU, for jobs that report none; 0: by the GPU's name, which `reader` knows.
   JobRollups(Push push, const MetricReader& reader, Counters& counters, double peak_flops);
 
   void on_attempt_back(const std::string& job_id, int64_t attempt) override;
@@ -95,7 +95,7 @@ class JobRollups final : public StoreSubscriber {
     float seconds = -1;   // below 0: nothing came
     float own_s = -1;     // below 0: not known
     float exposed_s = 0;  // communication
-    float flops = 0;      // 0: not told
+    float flops = 0;      // 0: not reported
     float peak = 0;       // likewise
   };
   struct OpenStep {
@@ -113,7 +113,7 @@ class JobRollups final : public StoreSubscriber {
     double seconds = 0;                          // median
     double rank_seconds = 0, exposed_s = 0;      // sums over the ranks
     double spread = 0;                           // NaN: not known
-    double flops = 0, capacity = 0;              // of ranks that told FLOPs and a peak
+    double flops = 0, capacity = 0;              // of ranks that reported FLOPs and a peak
     double flops_without_peak = 0, seconds_without_peak = 0;
     int32_t ranks = 0;
     std::vector<std::pair<uint16_t, uint32_t>> bins;  // of the ranks' seconds, by bin

@@ -58,7 +58,7 @@ class JobRollupsTest : public ::testing::Test {
     summary.scalars = {{"flops", 0.4 * kPeak}, {"peak_flops", kPeak}};
     return summary;
   }
-  void tell(const Identity& who, const StepSummary& summary) {
+  void report(const Identity& who, const StepSummary& summary) {
     steps_.append_step(who, summary, summary.start_unix_ns);
     rollups_->on_step(who, summary, summary.start_unix_ns + summary.duration_ns);
   }
@@ -71,7 +71,7 @@ class JobRollupsTest : public ::testing::Test {
         StepSummary summary = step(number.value(), now_);
         if (change) change(summary, rank);
         longest = std::max(longest, summary.duration_ns);
-        tell(identity(rank, attempt), summary);
+        report(identity(rank, attempt), summary);
       }
       now_ += longest;
     }
@@ -181,7 +181,7 @@ TEST_F(JobRollupsTest, TakeThePeakFromTheNameOfTheGpuWhereTheJobTellsNone) {
 
 TEST_F(JobRollupsTest, DoNotWaitForARankThatIsMissing) {
   for (StepNumber number = 0_step; number < 30_step; ++number, now_ += kSecond) {
-    for (Rank rank : all_ranks(3)) tell(identity(rank), step(number.value(), now_));
+    for (Rank rank : all_ranks(3)) report(identity(rank), step(number.value(), now_));
   }
   rollups_->write();
   EXPECT_EQ(last("lockstep_job_ranks"), 3);
@@ -190,8 +190,8 @@ TEST_F(JobRollupsTest, DoNotWaitForARankThatIsMissing) {
 
 TEST_F(JobRollupsTest, WaitForARankWhoseReportsAreLate) {
   for (int64_t number = 0; number < 60; ++number, now_ += kSecond / 10) {
-    for (Rank rank : all_ranks(3)) tell(identity(rank), step(number, now_));
-    if (number >= 5) tell(identity(3_rank), step(number - 5, now_ - 5 * (kSecond / 10)));
+    for (Rank rank : all_ranks(3)) report(identity(rank), step(number, now_));
+    if (number >= 5) report(identity(3_rank), step(number - 5, now_ - 5 * (kSecond / 10)));
   }
   rollups_->write();
   EXPECT_EQ(last("lockstep_job_ranks"), 4);

@@ -22,7 +22,7 @@ constexpr Words kBounds[] = {
     {"memory", "kernels bound by memory: fuse them, or move less"},
     {"launch", "kernels too short for their launch: fuse them, or CUDA graphs"},
     {"host link", "copies between host and GPU"},
-    {"unknown", "kernels whose bound is not known: --shapes tells more"},
+    {"unknown", "kernels whose bound is not known: --shapes shows more"},
 };
 
 using Sums = std::map<std::string, double, std::less<>>;

@@ -305,7 +305,7 @@ std::string advice_for(MfuBar bar, const std::vector<const Verdict*>& open) {
     case MfuBar::kCheckpoint:
       return "write checkpoints in the background";
     case MfuBar::kIdle:
-      return "tell phases (docs/guide/python.md), so that idle time has a name";
+      return "report phases (docs/guide/python.md), so that idle time has a name";
     case MfuBar::kClocks:
       return "look at power limit and cooling: clocks are below the GPU's highest while it works";
     case MfuBar::kKernels:
@@ -336,16 +336,16 @@ void word(Mfu& mfu, std::span<const Verdict> verdicts) {
     mfu.sentence = format("MFU is %s%s%s.", percent_text(mfu.achieved).c_str(), lost.empty() ? "" : ": ", lost.c_str());
     if (mfu.points[static_cast<size_t>(MfuBar::kUnknown)] < -kPartMin)
       mfu.sentence +=
-          " More FLOPs were told than the time at work allows: are they this rank's own, and the peak of this "
+          " More FLOPs were reported than the time at work allows: are they this rank's own, and the peak of this "
           "precision?";
   } else if (mfu.flops_from == FlopsFrom::kUnknown) {
     mfu.sentence =
-        "MFU is not known: the job tells no FLOPs (lockstep.set_flops(), or the scalars \"parameters\" and "
+        "MFU is not known: the job reports no FLOPs (lockstep.set_flops(), or the scalars \"parameters\" and "
         "\"tokens\").";
   } else {
     mfu.sentence = format(
         "MFU is not known: the peak of %s is not in the table; lockstepd --peak-tflops N or LOCKSTEP_PEAK_FLOPS in the "
-        "job tells it.",
+        "job says it.",
         mfu.gpu_name.empty() ? "the GPU" : mfu.gpu_name.c_str());
   }
   std::vector<const Verdict*> open;
@@ -393,7 +393,7 @@ void add_restart(const StepStore& steps, const JobInfo& job, std::vector<std::st
     if (value != old)
       what.push_back(format("%.60s is %.60s since attempt %lld began, it was %.60s", attribute.key.c_str(),
                             std::string(value).c_str(), static_cast<long long>(job.attempt),
-                            old.empty() ? "not told" : std::string(old).c_str()));
+                            old.empty() ? "not reported" : std::string(old).c_str()));
   }
 }
 

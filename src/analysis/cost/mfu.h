@@ -13,7 +13,7 @@
 //                               recomputation. Always-on data says no more; a kernel profile would
 //     - unknown                 time of steps whose parts the agent could not tell; everything at work where FLOPs or
 //     the
-//                               peak are not told. Below 0: more FLOPs were told than the time at work allows
+//                               peak are not reported. Below 0: more FLOPs were reported than the time at work allows
 //     = achieved                FLOPs of the model / (peak x time)
 //
 // FLOPs of a step are what the job told ("flops"), else 6 x "parameters" x "tokens" of the rank. The peak is what the

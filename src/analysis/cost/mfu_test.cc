@@ -89,7 +89,7 @@ TEST_F(MfuTest, WhatIsNotToldIsUnknownAndNeverHidden) {
   expect_whole(mfu);
   EXPECT_FALSE(mfu.known);
   EXPECT_NEAR(at(mfu, MfuBar::kUnknown), 0.625, 1e-9);
-  EXPECT_NE(mfu.sentence.find("tells no FLOPs"), std::string::npos) << mfu.sentence;
+  EXPECT_NE(mfu.sentence.find("reports no FLOPs"), std::string::npos) << mfu.sentence;
 }
 
 TEST_F(MfuTest, StepsWithoutASplitAreUnknownBeyondWhatThePhasesSay) {
@@ -110,7 +110,7 @@ TEST_F(MfuTest, MoreFlopsThanTheTimeAtWorkAllowsAreSaidToBeSo) {
   expect_whole(mfu);
   EXPECT_NEAR(mfu.achieved, 0.8, 1e-9);
   EXPECT_NEAR(at(mfu, MfuBar::kUnknown), -0.175, 1e-9);
-  EXPECT_NE(mfu.sentence.find("More FLOPs were told"), std::string::npos) << mfu.sentence;
+  EXPECT_NE(mfu.sentence.find("More FLOPs were reported"), std::string::npos) << mfu.sentence;
 }
 
 TEST_F(MfuTest, ThePeakComesFromTheJobElseTheServerElseTheName) {

@@ -32,7 +32,7 @@ struct RankSeriesTest : ::testing::Test {
                     },
                     counters};
 
-  void tell(int32_t rank, int64_t number, int64_t own_ms, int64_t attempt = 0) {
+  void report(int32_t rank, int64_t number, int64_t own_ms, int64_t attempt = 0) {
     StepSummary summary;
     summary.step = StepNumber{number};
     summary.start_unix_ns = kStart + number * kSecond;
@@ -44,7 +44,7 @@ struct RankSeriesTest : ::testing::Test {
   }
   void play(int64_t from, int64_t to) {
     for (int64_t number = from; number <= to; ++number)
-      for (int32_t rank = 0; rank < 4; ++rank) tell(rank, number, rank == 2 ? 900 : 600);
+      for (int32_t rank = 0; rank < 4; ++rank) report(rank, number, rank == 2 ? 900 : 600);
   }
 };
 
@@ -64,14 +64,14 @@ TEST_F(RankSeriesTest, ASampleIsOfTheStepsSinceTheOneBeforeAndNotOfHistory) {
   series.write();
   series.write();
   EXPECT_EQ(pushes, 1) << "nothing new";
-  for (int64_t number = 6; number < 100; ++number) tell(2, number, number < 80 ? 900 : 700);  // read back at a start
+  for (int64_t number = 6; number < 100; ++number) report(2, number, number < 80 ? 900 : 700);  // read back at a start
   series.write();
   EXPECT_DOUBLE_EQ(newest["lockstep_rank_own_seconds node-1 2"], 0.7);
 }
 
 TEST_F(RankSeriesTest, AStepOfAnEarlierAttemptOrWithLostRecordsSaysNothing) {
-  tell(0, 0, 600, 1);
-  tell(1, 0, 600, 0);
+  report(0, 0, 600, 1);
+  report(1, 0, 600, 0);
   StepSummary lost;
   lost.start_unix_ns = kStart + 6 * kSecond;
   lost.duration_ns = kSecond;

@@ -88,7 +88,7 @@ class TracedRanksGraph {
     }
     if (alone_ > 0)
       notes.push_back(
-          format("%zu operations of which not every member has detail: what these waited for cannot be told", alone_));
+          format("%zu operations of which not every member has detail: what these waited for is not known", alone_));
     return std::move(builder_).finish();
   }
 

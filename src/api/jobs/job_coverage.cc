@@ -84,7 +84,7 @@ class Coverage {
   void comms() {
     if (seen_.ranks_with_comms == 0) {
       add("groups", "who waits for whom", Judged::kNo,
-          seen_.ranks_with_phases > 0 ? "no communicator is known: only phases and the shared pace tell who is late"
+          seen_.ranks_with_phases > 0 ? "no communicator is known: only phases and the shared pace show who is late"
                                       : "no communicator is known",
           kPluginTodo);
       return;

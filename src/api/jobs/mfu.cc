@@ -19,10 +19,10 @@ std::string note_of(const Mfu& mfu, MfuBar bar) {
     return "no SM clocks of these GPUs are known for this time: what they cost is in \"kernels\"";
   if (bar == MfuBar::kClocks)
     return format("SM clocks %.0f MHz, at most %.0f", mfu.clock_hz / 1e6, mfu.clock_max_hz / 1e6);
-  if (bar == MfuBar::kKernels) return "memory-bound or small kernels, shapes, precision: a profile tells";
+  if (bar == MfuBar::kKernels) return "memory-bound or small kernels, shapes, precision: a profile shows it";
   if (bar == MfuBar::kUnknown && !mfu.known) return "time at work: how much of it was the model's is not known";
   if (bar == MfuBar::kUnknown && mfu.points[static_cast<size_t>(bar)] < 0)
-    return "more FLOPs were told than the time at work allows";
+    return "more FLOPs were reported than the time at work allows";
   if (bar == MfuBar::kUnknown) return "steps whose time the agent could not split";
   return "";
 }

@@ -32,7 +32,7 @@ class Shortened {
     } else if (text->size() <= measure_.text_bytes) {
       json_.string(*text);
     } else {
-      tell(path, format("%zu of %zu bytes", measure_.text_bytes, text->size()));
+      report_cut(path, format("%zu of %zu bytes", measure_.text_bytes, text->size()));
       json_.string(std::string(utf8_prefix(*text, measure_.text_bytes)) + "...");
     }
     return true;
@@ -61,11 +61,12 @@ class Shortened {
       ++shown;
     }
     json_.end_array();
-    if (shown < count) tell(path, format("%zu of %zu", shown, count));
+    if (shown < count) report_cut(path, format("%zu of %zu", shown, count));
     return true;
   }
-  void tell(const std::string& path, const std::string& what) {
-    if (++cut_count_ <= kCutsToldMax) cut_.push_back((path.empty() ? "the answer" : as_one_line(path)) + ": " + what);
+  void report_cut(const std::string& path, const std::string& what) {
+    if (++cut_count_ <= kCutsReportedMax)
+      cut_.push_back((path.empty() ? "the answer" : as_one_line(path)) + ": " + what);
   }
 
   const Measure measure_;

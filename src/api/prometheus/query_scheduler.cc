@@ -38,9 +38,9 @@ int64_t QueryScheduler::Query::waited_ms() const {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - came).count();
 }
 
-QueryScheduler::QueryScheduler(QuerySchedulerOptions options, Answer answer, Counters& counters, QuerySlots* slots)
+QueryScheduler::QueryScheduler(QuerySchedulerOptions options, Handler handler, Counters& counters, QuerySlots* slots)
     : options_(options),
-      answer_(std::move(answer)),
+      handler_(std::move(handler)),
       counters_(counters),
       own_slots_(slots == nullptr ? std::make_unique<QuerySlots>(options.running_max) : nullptr),
       slots_(slots == nullptr ? *own_slots_ : *slots) {
@@ -121,7 +121,7 @@ void QueryScheduler::give_turn(Query query) {
   if (is_over(query)) return;
   HttpResponse response;
   try {
-    response = answer_(query.request);
+    response = handler_(query.request);
   } catch (const std::exception& failure) {  // memory, most likely
     LOCKSTEP_LOG_ERROR("api", "%s failed: %s", query.request.path.c_str(), failure.what());
     response = prometheus_error("internal", "the query failed inside the server");

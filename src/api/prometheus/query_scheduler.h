@@ -52,11 +52,11 @@ class QuerySlots {
 
 class QueryScheduler {
  public:
-  using Answer = std::function<HttpResponse(const ServerRequest&)>;
+  using Handler = std::function<HttpResponse(const ServerRequest&)>;
 
-  // `answer` is what a turn is for; the request it gets says whether its client is still there, and how long it waited.
+  // `handler` is what a turn is for; the request it gets says whether its client is still there, and how long it waited.
   // slots: those it shares with others, instead of running_max; nullptr: it has its own.
-  QueryScheduler(QuerySchedulerOptions options, Answer answer, Counters& counters, QuerySlots* slots = nullptr);
+  QueryScheduler(QuerySchedulerOptions options, Handler handler, Counters& counters, QuerySlots* slots = nullptr);
   QueryScheduler(const QueryScheduler&) = delete;
   QueryScheduler& operator=(const QueryScheduler&) = delete;
   // Where nobody runs or waits any more.
@@ -88,7 +88,7 @@ class QueryScheduler {
   void note() LOCKSTEP_REQUIRES(slots_.mutex_);
 
   const QuerySchedulerOptions options_;
-  const Answer answer_;
+  const Handler handler_;
   Counters& counters_;
   const std::unique_ptr<QuerySlots> own_slots_;
   QuerySlots& slots_;

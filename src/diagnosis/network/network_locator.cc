@@ -246,7 +246,7 @@ struct NetworkLocator::Question {
   std::vector<NetworkComponent> named;  // that cannot be told apart; mostly one
 };
 
-NetworkLocator::Located NetworkLocator::look(const Moment& moment, const Finding& finding) const {
+NetworkLocator::Located NetworkLocator::search(const Moment& moment, const Finding& finding) const {
   Located located{.looked_unix_ns = moment.now_unix_ns};
   const std::shared_ptr<const Topology> topology = view_.fabric->topology.topology();
   if (topology == nullptr || topology->count(NodeKind::kNic) == 0) return located;
@@ -449,7 +449,7 @@ void NetworkLocator::locate(const Moment& moment, Finding& finding) const {
       return;
     }
   }
-  Located located = look(moment, finding);
+  Located located = search(moment, finding);
   apply(located, moment.window, finding);
   MutexLock lock(mutex_);
   if (known_.size() >= kFindingsMax && !known_.contains(key))

@@ -70,7 +70,7 @@ class NetworkLocator {
   };
   struct Question;  // of one look
 
-  Located look(const Moment& moment, const Finding& finding) const;
+  Located search(const Moment& moment, const Finding& finding) const;
   void weigh(Question& question) const;
   static void add_flow_claims(const Question& question, Located& located);
   void add_changes(const Question& question, Located& located) const;

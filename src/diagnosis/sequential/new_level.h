@@ -1,7 +1,7 @@
 // How sure is it that a quantity is on a level of its own, above what it usually is or what its like are, for its last
 // few values?
 //
-// For what shift_monitor.h is too much: one flow, one group, a whole job; few values, compared when somebody asks. What is
+// For what shift_monitor.h is too much: one flow, one group; few values, compared when somebody asks. What is
 // usual is a set of values (of its own past, of its like in the same steps): their middle, a scale that outliers do not
 // move, and the share of them that is far out. The evidence is the logarithm of a likelihood ratio. That nothing has
 // changed: a Student t of three degrees of freedom and, beyond kTailFrom scales, a tail of index one with as many values
@@ -12,7 +12,7 @@
 // Values are logarithms or shares, so that a hundredth is little and one is much.
 //
 // Assumptions: what makes single values large comes and goes from step to step. A healthy job's bursts are the caller's
-// business (it knows how long the ones before were).
+// business.
 // Thread rule: Thread-safe (pure functions).
 #pragma once
 

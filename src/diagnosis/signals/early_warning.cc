@@ -169,8 +169,8 @@ Trend trend_of(const std::vector<HistoryValue>& values) {
   return trend;
 }
 
-void EarlyWarnings::look(const SignalStore& signals, Place place, const std::string& host, const std::string& id,
-                         int64_t now_unix_ns) {
+void EarlyWarnings::evaluate(const SignalStore& signals, Place place, const std::string& host, const std::string& id,
+                             int64_t now_unix_ns) {
   for (size_t i = 0; i < std::size(kRules); ++i) {
     const Rule& rule = kRules[i];
     SignalIndex signal = signal_index(rule.signal);
@@ -265,9 +265,9 @@ void EarlyWarnings::update(const SignalStore& signals, int64_t now_unix_ns, size
   next_host_ = hosts.size() < hosts_max ? 0 : next_host_ + hosts.size();
   for (const std::string& host : hosts) {
     if (now_unix_ns - signals.last_heard_unix_ns(host) > kSilentNs) continue;
-    for (const std::string& gpu : signals.gpus_of(host)) look(signals, Place::kGpu, host, gpu, now_unix_ns);
+    for (const std::string& gpu : signals.gpus_of(host)) evaluate(signals, Place::kGpu, host, gpu, now_unix_ns);
     for (const std::string& device : signals.adapters_of(host, ""))
-      look(signals, Place::kNic, host, device, now_unix_ns);
+      evaluate(signals, Place::kNic, host, device, now_unix_ns);
   }
   // A host that is gone takes its warnings along.
   std::erase_if(followed_, [&](const auto& entry) {

@@ -54,8 +54,8 @@ class EarlyWarnings {
     int64_t looked_unix_ns = 0;
   };
   void end(const Followed& followed, int64_t now_unix_ns);
-  void look(const SignalStore& signals, Place place, const std::string& host, const std::string& id,
-            int64_t now_unix_ns);
+  void evaluate(const SignalStore& signals, Place place, const std::string& host, const std::string& id,
+                int64_t now_unix_ns);
 
   size_t next_host_ = 0;
   std::map<std::string, Followed> followed_;

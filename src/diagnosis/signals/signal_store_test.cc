@@ -29,11 +29,11 @@ MetricPoint point(std::string name, double value, int64_t seconds, Attributes at
 
 const Attributes kResource{{"service.name", "lockstep-agent"}, {"host.name", "n"}};
 
-void tell(SignalStore& book, const MetricPoint& reported) {
+void report(SignalStore& book, const MetricPoint& reported) {
   book.on_metrics(kResource, std::span(&reported, 1), reported.time_unix_ns);
 }
-void tell_clock(SignalStore& book, int64_t seconds, double hertz) {
-  tell(book, point("lockstep_gpu_clock_hertz", hertz, seconds, {{"gpu_uuid", "G"}, {"clock", "sm"}}));
+void report_clock(SignalStore& book, int64_t seconds, double hertz) {
+  report(book, point("lockstep_gpu_clock_hertz", hertz, seconds, {{"gpu_uuid", "G"}, {"clock", "sm"}}));
 }
 SignalReading read(const SignalStore& book, const char* key, int64_t since, int64_t through, Place place = Place::kGpu,
                    const char* id = "G") {
@@ -123,7 +123,7 @@ TEST(SignalHistory, AGapOfHoursLeavesNothingOld) {
 
 TEST(SignalStore, TellsALevelNowAndBefore) {
   SignalStore book;
-  for (int i = 0; i < 60; ++i) tell_clock(book, 5 * i, i < 40 ? 1.98e9 : 1.4e9);
+  for (int i = 0; i < 60; ++i) report_clock(book, 5 * i, i < 40 ? 1.98e9 : 1.4e9);
   SignalReading clock = read(book, "sm_clock", 200, 295);
   ASSERT_TRUE(clock.known);
   ASSERT_TRUE(clock.before_known);
@@ -135,8 +135,8 @@ TEST(SignalStore, ARateIsTheIncreasePerSecondHoweverOftenItIsTold) {
   for (int every : {1, 5, 10, 15}) {
     SignalStore book;
     for (int t = 0; t <= 240; t += every)
-      tell(book, point("lockstep_gpu_throttle_seconds_total", t <= 180 ? 0 : (t - 180) * 0.5, t,
-                       {{"gpu_uuid", "G"}, {"reason", "power"}}, true));
+      report(book, point("lockstep_gpu_throttle_seconds_total", t <= 180 ? 0 : (t - 180) * 0.5, t,
+                         {{"gpu_uuid", "G"}, {"reason", "power"}}, true));
     SignalReading share = read(book, "power_throttle", 180, 240);
     ASSERT_TRUE(share.known) << every;
     EXPECT_NEAR(share.now, 50, 10) << every;
@@ -149,8 +149,8 @@ TEST(SignalStore, ReasonsThatOverlapAreNotMoreThanTheWholeTime) {
   SignalStore book;
   for (int t = 0; t <= 240; t += 5) {
     for (const char* reason : {"thermal", "sw_thermal"})
-      tell(book, point("lockstep_gpu_throttle_seconds_total", std::max(0, t - 180), t,
-                       {{"gpu_uuid", "G"}, {"reason", reason}}, true));
+      report(book, point("lockstep_gpu_throttle_seconds_total", std::max(0, t - 180), t,
+                         {{"gpu_uuid", "G"}, {"reason", reason}}, true));
   }
   EXPECT_DOUBLE_EQ(read(book, "thermal_throttle", 190, 240).now, 100);
 }
@@ -158,10 +158,10 @@ TEST(SignalStore, ReasonsThatOverlapAreNotMoreThanTheWholeTime) {
 TEST(SignalStore, WhatIsNotSentAgainHasNotChangedWhileItsGpuIsHeardOf) {
   SignalStore book;
   for (int t = 0; t <= 200; t += 5) {
-    tell(book, point("lockstep_gpu_temperature_margin_celsius", 20 + t % 3, t, {{"gpu_uuid", "G"}}));
+    report(book, point("lockstep_gpu_temperature_margin_celsius", 20 + t % 3, t, {{"gpu_uuid", "G"}}));
     if (t == 0 || t == 120) {
-      tell(book, point("lockstep_gpu_pcie_width", 16, t, {{"gpu_uuid", "G"}}));
-      tell(book, point("hw.errors", 3, t, {{"gpu_uuid", "G"}, {"error.type", "corrected"}}, true));
+      report(book, point("lockstep_gpu_pcie_width", 16, t, {{"gpu_uuid", "G"}}));
+      report(book, point("hw.errors", 3, t, {{"gpu_uuid", "G"}, {"error.type", "corrected"}}, true));
     }
   }
   SignalReading width = read(book, "pcie_width", 150, 200);
@@ -174,7 +174,7 @@ TEST(SignalStore, WhatIsNotSentAgainHasNotChangedWhileItsGpuIsHeardOf) {
 
 TEST(SignalStore, AGpuThatFellSilentIsUnknownNotHealthy) {
   SignalStore book;
-  for (int t = 0; t <= 100; t += 5) tell_clock(book, t, 1.9e9 + t);
+  for (int t = 0; t <= 100; t += 5) report_clock(book, t, 1.9e9 + t);
   EXPECT_FALSE(read(book, "sm_clock", 200, 300).known);
   EXPECT_FALSE(read(book, "temperature", 50, 100).known);
   EXPECT_FALSE(book.read(Place::kGpu, "n", "another", {}).has_value());
@@ -184,8 +184,8 @@ TEST(SignalStore, AGpuThatFellSilentIsUnknownNotHealthy) {
 TEST(SignalStore, ASeriesThatAppearsLateHasNoPast) {
   SignalStore book;
   for (int t = 0; t <= 300; t += 5) {
-    tell_clock(book, t, 1.9e9 + t * 1e6);
-    if (t >= 250) tell(book, point("lockstep_gpu_foreign_processes", 1, t, {{"gpu_uuid", "G"}}));
+    report_clock(book, t, 1.9e9 + t * 1e6);
+    if (t >= 250) report(book, point("lockstep_gpu_foreign_processes", 1, t, {{"gpu_uuid", "G"}}));
   }
   SignalReading foreign = read(book, "foreign_processes", 250, 300);
   EXPECT_TRUE(foreign.known);
@@ -196,8 +196,8 @@ TEST(SignalStore, SeriesOfOneSignalAreAddedUp) {
   SignalStore book;
   for (int t = 0; t <= 240; t += 5) {
     for (const char* type : {"crc_flit", "replay", "recovery"})
-      tell(book, point("lockstep_gpu_links_errors_total", t <= 180 ? 0 : (t - 180) * 2, t,
-                       {{"gpu_uuid", "G"}, {"type", type}}, true));
+      report(book, point("lockstep_gpu_links_errors_total", t <= 180 ? 0 : (t - 180) * 2, t,
+                         {{"gpu_uuid", "G"}, {"type", type}}, true));
   }
   EXPECT_NEAR(read(book, "link_errors", 180, 240).now, 6, 0.8);
 }
@@ -205,19 +205,19 @@ TEST(SignalStore, SeriesOfOneSignalAreAddedUp) {
 TEST(SignalStore, ACounterThatFallsHasBeenReset) {
   SignalStore book;
   for (int t = 0; t <= 200; t += 5)
-    tell(book, point("lockstep_gpu_pcie_replays_total", t < 100 ? 1e6 : 3, t, {{"gpu_uuid", "G"}}, true));
+    report(book, point("lockstep_gpu_pcie_replays_total", t < 100 ? 1e6 : 3, t, {{"gpu_uuid", "G"}}, true));
   SignalReading replays = read(book, "pcie_replays", 90, 140);
   EXPECT_LT(replays.now, 10);
 }
 
 TEST(SignalStore, AnInterfaceBelongsToItsAdapterWhicheverIsHeardOfFirst) {
   SignalStore book;
-  tell(book, point("lockstep_nic_carrier_changes_total", 1, 0, {{"device", "eth0"}}, true));
-  tell(book, point("lockstep_nic_info", 1, 1,
-                   {{"device", "mlx5_0"}, {"netdev", "eth0"}, {"gpu_uuid", "G"}, {"pci", "0000:1a:00.0"}}));
-  tell(book, point("hw.network.up", 1, 2, {{"device", "mlx5_0"}, {"port", "1"}}));
-  tell(book, point("lockstep_pcie_link_width", 16, 3, {{"pci", "0000:1a:00.0"}}));
-  tell(book, point("lockstep_nic_info", 1, 3, {{"device", "eno1"}, {"netdev", "eno1"}}));
+  report(book, point("lockstep_nic_carrier_changes_total", 1, 0, {{"device", "eth0"}}, true));
+  report(book, point("lockstep_nic_info", 1, 1,
+                     {{"device", "mlx5_0"}, {"netdev", "eth0"}, {"gpu_uuid", "G"}, {"pci", "0000:1a:00.0"}}));
+  report(book, point("hw.network.up", 1, 2, {{"device", "mlx5_0"}, {"port", "1"}}));
+  report(book, point("lockstep_pcie_link_width", 16, 3, {{"pci", "0000:1a:00.0"}}));
+  report(book, point("lockstep_nic_info", 1, 3, {{"device", "eno1"}, {"netdev", "eno1"}}));
   EXPECT_EQ(book.adapters_of("n", "G"), std::vector<std::string>{"mlx5_0"});
   EXPECT_EQ(book.adapters_of("n", "").size(), 2u);
   EXPECT_TRUE(read(book, "nic_up", 0, 5, Place::kNic, "mlx5_0").known);
@@ -253,21 +253,21 @@ TEST(SignalStore, KeepsTheLastEventsOfAHostAndNoneTwice) {
 
 TEST(SignalStore, TakesWhateverComesWithoutHarm) {
   SignalStore book;
-  tell_clock(book, 10, NAN);
-  tell_clock(book, 10, INFINITY);
-  tell_clock(book, 10, 1.9e9);
-  tell_clock(book, 5, 1.2e9);  // late
+  report_clock(book, 10, NAN);
+  report_clock(book, 10, INFINITY);
+  report_clock(book, 10, 1.9e9);
+  report_clock(book, 5, 1.2e9);  // late
   EXPECT_EQ(book.refused().old_points, 1u);
   MetricPoint ended = point("lockstep_gpu_clock_hertz", 0, 20, {{"gpu_uuid", "G"}, {"clock", "sm"}});
   ended.flags = MetricPoint::kNoRecordedValue;
-  tell(book, ended);
+  report(book, ended);
   EXPECT_FALSE(read(book, "sm_clock", 0, 30).known);
   MetricPoint future = point("lockstep_gpu_clock_hertz", 1.8e9, 1'000'000, {{"gpu_uuid", "G"}, {"clock", "sm"}});
   book.on_metrics(kResource, std::span(&future, 1), kBegin + 30 * kSecond);
   EXPECT_TRUE(read(book, "sm_clock", 25, 30).known);
   MetricPoint nobody = point("lockstep_gpu_processes", 1, 1, {});
   book.on_metrics({}, std::span(&nobody, 1), kBegin);
-  for (int i = 0; i < 200; ++i) tell(book, point("lockstep_gpu_processes", 1, 40, {{"gpu_uuid", format("G%d", i)}}));
+  for (int i = 0; i < 200; ++i) report(book, point("lockstep_gpu_processes", 1, 40, {{"gpu_uuid", format("G%d", i)}}));
   EXPECT_EQ(book.gpus_of("n").size(), SignalStore::kGpusMax);
   EXPECT_GT(book.refused().entities, 0u);
 }

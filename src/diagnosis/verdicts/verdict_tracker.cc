@@ -26,8 +26,8 @@ std::string fill_in(std::string text, std::string_view mark, const std::string& 
 std::string key_of(const Finding& finding) {
   // Who is to blame for a standstill may turn out later: the end or the word of a rank comes late.
   if (is_standstill(finding.kind)) return to_text(finding.kind) + std::string("/job");
-  std::string key =
-      to_text(finding.kind) + std::string("/") + (finding.trouble.empty() ? fault_class_of(finding) : finding.trouble);
+  std::string key = to_text(finding.kind) + std::string("/") +
+                    (finding.fault_class.empty() ? fault_class_of(finding) : finding.fault_class);
   if (!finding.subject.empty()) return key + "/" + finding.subject;
   for (Rank rank : finding.ranks) key += format("/%d", rank.value());
   return key;

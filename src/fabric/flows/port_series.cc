@@ -42,7 +42,7 @@ constexpr PortMetricRow kRows[kPortMetrics] = {
      "Congestion notifications of RoCEv2 that left by the port, estimated from flows: whoever is behind it is "
      "throttled."},
     {"lockstep_port_dropped_packets_total", "in", "counter", "drops",
-     "Packets that came in here and that the switch dropped, told one by one (sFlow format 5): at least so many."},
+     "Packets that came in here and that the switch dropped, reported one by one (sFlow format 5): at least so many."},
     {"lockstep_port_queue_bytes", "out", "gauge", "queue",
      "Deepest queue that a sampled packet met in the last 10 s (sFlow record 1040)."},
     {"lockstep_port_transit_delay_seconds", "out", "gauge", "queue",

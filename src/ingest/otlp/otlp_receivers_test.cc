@@ -20,8 +20,8 @@
 namespace lockstep {
 namespace {
 
-using testing::GrpcAnswer;
 using testing::GrpcTestClient;
+using testing::GrpcTestResponse;
 
 constexpr int64_t kHour = 3'600'000'000'000;
 const char* const kPaths[] = {"/v1/metrics", "/v1/logs", "/v1/traces"};
@@ -114,7 +114,7 @@ struct Receivers {
     EXPECT_TRUE(answer) << answer.error();
     return answer ? *answer : HttpResponse{};
   }
-  GrpcAnswer call(const std::string& path, const std::string& frame, const std::string& encoding = "") {
+  GrpcTestResponse call(const std::string& path, const std::string& frame, const std::string& encoding = "") {
     GrpcTestClient client(receivers->grpc_address());
     GrpcTestClient::Request request;
     request.path = path;
@@ -235,7 +235,7 @@ TEST(OtlpReceivers, TakesEverySignalOverGrpcInEveryEncoding) {
       SCOPED_TRACE(format("%s %s", to_text(signal), to_text(encoding)));
       sent.push_back(batch_of(signal));
       std::string frame = grpc_frame(*compress(encoding, otlp::encode(sent.back())), encoding != Encoding::kIdentity);
-      GrpcAnswer answer = receivers.call(kMethods[static_cast<int>(signal)], frame, to_text(encoding));
+      GrpcTestResponse answer = receivers.call(kMethods[static_cast<int>(signal)], frame, to_text(encoding));
       EXPECT_EQ(answer.status(), 0) << answer.message();
       EXPECT_EQ(answer.data, grpc_frame(""));
     }
@@ -350,7 +350,7 @@ TEST(OtlpReceivers, TellsTheSenderToTryAgainWhereThereIsNoMemoryAndGivesItBack) 
       HttpResponse refused = receivers.post("/v1/logs", "application/x-protobuf", bomb, to_text(encoding));
       EXPECT_EQ(refused.status, 429) << refused.body;
       EXPECT_EQ(refused.header("retry-after"), "1");
-      GrpcAnswer grpc = receivers.call(kMethods[1], grpc_frame(bomb, true), to_text(encoding));
+      GrpcTestResponse grpc = receivers.call(kMethods[1], grpc_frame(bomb, true), to_text(encoding));
       EXPECT_EQ(grpc.status(), kGrpcResourceExhausted);
       EXPECT_EQ(grpc.headers["grpc-status-details-bin"], grpc_retry_details(8, kMemorySpent, 1'000));
     }
@@ -374,7 +374,7 @@ TEST(OtlpReceivers, TellsTheSenderToTryAgainWhenTheSinkCannotTakeIt) {
   EXPECT_EQ(overloaded.status, 429);
   EXPECT_EQ(overloaded.header("retry-after"), "1");
   EXPECT_EQ(overloaded.body, otlp::encode_status(8, "queue is full"));
-  GrpcAnswer grpc = receivers.call(kMethods[2], grpc_frame(bytes));
+  GrpcTestResponse grpc = receivers.call(kMethods[2], grpc_frame(bytes));
   EXPECT_EQ(grpc.status(), kGrpcResourceExhausted);
   EXPECT_EQ(grpc.headers["grpc-status-details-bin"], grpc_retry_details(8, "queue is full", 1'000));
 
@@ -401,7 +401,7 @@ TEST(OtlpReceivers, ReportsRefusedRecordsAsPartialSuccessAndKeepsTheRest) {
   ASSERT_TRUE(partial) << partial.error();
   EXPECT_EQ(partial->rejected, 1);
   EXPECT_EQ(partial->message, line);
-  GrpcAnswer grpc = receivers.call(kMethods[0], grpc_frame(otlp::encode(batch)));
+  GrpcTestResponse grpc = receivers.call(kMethods[0], grpc_frame(otlp::encode(batch)));
   EXPECT_EQ(grpc.status(), 0);
   EXPECT_EQ(otlp::decode_response(grpc.body())->message, line);
   for (const Batch& accepted : receivers.sink.accepted()) EXPECT_EQ(accepted.record_count(), 2u);

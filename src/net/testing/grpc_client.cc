@@ -34,7 +34,7 @@ struct GrpcTestClient::State {
     std::string data;
     size_t at = 0;
     bool end_stream = true;
-    GrpcAnswer answer;
+    GrpcTestResponse answer;
     bool headers_seen = false;
   };
   RawSocket socket;
@@ -47,7 +47,7 @@ struct GrpcTestClient::State {
   explicit State(const std::string& address) : socket(address) {}
 };
 
-int GrpcAnswer::status() const {
+int GrpcTestResponse::status() const {
   for (const auto* block : {&trailers, &headers}) {
     auto found = block->find("grpc-status");
     if (found != block->end()) return std::atoi(found->second.c_str());
@@ -55,7 +55,7 @@ int GrpcAnswer::status() const {
   return -1;
 }
 
-std::string GrpcAnswer::message() const {
+std::string GrpcTestResponse::message() const {
   for (const auto* block : {&trailers, &headers}) {
     auto found = block->find("grpc-message");
     if (found != block->end()) return found->second;
@@ -148,14 +148,14 @@ bool GrpcTestClient::pump(int timeout_ms) {
   return !state.gone;
 }
 
-GrpcAnswer GrpcTestClient::wait(int32_t stream, int timeout_ms) {
+GrpcTestResponse GrpcTestClient::wait(int32_t stream, int timeout_ms) {
   int64_t deadline_ns = after_ms(timeout_ms);
   while (!state_->calls[stream].answer.finished && left_ms(deadline_ns) > 0 && pump(left_ms(deadline_ns))) {
   }
   return state_->calls[stream].answer;
 }
 
-GrpcAnswer GrpcTestClient::call(const std::string& path, std::string_view message) {
+GrpcTestResponse GrpcTestClient::call(const std::string& path, std::string_view message) {
   Request request;
   request.path = path;
   request.data = grpc_frame(message);

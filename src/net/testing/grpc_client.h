@@ -14,7 +14,7 @@
 
 namespace lockstep::testing {
 
-struct GrpcAnswer {
+struct GrpcTestResponse {
   std::map<std::string, std::string> headers;
   std::map<std::string, std::string> trailers;  // empty for a trailers-only answer: see headers
   std::string data;                             // with the five-byte frame
@@ -43,8 +43,8 @@ class GrpcTestClient {
   };
   int32_t start(Request request);
   // Exchanges frames until the stream is closed, the connection is gone, or the time is over.
-  GrpcAnswer wait(int32_t stream, int timeout_ms = 10'000);
-  GrpcAnswer call(const std::string& path, std::string_view message);
+  GrpcTestResponse wait(int32_t stream, int timeout_ms = 10'000);
+  GrpcTestResponse call(const std::string& path, std::string_view message);
 
   void cancel(int32_t stream);
   bool ping(int timeout_ms = 5'000);

@@ -41,11 +41,11 @@ void warn_mixed_buckets(const RangeCall& call) {
           name_of(call),
       call.argument);
 }
-void tell_reconciled(const RangeCall& call, const char* operation) {
+void report_reconciled(const RangeCall& call, const char* operation) {
   call.evaluator.annotate(false, format("PromQL info: mismatched custom buckets were reconciled during %s", operation),
                           call.argument);
 }
-void tell_ignored(const RangeCall& call) {
+void report_ignored(const RangeCall& call) {
   call.evaluator.annotate(
       false,
       "PromQL info: ignored histograms in a range containing both floats and histograms for metric name " +
@@ -60,7 +60,7 @@ bool put(FlatHistogram& to, const NativeHistogram& other, bool subtracting, cons
     warn_mixed_buckets(call);
     return false;
   }
-  if (outcome.bounds_reconciled) tell_reconciled(call, subtracting ? "subtraction" : "addition");
+  if (outcome.bounds_reconciled) report_reconciled(call, subtracting ? "subtraction" : "addition");
   return true;
 }
 
@@ -351,7 +351,7 @@ RangeValue added_over_time(const Window& w, const RangeCall& call, Floats floats
   if (sum.collision())
     call.evaluator.annotate(true, "PromQL warning: conflicting counter resets during histogram aggregation",
                             call.argument);
-  if (sum.reconciled()) tell_reconciled(call, "aggregation");
+  if (sum.reconciled()) report_reconciled(call, "aggregation");
   return {0, (sum.*end)()};
 }
 
@@ -383,7 +383,7 @@ RangeValue present_over_time(const Window&, const RangeCall&) {
 template <typename Better>
 RangeValue extreme(const Window& w, const RangeCall& call, bool time, Better better) {
   if (w.times.empty()) return {};
-  if (!w.histograms.empty()) tell_ignored(call);
+  if (!w.histograms.empty()) report_ignored(call);
   double best = w.values[0];
   int64_t at = w.times[0];
   for (size_t i = 0; i < w.values.size(); ++i) {
@@ -435,14 +435,14 @@ RangeValue quantile_over_time(const Window& w, const RangeCall& call) {
   if (std::isnan(q) || q < 0 || q > 1)
     call.evaluator.annotate(true, "PromQL warning: quantile value should be between 0 and 1, got " + short_number(q),
                             call.call.child(0));
-  if (!w.histograms.empty()) tell_ignored(call);
+  if (!w.histograms.empty()) report_ignored(call);
   call.scratch->assign(w.values.begin(), w.values.end());
   return {quantile_of(q, *call.scratch), nullptr};
 }
 
 RangeValue mad_over_time(const Window& w, const RangeCall& call) {
   if (w.times.empty()) return {};
-  if (!w.histograms.empty()) tell_ignored(call);
+  if (!w.histograms.empty()) report_ignored(call);
   std::vector<double>& values = *call.scratch;
   values.assign(w.values.begin(), w.values.end());
   for (double value : values) {
@@ -455,7 +455,7 @@ RangeValue mad_over_time(const Window& w, const RangeCall& call) {
 
 RangeValue variance_over_time(const Window& w, const RangeCall& call, bool root) {
   if (w.times.empty()) return {};
-  if (!w.histograms.empty()) tell_ignored(call);
+  if (!w.histograms.empty()) report_ignored(call);
   double count = 0;
   Compensated mean, squares;
   for (double value : w.values) {
@@ -524,7 +524,7 @@ RangeValue changes(const Window& w, const RangeCall& call) {
 // --- trends
 
 bool enough_floats(const Window& w, const RangeCall& call) {
-  if (!w.histograms.empty() && !w.times.empty()) tell_ignored(call);
+  if (!w.histograms.empty() && !w.times.empty()) report_ignored(call);
   return w.times.size() >= 2;
 }
 

@@ -73,7 +73,7 @@ Expr* unwrapped(std::unique_ptr<Expr>& expr) {
 
 // sum by (job) (rate(x[1m])): nobody sees any label of x but job. Series that then look alike are not merged: a
 // selector's rows are what they are, and those of one metric differ without their name too.
-void tell_wanted_labels(Expr& aggregate) {
+void set_wanted_labels(Expr& aggregate) {
   switch (aggregate.aggregate) {
     case AggregateOp::kTopk:
     case AggregateOp::kBottomk:
@@ -123,7 +123,7 @@ void Evaluator::resolve(Expr& expr, BucketUse use) {
       use = BucketUse::kNeeded;
   }
   expr.finds_resets = use == BucketUse::kNotNeeded;
-  if (expr.kind == Expr::Kind::kAggregate) tell_wanted_labels(expr);
+  if (expr.kind == Expr::Kind::kAggregate) set_wanted_labels(expr);
   for (auto& child : expr.children) resolve(*child, use);
 }
 

@@ -95,7 +95,7 @@ CaptureAnalyzer::CaptureAnalyzer(AnalyzerSettings settings, Captures& captures, 
 void CaptureAnalyzer::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     bool goes_on = false;
-    contained("server", "the analysis of a capture", [&] { goes_on = look(stop); });
+    contained("server", "the analysis of a capture", [&] { goes_on = poll(stop); });
     MutexLock lock(mutex_);
     if (goes_on) {
       ends_.wait_for(mutex_, stop, kLookEvery, [] { return false; });
@@ -105,7 +105,7 @@ void CaptureAnalyzer::run(const std::stop_token& stop) {
   }
 }
 
-bool CaptureAnalyzer::look(const std::stop_token& stop) {
+bool CaptureAnalyzer::poll(const std::stop_token& stop) {
   while (captures_.has_for_analysis()) {
     if (!turn_.take(stop)) return true;
     struct Turn {

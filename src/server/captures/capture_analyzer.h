@@ -68,7 +68,7 @@ class CaptureAnalyzer {
  private:
   void run(const std::stop_token& stop);
   // False: nothing more is to be done for a while.
-  bool look(const std::stop_token& stop);
+  bool poll(const std::stop_token& stop);
   AnalyzerOutcome analyze(const Capture& capture, std::string& summary, const std::stop_token& stop);
   void remove_results(const Capture& capture);
 

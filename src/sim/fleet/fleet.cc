@@ -168,7 +168,7 @@ void Fleet::release(int64_t at_unix_ns) {
   hung_ = stopping_ = false;
 }
 
-void Fleet::tell_detail(Rank rank) {
+void Fleet::report_detail(Rank rank) {
   const RankState& state = state_.ranks[index_of(rank)];
   const int64_t error_ns = clock_error_ns_[static_cast<size_t>(shape_.host_of(rank))];
   StepDetail& detail = details_[index_of(rank)];

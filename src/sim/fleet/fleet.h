@@ -277,7 +277,7 @@ class Fleet {
   void add_exchange_flows(Rank rank, StepSummary& summary) const;
   // Tokens that its experts get, of what would be even.
   double expert_share(Rank rank) const { return experts_uneven_ ? expert_share_[index_of(rank)] : 1; }
-  void tell_detail(Rank rank);
+  void report_detail(Rank rank);
   static const RankConditions kAsItShouldBe;
 
   JobShape shape_;

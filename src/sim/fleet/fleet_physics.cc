@@ -913,7 +913,7 @@ void Fleet::finish() {
       state.phase_since_ns = state.gpu_ns;
     }
     enter_phase(rank, Phase::kOther);
-    if (with_detail_) tell_detail(rank);
+    if (with_detail_) report_detail(rank);
   }
 }
 

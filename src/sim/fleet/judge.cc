@@ -46,11 +46,11 @@ std::vector<Judge::Sighting> Judge::saw(const std::string& job, const std::vecto
   for (const ReadVerdict& verdict : verdicts) {
     const std::string ranks = human_ranks(verdict.ranks);
     std::string& reported = state_of_[job + "/" + verdict.id];
-    const std::string tell =
+    const std::string now =
         format("%s %s %s %s", to_text(verdict.state), to_text(verdict.kind), to_text(verdict.layer), ranks.c_str());
-    if (reported == tell) continue;
+    if (reported == now) continue;
     const bool first_heard = reported.empty();
-    reported = tell;
+    reported = now;
     size_t found = kNone;
     for (size_t i = trials_.size(); i-- > 0 && found == kNone;) {
       if (trials_[i].job == job && names(verdict, trials_[i].fault)) found = i;

@@ -121,8 +121,8 @@ class NodeTelemetry::Impl : public NodeLabels {
   }
   NamedGpu named(size_t gpu) const;
   std::string leaf_port(size_t gpu) const;
-  void tell(NodeEvent event);
-  void tell_xid(size_t gpu, int32_t code, int64_t at, bool secondary = false);
+  void emit(NodeEvent event);
+  void emit_xid(size_t gpu, int32_t code, int64_t at, bool secondary = false);
 
   std::string host_;
   int32_t host_index_;
@@ -262,7 +262,7 @@ std::string NodeTelemetry::Impl::leaf_port(size_t gpu) const {
   return leaf_port_name(topology_.leaf_port_of(host_index_, static_cast<int32_t>(gpu)));
 }
 
-void NodeTelemetry::Impl::tell(NodeEvent event) {
+void NodeTelemetry::Impl::emit(NodeEvent event) {
   if (event.name.empty()) return;
   if (event.source.starts_with("kmsg")) {
     kernel_lines_ += static_cast<double>(event.count);
@@ -273,7 +273,7 @@ void NodeTelemetry::Impl::tell(NodeEvent event) {
   pending_.push_back(std::move(event));
 }
 
-void NodeTelemetry::Impl::tell_xid(size_t gpu, int32_t code, int64_t at, bool secondary) {
+void NodeTelemetry::Impl::emit_xid(size_t gpu, int32_t code, int64_t at, bool secondary) {
   Slot& slot = slots_[gpu];
   NodeEvent event = xid_event(named(gpu), code, at);
   event.secondary = secondary;
@@ -282,7 +282,7 @@ void NodeTelemetry::Impl::tell_xid(size_t gpu, int32_t code, int64_t at, bool se
   double& total = xids_[{gpu, code}];
   ++total;
   table_->set_further(kGpuXidTotal, static_cast<int32_t>(gpu), {{"xid", std::to_string(code)}}, total);
-  tell(std::move(event));
+  emit(std::move(event));
 }
 
 // What happens in the moment in which a fault begins.
@@ -291,46 +291,46 @@ void NodeTelemetry::Impl::begin(int64_t at, const ActingFault& each, const Chara
     case Cause::kXid:
       return each_hit(each.gpu, [&](size_t i) {
         const int32_t code = xid_of(character);
-        tell_xid(i, code, at);
-        if (code == 79) return tell(gpu_lost_event(named(i), at));
-        if (code == 48 || code == 119 || code == 109 || code == 62) tell(recovery_event(named(i), 1, at));
-        if (character.shows("channels", 0.7)) tell_xid(i, 45, at, true);
+        emit_xid(i, code, at);
+        if (code == 79) return emit(gpu_lost_event(named(i), at));
+        if (code == 48 || code == 119 || code == 109 || code == 62) emit(recovery_event(named(i), 1, at));
+        if (character.shows("channels", 0.7)) emit_xid(i, 45, at, true);
       });
     case Cause::kEcc:
       if (!character.shows("told", 0.85)) return;
       return each_hit(each.gpu, [&](size_t i) {
         const EccStory story = ecc_story(character);
         if (story == EccStory::kCorrectedOnly) return;
-        if (story == EccStory::kContained) tell_xid(i, 94, at);
-        if (story == EccStory::kRemapFailed) return tell_xid(i, 64, at);
-        tell_xid(i, 63, at, story == EccStory::kContained);
+        if (story == EccStory::kContained) emit_xid(i, 94, at);
+        if (story == EccStory::kRemapFailed) return emit_xid(i, 64, at);
+        emit_xid(i, 63, at, story == EccStory::kContained);
       });
     case Cause::kNvlinkDegraded:
       if (!character.shows("told", nvlink_goes_down(character) ? 0.8 : 0.3)) return;
-      return each_hit(each.gpu, [&](size_t i) { tell_xid(i, 74, at); });
+      return each_hit(each.gpu, [&](size_t i) { emit_xid(i, 74, at); });
     case Cause::kPcieDegraded:
       if (!character.shows("told", 0.6)) return;
       return each_hit(each.gpu, [&](size_t i) {
         const std::string pci =
             character.shows("adapter", 0.3) ? nic_pci(static_cast<int32_t>(i)) : gpu_pci(static_cast<int32_t>(i));
-        tell(
+        emit(
             kernel_event(format("pcieport 0000:15:01.0: AER: Multiple Corrected error received: %s", pci.c_str()), at));
       });
     case Cause::kMemoryPressure:
       if (!character.shows("kill", 0.15)) return;
       host_model_.killed_for_memory();
-      return tell(kernel_event(
+      return emit(kernel_event(
           "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task_memcg=/system.slice,task=fluentd,pid=2211,uid=0",
           at));
     case Cause::kStorage:
       if (each.amount < 0.4 || character.shows("local disk", 0.2)) return;
-      return tell(kernel_event("nfs: server 10.20.0.8 not responding, still trying", at));
+      return emit(kernel_event("nfs: server 10.20.0.8 not responding, still trying", at));
     case Cause::kRankDead:
       return each_hit(each.gpu, [&](size_t i) {
         slots_[i].nic.process_ended();
         if (!killed_for_memory(character)) return;
         host_model_.killed_for_memory();
-        tell(oom_event(named(i), at));
+        emit(oom_event(named(i), at));
       });
     default:
       return;
@@ -354,7 +354,7 @@ void NodeTelemetry::Impl::follow(int64_t at, const ActingFault& each, bool first
       at - known.since_ns >= kForeignReportedAfterNs) {
     known.reported_late = true;
     if (character.shows("told", 0.9)) {
-      each_hit(each.gpu, [&](size_t i) { tell(foreign_process_event(named(i), 4711 + static_cast<int32_t>(i), at)); });
+      each_hit(each.gpu, [&](size_t i) { emit(foreign_process_event(named(i), 4711 + static_cast<int32_t>(i), at)); });
     }
   }
 }
@@ -367,7 +367,7 @@ void NodeTelemetry::Impl::flap_links(int64_t at, std::span<const ActingFault> ac
         format("leaf-%d port %s", topology_.leaf_of(host_index_, static_cast<int32_t>(i)), leaf_port(i).c_str());
     if (!slot.nic.up() && at >= slot.link_back_ns) {
       slot.nic.come_back();
-      tell(link_event(interface, true, where, named(i), slot.link_back_ns));
+      emit(link_event(interface, true, where, named(i), slot.link_back_ns));
     }
     for (const ActingFault& each : acting) {
       if (each.fault == nullptr || !(each.amount > 0) || (each.gpu >= 0 && static_cast<size_t>(each.gpu) != i))
@@ -377,7 +377,7 @@ void NodeTelemetry::Impl::flap_links(int64_t at, std::span<const ActingFault> ac
         slot.link_back_ns = at + kFlapEveryNs;
         if (!slot.nic.up()) continue;
         slot.nic.flap();
-        tell(link_event(interface, false, where, named(i),
+        emit(link_event(interface, false, where, named(i),
                         each.since_unix_ns > 0 ? std::min(at, each.since_unix_ns) : at));
         continue;
       }
@@ -391,7 +391,7 @@ void NodeTelemetry::Impl::flap_links(int64_t at, std::span<const ActingFault> ac
       slot.link_back_ns =
           moment + 1'500'000'000 + static_cast<int64_t>(mixed(seed_, static_cast<uint64_t>(at)) % 3) * kSecond;
       slot.nic.flap();
-      tell(link_event(interface, false, where, named(i), moment));
+      emit(link_event(interface, false, where, named(i), moment));
     }
   }
 }
@@ -404,7 +404,7 @@ void NodeTelemetry::Impl::harmless(int64_t at, double seconds) {
   switch (which % 8) {
     case 0:
     case 1:
-      return tell(kernel_event(
+      return emit(kernel_event(
           format("pcieport 0000:15:01.0: AER: Corrected error received: %s", nic_pci(static_cast<int32_t>(i)).c_str()),
           at));
     case 2:
@@ -414,22 +414,22 @@ void NodeTelemetry::Impl::harmless(int64_t at, double seconds) {
                  "recovered after timeout",
                  nic_pci(static_cast<int32_t>(i)).c_str()),
           at);
-      return tell(std::move(event));
+      return emit(std::move(event));
     }
     case 4:
       host_model_.memory_error();
-      return tell(
+      return emit(
           kernel_event("EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0 (channel:0 slot:0)", at));
     case 5:
       slots_[i].gpu.remap_row();
-      return tell_xid(i, 63, at);
+      return emit_xid(i, 63, at);
     default: {
       NamedGpu nobody;
       NodeEvent event = link_event("eno1", false, "", nobody, at);
       event.severity = EventSeverity::kWarn;
       event.text = "eno1: link lost, and is back";
-      tell(std::move(event));
-      return tell(link_event("eno1", true, "", nobody, at));
+      emit(std::move(event));
+      return emit(link_event("eno1", true, "", nobody, at));
     }
   }
 }
@@ -441,16 +441,16 @@ void NodeTelemetry::Impl::look_at_links(int64_t at, bool slow) {
     const int32_t index = static_cast<int32_t>(i);
     if (slot.nic.up() && slot.nic.speed() != slot.speed) {
       const std::string where = format("leaf-%d port %s", topology_.leaf_of(host_index_, index), leaf_port(i).c_str());
-      tell(slower_link_event(nic_interface(index), slot.speed, slot.nic.speed(), where, named(i), at));
+      emit(slower_link_event(nic_interface(index), slot.speed, slot.nic.speed(), where, named(i), at));
       slot.speed = slot.nic.speed();
     }
     if (!slow) continue;
     if (slot.gpu.lanes() < slot.lanes) {
       const NamedGpu gpu = named(i);
-      tell(fewer_lanes_event(gpu_pci(index), slot.lanes, slot.gpu.lanes(), &gpu, at));
+      emit(fewer_lanes_event(gpu_pci(index), slot.lanes, slot.gpu.lanes(), &gpu, at));
     }
     if (slot.nic.lanes() < slot.nic_lanes) {
-      tell(fewer_lanes_event(nic_pci(index), slot.nic_lanes, slot.nic.lanes(), nullptr, at));
+      emit(fewer_lanes_event(nic_pci(index), slot.nic_lanes, slot.nic.lanes(), nullptr, at));
     }
     slot.lanes = slot.gpu.lanes();
     slot.nic_lanes = slot.nic.lanes();

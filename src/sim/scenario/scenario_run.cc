@@ -257,12 +257,12 @@ class ScenarioRun::Impl {
       case Kind::kSwitches:
         return read_switches(item.at_ns);
       default:
-        return tell(item);
+        return report(item);
     }
   }
 
-  // What the agent of a host tells of the job's ranks on it.
-  Batch tell(const Item& item) {
+  // What the agent of a host reports of the job's ranks on it.
+  Batch report(const Item& item) {
     Job& job = jobs_[item.job];
     const Host& host = hosts_[item.which];
     Batch batch{.signal = Signal::kLogs};

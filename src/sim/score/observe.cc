@@ -37,7 +37,7 @@ class Stopwatch {
 
 }  // namespace
 
-void Watcher::look(const std::string& job, std::string_view json, int64_t at_unix_ns) {
+void Watcher::read(const std::string& job, std::string_view json, int64_t at_unix_ns) {
   std::string& last = last_answer_[job];
   if (last == json) return;
   last = json;
@@ -85,8 +85,8 @@ std::vector<Observed> observe(const NextSent& next, std::span<Subject* const> su
         Stopwatch watch(all[i].subject_seconds);
         subjects[i]->tick(next_tick);
         all[i].jobs = met.jobs;
-        for (const auto& entry : met.jobs) watchers[i].look(entry.first, subjects[i]->verdicts(entry.first), next_tick);
-        if (Result<void> looked = ahead[i].look(subjects[i]->warnings()); !looked.ok() && all[i].problem.empty())
+        for (const auto& entry : met.jobs) watchers[i].read(entry.first, subjects[i]->verdicts(entry.first), next_tick);
+        if (Result<void> looked = ahead[i].read(subjects[i]->warnings()); !looked.ok() && all[i].problem.empty())
           all[i].problem = looked.error();
       }
     }

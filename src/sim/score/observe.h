@@ -57,7 +57,7 @@ class Watcher {
  public:
   explicit Watcher(Observed& observed) : observed_(observed) {}
   // Reads an answer; an answer equal to the last one of the job costs nothing.
-  void look(const std::string& job, std::string_view json, int64_t at_unix_ns);
+  void read(const std::string& job, std::string_view json, int64_t at_unix_ns);
 
  private:
   Observed& observed_;

@@ -509,7 +509,7 @@ std::vector<std::string> complaints(const CaseScore& score) {
       if (fault.has_place && !fault.place_first)
         lines.push_back(format("%s at %s was placed %s", truth.c_str(), fault.place.c_str(),
                                fault.said_place.empty() ? "nowhere" : ("at " + fault.said_place).c_str()));
-      if (fault.repeated > 0) lines.push_back(format("%s was told %d times more", truth.c_str(), fault.repeated));
+      if (fault.repeated > 0) lines.push_back(format("%s was reported %d times more", truth.c_str(), fault.repeated));
     }
   }
   for (const WrongVerdict& wrong : score.decoyed)
@@ -607,7 +607,7 @@ std::string markdown(const std::vector<SubjectScores>& subjects, const std::stri
   text += "\n" + format(kColumns, "") + row("all", all);
   text += format(
       "\nOf those found: detected p90 %s; of those named: verdict p90 %s. Layer as the verdict stood at last: "
-      "%s. Wrong confirmed verdicts: %lld; suspicions that came to nothing: %lld; told again: %lld.\n",
+      "%s. Wrong confirmed verdicts: %lld; suspicions that came to nothing: %lld; reported again: %lld.\n",
       delay_text(all.found_p90_s).c_str(), delay_text(all.named_p90_s).c_str(),
       percent(all.layer_at_last, all.faults).c_str(), static_cast<long long>(all.wrong),
       static_cast<long long>(all.wrong_suspicions), static_cast<long long>(all.repeated));

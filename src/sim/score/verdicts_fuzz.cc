@@ -8,6 +8,6 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   lockstep::sim::Observed observed;
-  lockstep::sim::Watcher(observed).look("job", text, 1);
+  lockstep::sim::Watcher(observed).read("job", text, 1);
   return 0;
 }

@@ -121,7 +121,7 @@ void write_row(JsonWriter& json, const Row& row) {
 
 }  // namespace
 
-Result<void> WarningWatcher::look(std::string_view json) {
+Result<void> WarningWatcher::read(std::string_view json) {
   if (json == last_) return {};
   last_ = json;
   simdjson::dom::parser parser;

@@ -33,7 +33,7 @@ struct SeenWarning {
 class WarningWatcher {
  public:
   // A JSON array of warnings as docs/guide/warnings.md has them.
-  Result<void> look(std::string_view json);
+  Result<void> read(std::string_view json);
   std::vector<SeenWarning> take() { return std::move(seen_); }
 
  private:

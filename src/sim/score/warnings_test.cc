@@ -125,9 +125,9 @@ TEST(WarningWatcher, NotesAWarningOnceForEachTimeItIsRaised) {
   };
   for (const std::string& answer :
        {std::string("[]"), reported(1, 50), reported(1, 40), reported(1, 40, "gone"), reported(9, 30)})
-    ASSERT_TRUE(watcher.look(answer).ok());
-  EXPECT_FALSE(watcher.look("nothing").ok());
-  EXPECT_FALSE(watcher.look(R"([{"id":"a"}])").ok());
+    ASSERT_TRUE(watcher.read(answer).ok());
+  EXPECT_FALSE(watcher.read("nothing").ok());
+  EXPECT_FALSE(watcher.read(R"([{"id":"a"}])").ok());
   const std::vector<SeenWarning> seen = watcher.take();
   ASSERT_EQ(seen.size(), 2u);
   EXPECT_EQ(seen[0].horizon_s, 50);  // as it was when it was raised

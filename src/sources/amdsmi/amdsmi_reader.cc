@@ -215,7 +215,7 @@ std::optional<Device> AmdsmiReader::describe(Handle handle, int32_t index) {
   info.vendor = "amd";
   uint64_t bdf = 0;  // function 3 bits, device 5, bus 8, domain 48
   if (library_.get_device_bdf(handle, &bdf) != kOk) {
-    notes_.push_back(format("amdsmi: GPU %d does not tell its PCI address; left out", index));
+    notes_.push_back(format("amdsmi: GPU %d does not report its PCI address; left out", index));
     return std::nullopt;
   }
   info.pci =

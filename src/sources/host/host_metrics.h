@@ -82,7 +82,7 @@ namespace lockstep {
   X(kTcp, "lockstep_host_tcp_total", "{event}", kSum, "event", 0, "What TCP counts: retransmits (segments), listen_drops, listen_overflows, timeouts") \
   X(kMemoryErrors, "lockstep_host_memory_errors_total", "{error}", kSum, "kind", 0, "Memory errors that the controllers counted: corrected, uncorrected") \
   X(kClockOffset, "lockstep_host_clock_offset_seconds", "s", kGauge, "", 1.0 / (1 << 24), "What the kernel still has to slew the clock by") \
-  X(kClockError, "lockstep_host_clock_error_seconds", "s", kGauge, "of", 1.0 / (1 << 20), "Error of the clock as its daemon told the kernel: estimated, most") \
+  X(kClockError, "lockstep_host_clock_error_seconds", "s", kGauge, "of", 1.0 / (1 << 20), "Error of the clock as its daemon reported it to the kernel: estimated, most") \
   X(kClockSynchronized, "lockstep_host_clock_synchronized", "1", kGauge, "", 0, "1 while the kernel's clock follows a time server") \
   X(kClockSteps, "lockstep_host_clock_steps_total", "{step}", kSum, "", 0, "Jumps of the clock by more than half a second, since the agent started")
 // clang-format on

@@ -97,7 +97,7 @@ void ProcessWalk::keep_kernel_threads() {
   std::erase_if(pids_, [&](int32_t pid) { return std::binary_search(kept.begin(), kept.end(), pid); });
 }
 
-void ProcessWalk::look(int32_t pid) {
+void ProcessWalk::read(int32_t pid) {
   char path[40];
   snprintf(path, sizeof path, "%d/stat", pid);
   UniqueFd fd(openat(proc_.get(), path, O_RDONLY | O_CLOEXEC));
@@ -126,7 +126,7 @@ bool ProcessWalk::go(int64_t budget_ns) {
   SystemClock clock;
   int64_t until_ns = clock.monotonic_ns() + budget_ns;
   while (at_ < pids_.size()) {
-    look(pids_[at_++]);
+    read(pids_[at_++]);
     if (at_ % 16 == 0 && clock.monotonic_ns() > until_ns) return false;
   }
   walking_ = false;

@@ -42,7 +42,7 @@ class ProcessWalk {
   const std::vector<WalkedProcess>& processes() const { return processes_; }
 
  private:
-  void look(int32_t pid);
+  void read(int32_t pid);
   // Takes over what is known of kernel threads, and leaves them out of this round.
   void keep_kernel_threads();
 

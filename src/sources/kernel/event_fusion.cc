@@ -573,7 +573,7 @@ void EventFusion::suspect_hardware(Entry& entry) {
   event.action = "drain the GPU and run a diagnosis of it before the next job";
 }
 
-void EventFusion::tell(Entry& entry, std::vector<NodeEvent>& out) {
+void EventFusion::emit(Entry& entry, std::vector<NodeEvent>& out) {
   if (entry.reported) entry.event.time_unix_ns = entry.seen_unix_ns;
   suspect_hardware(entry);
   if (entry.gpu >= 0) entry.event.gpu_uuid = at(entry.gpu).uuid;
@@ -595,11 +595,11 @@ void EventFusion::finish(std::vector<NodeEvent>& out) {
     if (!entry.reported && entry.gpu >= 0) {
       by_gpu[static_cast<size_t>(entry.gpu)].push_back(&entry);
     } else if (!entry.reported) {
-      tell(entry, out);
+      emit(entry, out);
     } else if (entry.pending > 0) {
       const int last = static_cast<int>(std::size(kIntervalsNs)) - 1;
       const int at = entry.is_state ? 0 : std::clamp(entry.times_reported - 1, 0, last);
-      if (tick_.monotonic_ns - entry.reported_ns >= kIntervalsNs[at]) tell(entry, out);
+      if (tick_.monotonic_ns - entry.reported_ns >= kIntervalsNs[at]) emit(entry, out);
     } else if (tick_.monotonic_ns - std::max(entry.seen_ns, entry.reported_ns) > kForgetNs) {
       forget.push_back(key);
     }
@@ -618,7 +618,7 @@ void EventFusion::finish(std::vector<NodeEvent>& out) {
       return std::pair(a->event.time_unix_ns, a->order) < std::pair(b->event.time_unix_ns, b->order);
     });
     elect(entries);
-    for (Entry* entry : entries) tell(*entry, out);
+    for (Entry* entry : entries) emit(*entry, out);
   }
   for (uint64_t key : forget) erase(key);
   std::stable_sort(out.begin() + static_cast<ptrdiff_t>(reported_before), out.end(),

@@ -145,7 +145,7 @@ class EventFusion {
   bool may_tell(const Entry& entry) const;
   void elect(std::vector<Entry*>& of_one_gpu);
   void suspect_hardware(Entry& entry);
-  void tell(Entry& entry, std::vector<NodeEvent>& out);
+  void emit(Entry& entry, std::vector<NodeEvent>& out);
 
   Tick tick_;
   bool kernel_log_ = false;

@@ -113,7 +113,7 @@ void KernelLog::load_state() {
   if (!state.ok()) return;  // the first start
   const std::vector<std::string_view> words = split(trim(*state), ' ');
   if (words.size() != 3) {
-    note_ = format("kernel log: %s is not of format version %u, which this agent reads; old events are told again",
+    note_ = format("kernel log: %s is not of format version %u, which this agent reads; old events are reported again",
                    options_.state_file.c_str(), formats::kKernelLogState.version);
     return;
   }
@@ -133,7 +133,7 @@ void KernelLog::write_state() {
     kept_ = done_;
   } else if (!state_said_) {
     state_said_ = true;
-    note_ = "kernel log: " + written.error() + "; after a restart old events are told again";
+    note_ = "kernel log: " + written.error() + "; after a restart old events are reported again";
   }
 }
 

@@ -170,7 +170,7 @@ TEST(KernelLog, AStateFileThatCannotBeWrittenIsSaidOnce) {
   KernelLog log({machine.log(), machine.boot_id(), machine.root() + "/no/such/folder/state"});
   texts(log);
   log.done(kUptime, true);
-  EXPECT_NE(log.take_note().find("old events are told again"), std::string::npos);
+  EXPECT_NE(log.take_note().find("old events are reported again"), std::string::npos);
   machine.append(machine.record("two"));
   texts(log);
   log.done(kUptime + 100 * kSecond, true);

@@ -14,7 +14,7 @@ inline constexpr MetricDescriptor kKernelMetrics[] = {
     {"lockstep_gpu_xid_last", "1", MetricKind::kGauge, "gpu_uuid",
      "Number of the newest XID; 0 again after 5 minutes without one."},
     {"lockstep_kernel_events_total", "1", MetricKind::kSum, "kind",
-     "What happened by kind of event, also where only a count of it was told."},
+     "What happened by kind of event, also where only a count of it was reported."},
     {"lockstep_kernel_lines_total", "1", MetricKind::kSum, "", "Lines of the kernel's log that were read."},
     {"lockstep_kernel_lines_lost_total", "1", MetricKind::kSum, "",
      "Lines that the kernel overwrote before they were read."},

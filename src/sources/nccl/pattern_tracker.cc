@@ -172,11 +172,11 @@ void PatternTracker::lock(int32_t regular) {
   hole_ = false;
   anchor_seen_ = false;
   open_since_ns_ = 0;
-  tell_past(one.run);
+  report_past(one.run);
 }
 
 // The steps of the periods that proved the pattern are over already.
-void PatternTracker::tell_past(uint32_t periods) {
+void PatternTracker::report_past(uint32_t periods) {
   std::vector<size_t> anchors;  // newest first
   for (size_t i = past_.size(); i-- > 0 && anchors.size() <= periods;) {
     if (past_[i].signature == anchor_) anchors.push_back(i);

@@ -126,7 +126,7 @@ class PatternTracker {
   void lock(int32_t regular);
   size_t period_begin(uint64_t ops) const;
   int32_t anchor_in(size_t begin, int32_t otherwise) const;
-  void tell_past(uint32_t periods);
+  void report_past(uint32_t periods);
   void on_anchor(uint64_t ordinal);
   void end_step(int64_t at_ns);
   void unlock();

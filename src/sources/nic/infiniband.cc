@@ -157,7 +157,7 @@ std::optional<double> parse_port_rate(std::string_view text) {
   return *gigabits * 1e9 / 8;
 }
 
-void RdmaPorts::tell(const Tick& tick, const Port& port, const char* name, EventSeverity severity, std::string text,
+void RdmaPorts::emit(const Tick& tick, const Port& port, const char* name, EventSeverity severity, std::string text,
                      const char* meaning, const char* action, bool secondary, NodeReadings& out) const {
   NodeEvent event;
   event.name = name;
@@ -286,7 +286,7 @@ void RdmaPorts::rescan(const Tick& tick, NodeReadings& out) {
       } else {
         port = make(device, number);
         if (scanned_before_ && number > 0) {
-          tell(tick, port, "nic.appeared", EventSeverity::kInfo, "RDMA port " + name + " appeared",
+          emit(tick, port, "nic.appeared", EventSeverity::kInfo, "RDMA port " + name + " appeared",
                "An RDMA port is there that was not", "", false, out);
         }
       }
@@ -302,12 +302,12 @@ void RdmaPorts::rescan(const Tick& tick, NodeReadings& out) {
     const std::string pci_folder =
         context_.root + "/sys/bus/pci/devices/" + (pci.chain.empty() ? "" : pci.chain.back());
     if (!pci.chain.empty() && stat(pci_folder.c_str(), &status) != 0) {
-      tell(tick, port, "nic.lost", EventSeverity::kCritical,
+      emit(tick, port, "nic.lost", EventSeverity::kCritical,
            "RDMA port " + name + " is gone, and " + pci.address + " with it",
            "The network adapter fell off the PCIe bus", "drain the node, reboot; replace the card if it comes back",
            false, out);
     } else {
-      tell(tick, port, "nic.lost", EventSeverity::kWarn, "RDMA port " + name + " is gone",
+      emit(tick, port, "nic.lost", EventSeverity::kWarn, "RDMA port " + name + " is gone",
            "Its driver was unloaded, it was renamed, or it was given to another network namespace",
            "check that nobody who needs it has lost it", false, out);
     }
@@ -354,9 +354,9 @@ void RdmaPorts::read_state(const Tick& tick, const Netdevs& netdevs, Port& port,
       text += " (" + port.phys_state->name + " -> " + phys_state->name + ")";
     }
     if (is_active) {
-      tell(tick, port, "link.up", EventSeverity::kInfo, text, "The RDMA port came up", "", secondary, out);
+      emit(tick, port, "link.up", EventSeverity::kInfo, text, "The RDMA port came up", "", secondary, out);
     } else {
-      tell(tick, port, "link.down", EventSeverity::kCritical, text, "The RDMA port went down: jobs that use it stall",
+      emit(tick, port, "link.down", EventSeverity::kCritical, text, "The RDMA port went down: jobs that use it stall",
            "check cable, transceiver and the switch's port", secondary, out);
     }
   }
@@ -364,7 +364,7 @@ void RdmaPorts::read_state(const Tick& tick, const Netdevs& netdevs, Port& port,
   if (is_active && rate && *rate > 0) {
     if (port.active_rate > 0 && *rate != port.active_rate) {
       const bool slower = *rate < port.active_rate;
-      tell(tick, port, slower ? "link.degraded" : "link.restored", slower ? EventSeverity::kWarn : EventSeverity::kInfo,
+      emit(tick, port, slower ? "link.degraded" : "link.restored", slower ? EventSeverity::kWarn : EventSeverity::kInfo,
            name + ": " + describe_rate(port.active_rate) + " -> " + describe_rate(*rate),
            slower ? "The link trained down: it is slower than before" : "The link is faster than before",
            slower ? "check cable, transceiver and the switch's port" : "", secondary, out);

@@ -94,7 +94,7 @@ class RdmaPorts {
   void fail(Port& port, const std::string& file, const std::string& why, NodeReadings& out) const;
   void read_state(const Tick& tick, const Netdevs& netdevs, Port& port, NodeReadings& out);
   void read_counters(const Tick& tick, Port& port, NodeReadings& out) const;
-  void tell(const Tick& tick, const Port& port, const char* name, EventSeverity severity, std::string text,
+  void emit(const Tick& tick, const Port& port, const char* name, EventSeverity severity, std::string text,
             const char* meaning, const char* action, bool secondary, NodeReadings& out) const;
 
   NicContext& context_;

@@ -87,7 +87,7 @@ Netdevs::State Netdevs::make(const std::string& name, int ifindex) const {
   return state;
 }
 
-void Netdevs::tell(const Tick& tick, State& state, const char* name, EventSeverity severity, int64_t count,
+void Netdevs::emit(const Tick& tick, State& state, const char* name, EventSeverity severity, int64_t count,
                    std::string text, const char* meaning, const char* action, NodeReadings& out) {
   NodeEvent event;
   event.name = name;
@@ -129,7 +129,7 @@ void Netdevs::rescan(const Tick& tick, const std::vector<std::string>& used_by_r
     }
     State state = make(name, ifindex);
     if (scanned_before_ && old == states_.end()) {
-      tell(tick, state, "nic.appeared", EventSeverity::kInfo, 1, "network interface " + name + " appeared",
+      emit(tick, state, "nic.appeared", EventSeverity::kInfo, 1, "network interface " + name + " appeared",
            "A network interface is there that was not", "", out);
     }
     if (old != states_.end()) states_.erase(old);
@@ -139,12 +139,12 @@ void Netdevs::rescan(const Tick& tick, const std::vector<std::string>& used_by_r
     const PciDevice& pci = state.about.pci;
     const bool off_bus = !pci.chain.empty() && !exists(context_.root + "/sys/bus/pci/devices/" + pci.chain.back());
     if (off_bus) {
-      tell(tick, state, "nic.lost", EventSeverity::kCritical, 1,
+      emit(tick, state, "nic.lost", EventSeverity::kCritical, 1,
            "network interface " + name + " is gone, and " + pci.address + " with it",
            "The network adapter fell off the PCIe bus", "drain the node, reboot; replace the card if it comes back",
            out);
     } else {
-      tell(tick, state, "nic.lost", EventSeverity::kInfo, 1, "network interface " + name + " is gone",
+      emit(tick, state, "nic.lost", EventSeverity::kInfo, 1, "network interface " + name + " is gone",
            "It was given to another network namespace, renamed, or its driver was unloaded", "", out);
     }
   }
@@ -190,11 +190,11 @@ void Netdevs::read_link(const Tick& tick, State& state, NodeReadings& out) {
     if (went_down > 1) text += format(" %lld times", static_cast<long long>(went_down));
     if (carrier) text += ", and is back";
     if (switched_off) text += ": the interface was switched off on this node";
-    tell(tick, state, "link.down", carrier || switched_off ? EventSeverity::kWarn : EventSeverity::kCritical, went_down,
+    emit(tick, state, "link.down", carrier || switched_off ? EventSeverity::kWarn : EventSeverity::kCritical, went_down,
          text, "The network link went down", switched_off ? "" : "check cable, transceiver and the switch's port", out);
   }
   if (state.read_before && went_up > 0) {
-    tell(tick, state, "link.up", EventSeverity::kInfo, went_up,
+    emit(tick, state, "link.up", EventSeverity::kInfo, went_up,
          name + (carrier ? ": link came up" : ": link came up, and is lost again"), "The network link came up", "",
          out);
   }
@@ -208,11 +208,11 @@ void Netdevs::read_link(const Tick& tick, State& state, NodeReadings& out) {
   if (speed > 0) {
     out.add(nic_metric("lockstep_nic_speed"), state.labels, speed);
     if (state.about.speed > 0 && speed < state.about.speed) {
-      tell(tick, state, "link.degraded", EventSeverity::kWarn, 1,
+      emit(tick, state, "link.degraded", EventSeverity::kWarn, 1,
            format("%s: %s -> %s", name.c_str(), gigabits(state.about.speed).c_str(), gigabits(speed).c_str()),
            "The link trained down: it is slower than before", "check cable, transceiver and the switch's port", out);
     } else if (state.about.speed > 0 && speed > state.about.speed) {
-      tell(tick, state, "link.restored", EventSeverity::kInfo, 1,
+      emit(tick, state, "link.restored", EventSeverity::kInfo, 1,
            format("%s: %s -> %s", name.c_str(), gigabits(state.about.speed).c_str(), gigabits(speed).c_str()),
            "The link is faster than before", "", out);
     }

@@ -60,7 +60,7 @@ class Netdevs {
   State make(const std::string& name, int ifindex) const;
   bool is_wanted(const std::string& name, const std::vector<std::string>& used_by_rdma) const;
   void read_link(const Tick& tick, State& state, NodeReadings& out);
-  void tell(const Tick& tick, State& state, const char* name, EventSeverity severity, int64_t count, std::string text,
+  void emit(const Tick& tick, State& state, const char* name, EventSeverity severity, int64_t count, std::string text,
             const char* meaning, const char* action, NodeReadings& out);
 
   NicContext& context_;

@@ -19,7 +19,7 @@ inline constexpr MetricDescriptor kNicMetrics[] = {
      "device, port, netdev, pci, link_layer, firmware, numa_node, gpu_uuid, distance, leaf, leaf_port, address",
      "Always 1: joins a port with its interface, its nearest GPU, the switch port that LLDP names and its address."},
     {"hw.network.up", "1", MetricKind::kGauge, "device, port",
-     "1: the RDMA port is ACTIVE. Not told where the driver always says so and no interface shows the truth."},
+     "1: the RDMA port is ACTIVE. Not reported where the driver always says so and no interface shows the truth."},
     {"hw.network.bandwidth.limit", "By/s", MetricKind::kGauge, "device, port", "Rate that the RDMA port trained to."},
     {"lockstep_nic_port_state", "1", MetricKind::kGauge, "device, port",
      "1 DOWN, 2 INIT, 3 ARMED, 4 ACTIVE, 5 ACTIVE_DEFER."},
@@ -101,7 +101,7 @@ inline constexpr MetricDescriptor kNicMetrics[] = {
      "Packets dropped without error."},
     {"lockstep_nic_carrier", "1", MetricKind::kGauge, "device", "1: the interface has a link."},
     {"lockstep_nic_carrier_changes_total", "1", MetricKind::kSum, "device", "Times the link came or went."},
-    {"lockstep_nic_speed", "By/s", MetricKind::kGauge, "device", "Speed of the link; not told without a link."},
+    {"lockstep_nic_speed", "By/s", MetricKind::kGauge, "device", "Speed of the link; not reported without a link."},
     {"lockstep_nic_mtu", "By", MetricKind::kGauge, "device", "MTU of the interface."},
 
     // ethtool statistics of an interface.
@@ -158,7 +158,7 @@ inline constexpr MetricDescriptor kNicMetrics[] = {
     {"lockstep_pcie_aer_total", "1", MetricKind::kSum, "pci, severity",
      "Errors that the device reported: correctable, nonfatal, fatal."},
     {"lockstep_pcie_numa_node", "1", MetricKind::kGauge, "pci",
-     "NUMA node that the device hangs on; not told where it is not known."},
+     "NUMA node that the device hangs on; not reported where it is not known."},
 
     {"lockstep_rdma_queue_pairs", "1", MetricKind::kGauge, "device, state, type", "RDMA queue pairs."},
 };

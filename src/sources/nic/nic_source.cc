@@ -203,7 +203,7 @@ std::vector<SourceCheck> NicSource::check() {
   }
   add("ethtool statistics", with_statistics > 0 || interfaces.empty(),
       with_statistics > 0 ? format("%zu of %zu interfaces", with_statistics, interfaces.size()) : why,
-      "pauses, drops and error correction of these interfaces are not told by their driver");
+      "pauses, drops and error correction of these interfaces are not reported by their driver");
 
   if (options_.root.empty()) {
     add("LLDP neighbours", lldp_.why_not().empty(),

@@ -197,7 +197,7 @@ void RdmaResources::read(const Tick& tick, NodeReadings& out) {
       ++out.failures;
       if (!reported_) {
         out.notes.push_back(
-            format("nic: RDMA queue pairs: %s; those that the kernel told are counted", strerror(error.error)));
+            format("nic: RDMA queue pairs: %s; those that the kernel reported are counted", strerror(error.error)));
       }
       reported_ = true;
     }

@@ -16,7 +16,7 @@ void Events::listen_to(const std::vector<Device*>& devices) {
   close();
   if (!api_->event_set_create.call || !api_->event_set_free.call || !api_->event_set_wait.call ||
       !api_->events_register.call) {
-    notes_->say_once("events", "NVML: this driver tells no events; XIDs come from the kernel log alone");
+    notes_->say_once("events", "NVML: this driver reports no events; XIDs come from the kernel log alone");
     return;
   }
   if (const int status = api_->event_set_create.call(&set_); status != kOk) {

@@ -115,7 +115,7 @@ Result<void> Reader::find_gpus(bool at_start, int64_t unix_ns, GpuSnapshot* out)
   return {};
 }
 
-Result<void> Reader::look_again(int64_t unix_ns, GpuSnapshot& out) {
+Result<void> Reader::poll_gpus(int64_t unix_ns, GpuSnapshot& out) {
   ++looks_;
   const bool any_lost = std::any_of(gpus_.begin(), gpus_.end(), [](const auto& gpu) { return !gpu->device; });
   if (!any_lost || looks_ % kRestartEvery != 0) return find_gpus(false, unix_ns, &out);
@@ -187,7 +187,7 @@ Result<GpuSnapshot> Reader::read(const GpuTick& tick) {
   GpuSnapshot out;
   out.unix_ns = tick.unix_ns;
   if (tick.slow && read_once_) {
-    LOCKSTEP_TRY(look_again(tick.unix_ns, out));
+    LOCKSTEP_TRY(poll_gpus(tick.unix_ns, out));
   }
   LOCKSTEP_TRY(take_events(tick.unix_ns, out));
 

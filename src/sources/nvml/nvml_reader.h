@@ -38,7 +38,7 @@ class Reader final : public GpuReader {
   Result<void> start();
   void stop();
   Result<void> find_gpus(bool at_start, int64_t unix_ns, GpuSnapshot* out);
-  Result<void> look_again(int64_t unix_ns, GpuSnapshot& out);
+  Result<void> poll_gpus(int64_t unix_ns, GpuSnapshot& out);
   Result<void> take_events(int64_t unix_ns, GpuSnapshot& out);
   void take_event(const EventData& event, int64_t unix_ns, GpuSnapshot& out);
   void lose(Gpu& gpu, int status, int64_t unix_ns, GpuSnapshot& out);

@@ -293,13 +293,14 @@ void GpuOwnership::watch_foreign(const GpuOwnershipInputs& inputs) {
       if (foreign.reported || inputs.now_ns - foreign.since_ns < kForeignAfterNs) continue;
       foreign.reported = true;
       const auto& allowed = holder.foreign_allowed;
-      tell_foreign(inputs, uuid, pid, std::find(allowed.begin(), allowed.end(), pid) != allowed.end());
+      report_foreign(inputs, uuid, pid, std::find(allowed.begin(), allowed.end(), pid) != allowed.end());
     }
   }
   foreign_ = std::move(now);
 }
 
-void GpuOwnership::tell_foreign(const GpuOwnershipInputs& inputs, const std::string& uuid, int32_t pid, bool allowed) {
+void GpuOwnership::report_foreign(const GpuOwnershipInputs& inputs, const std::string& uuid, int32_t pid,
+                                  bool allowed) {
   const Owner& holder = owners_.by_gpu.at(uuid);
   const Owner* stranger = owners_.of_process(pid);
   const ProcessFacts* facts = processes_.find(pid);
@@ -341,7 +342,7 @@ LabelSet GpuOwnership::gpu_labels(const std::string& uuid) {
   return labels;
 }
 
-void GpuOwnership::tell(NodeReadings& out) {
+void GpuOwnership::report(NodeReadings& out) {
   for (const auto& [uuid, rows] : rows_) {
     for (const Row& row : rows) out.add(descriptor_of(GpuOwnershipMetric::kJobGpuInfo), row.labels, 1);
   }

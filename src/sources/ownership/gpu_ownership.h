@@ -73,7 +73,7 @@ class GpuOwnership {
 
   OwnerTable poll(const GpuOwnershipInputs& inputs);
   // Metrics of the last look; events and notes since the last call.
-  void tell(NodeReadings& out);
+  void report(NodeReadings& out);
 
   // A process's own GPU as of the last look; pids as this machine numbers them. "": not known.
   std::string gpu_of(int32_t pid) const;
@@ -119,7 +119,7 @@ class GpuOwnership {
   void make_owners(const GpuOwnershipInputs& inputs, const std::vector<Claimant>& all);
   void remember_recorders(const GpuOwnershipInputs& inputs);
   void watch_foreign(const GpuOwnershipInputs& inputs);
-  void tell_foreign(const GpuOwnershipInputs& inputs, const std::string& uuid, int32_t pid, bool allowed);
+  void report_foreign(const GpuOwnershipInputs& inputs, const std::string& uuid, int32_t pid, bool allowed);
   void make_rows();
   LabelSet gpu_labels(const std::string& uuid);
   void note_once(const char* topic, std::string line);

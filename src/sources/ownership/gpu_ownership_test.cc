@@ -53,7 +53,7 @@ class GpuOwnershipTest : public ::testing::Test {
     OwnerTable owners = who.poll(inputs);
     inputs.now_ns += 10 * kSecond;
     reported = {};
-    who.tell(reported);
+    who.report(reported);
     return owners;
   }
   // "job_id=77 rank=3 further=true" for each row of a GPU, without what is not asked for.

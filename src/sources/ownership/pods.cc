@@ -37,7 +37,7 @@ bool Pods::ask(std::vector<std::string>& notes) {
     // What it said last still holds for most pods: wrong for a while is better than nobody's.
     ++failures_;
     if (!failing_)
-      notes.push_back(format("kubelet at %s: %s; GPUs keep the pods it last told", socket_.c_str(),
+      notes.push_back(format("kubelet at %s: %s; GPUs keep the pods it last reported", socket_.c_str(),
                              clean_text(devices.error(), 300).c_str()));
     failing_ = true;
     return false;

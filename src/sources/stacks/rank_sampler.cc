@@ -158,7 +158,7 @@ uint32_t RankSampler::thread_of(Process& process, uint64_t ident, int64_t native
   return known.id;
 }
 
-bool RankSampler::look_at(Process& process) {
+bool RankSampler::sample(Process& process) {
   const PythonReadCounts before = process.at.frames.counts();
   std::vector<PythonThreadFrames> threads = process.at.frames.sample(process.at.memory);
   if (!process.at.handle.holds()) return false;  // whatever that was, it is not to be believed
@@ -211,11 +211,11 @@ bool RankSampler::look_at(Process& process) {
   return true;
 }
 
-bool RankSampler::look() {
-  if (!look_at(*processes_.front())) return false;
+bool RankSampler::sample() {
+  if (!sample(*processes_.front())) return false;
   ++samples_.looks;
   for (size_t i = 1; i < processes_.size(); ++i) {
-    if (!processes_[i]->gone) processes_[i]->gone = !look_at(*processes_[i]);
+    if (!processes_[i]->gone) processes_[i]->gone = !sample(*processes_[i]);
   }
   return true;
 }

@@ -33,7 +33,7 @@ class RankSampler {
   ~RankSampler();
 
   // False: its process is gone, and what was counted is what there is.
-  bool look();
+  bool sample();
   // What was seen, within the limits of an event. time, duration and hz are the caller's.
   RankSamples finish();
 
@@ -41,7 +41,7 @@ class RankSampler {
   struct Process;
   RankSampler();
   void add_workers(int32_t pid, uid_t owner);
-  bool look_at(Process& process);
+  bool sample(Process& process);
   uint32_t thread_of(Process& process, uint64_t ident, int64_t native_id);
 
   std::vector<std::unique_ptr<Process>> processes_;  // the rank's own first

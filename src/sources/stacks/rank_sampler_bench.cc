@@ -71,7 +71,7 @@ void BM_Look(benchmark::State& state) {
   Target target("/dev/null");
   Result<RankSampler> sampler = RankSampler::begin(target.pid, 0, ::getuid());
   if (!sampler.ok()) return state.SkipWithError(sampler.error().c_str());
-  for (auto _ : state) benchmark::DoNotOptimize(sampler->look());
+  for (auto _ : state) benchmark::DoNotOptimize(sampler->sample());
   const RankSamples samples = sampler->finish();
   state.counters["dropped_percent"] =
       100.0 * static_cast<double>(samples.dropped) / static_cast<double>(samples.whole + samples.cut + samples.dropped);
@@ -98,7 +98,7 @@ void BM_LookedAt(benchmark::State& state) {
     begin_ns = monotonic_ns();
     end_ns = begin_ns + 8'000'000'000;
     for (int64_t now_ns = begin_ns; now_ns < end_ns; now_ns = monotonic_ns()) {
-      if ((now_ns - begin_ns) / window_ns % 2 == 0) sampler->look();
+      if ((now_ns - begin_ns) / window_ns % 2 == 0) sampler->sample();
       std::this_thread::sleep_for(std::chrono::nanoseconds(period_ns));
     }
   }

@@ -337,7 +337,7 @@ void ColumnarLogStore::spoil(const LogFile& file, size_t group, const std::strin
   if (!file.spoil(group)) return;
   LOCKSTEP_LOG_ERROR("logs", "%s: row group %zu of %zu: %s; its %u records are kept out", file.path().c_str(), group,
                      file.groups(), error.c_str(), file.group(group).rows);
-  counters_.add("lockstep_log_record_groups_spoilt_total");
+  counters_.add("lockstep_log_record_groups_corrupt_total");
   counters_.add("lockstep_store_rows_dropped_total", dropped_because("corrupt"), file.group(group).rows);
   file_rows_ -= file.group(group).rows;
   counters_.add("lockstep_store_rows", kTable, -static_cast<int64_t>(file.group(group).rows));

@@ -199,7 +199,7 @@ TEST_F(LogStoreTest, WhatCannotBeReadIsKeptOutAndTheLogBringsItAgain) {
   ASSERT_TRUE(write_file_atomically(path, bytes).ok());
   auto store = open();
   EXPECT_TRUE(store->find({}).entries.empty());
-  EXPECT_EQ(counters_.sum("lockstep_log_record_groups_spoilt_total") +
+  EXPECT_EQ(counters_.sum("lockstep_log_record_groups_corrupt_total") +
                 counters_.sum("lockstep_log_record_files_refused_total"),
             1);
 }

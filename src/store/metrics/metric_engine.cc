@@ -249,13 +249,13 @@ std::optional<std::string> MetricEngine::trouble() const {
 }
 
 void MetricEngine::step() {
-  auto tell = [&](const std::string& error) {
+  auto report = [&](const std::string& error) {
     const int64_t now_ns = clock_.monotonic_ns();
     if (reported_failure_ns_ != 0 && now_ns - reported_failure_ns_ < 12 * kRetryNs) return;
     reported_failure_ns_ = now_ns;
     LOCKSTEP_LOG_ERROR("metrics", "%s", error.c_str());
   };
-  if (Result<void> synced = sync(); !synced.ok()) tell(synced.error());
+  if (Result<void> synced = sync(); !synced.ok()) report(synced.error());
   int64_t bytes = 0;
   for (const std::unique_ptr<Shard>& shard : shards_) bytes += static_cast<int64_t>(shard->wal().bytes_appended());
   log_bytes_.store(bytes, std::memory_order_relaxed);
@@ -263,14 +263,14 @@ void MetricEngine::step() {
   // synced: what is in memory becomes a block, and the log starts anew.
   if (seal_is_due() || log_is_corrupt() || log_is_old_) {
     Result<void> sealed = seal();
-    if (!sealed.ok()) tell(sealed.error());
+    if (!sealed.ok()) report(sealed.error());
     size_t held = 0;
     for (const std::unique_ptr<Shard>& shard : shards_) held += shard->strip_bytes();
     is_full_ = !sealed.ok() && held > kUnsealedTimes * std::max(options_.seal_bytes_min,
                                                                 options_.seal_bytes_per_series * index_.series_count());
   }
   Result<bool> merged = merge();
-  if (!merged.ok()) tell(merged.error());
+  if (!merged.ok()) report(merged.error());
   retain();
   counters_.set("lockstep_metric_head_bytes", "", static_cast<int64_t>(memory_bytes()));
 }

@@ -394,7 +394,7 @@ void ColumnarSpanStore::spoil(const SpanFile& file, size_t group, const std::str
   if (!file.spoil(group)) return;
   LOCKSTEP_LOG_ERROR("spans", "%s: row group %zu of %zu: %s; its %u spans are kept out", file.path().c_str(), group,
                      file.groups(), error.c_str(), file.group(group).rows);
-  counters_.add("lockstep_span_row_groups_spoilt_total");
+  counters_.add("lockstep_span_row_groups_corrupt_total");
   counters_.add("lockstep_store_rows_dropped_total", dropped_because("corrupt"), file.group(group).rows);
   file_rows_ -= file.group(group).rows;
   counters_.add("lockstep_store_rows", kTable, -static_cast<int64_t>(file.group(group).rows));

@@ -179,7 +179,7 @@ TEST_F(ColumnarStore, ARowGroupFoundCorruptIsKeptOutAndCounted) {
   file.write("\xde\xad\xbe\xef", 4);
   file.close();
   EXPECT_EQ(spans_of(1) + spans_of(2), 10u);
-  EXPECT_EQ(counters_.value("lockstep_span_row_groups_spoilt_total"), 1);
+  EXPECT_EQ(counters_.value("lockstep_span_row_groups_corrupt_total"), 1);
   EXPECT_EQ(dropped("corrupt"), 10);
   expect_all_accounted_for();
   EXPECT_EQ(store_->search({}).total, 1u);

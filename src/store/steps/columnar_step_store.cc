@@ -252,7 +252,7 @@ void ColumnarStepStore::wait_for_room() {
   room_.wait_for(room_mutex_, std::chrono::nanoseconds(kStallNs), [&] { return cannot_write_ || !is_too_much(); });
 }
 
-void ColumnarStepStore::tell_room() {
+void ColumnarStepStore::notify_room() {
   MutexLock lock(room_mutex_);
   room_.notify_all();
 }
@@ -424,7 +424,7 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
     sealing_first_sequence_ = UINT64_MAX;
   }
   memory_.trim(options_.hot_rows_max, options_.hot_bytes_max);
-  tell_room();
+  notify_room();
   return true;
 }
 
@@ -473,7 +473,7 @@ void ColumnarStepStore::run(std::stop_token stop) {
   work.seal = [this] { return seal_some(Which::kDue); };
   work.on_sealed = [this](bool ok) {
     cannot_write_ = !ok;
-    if (!ok) tell_room();
+    if (!ok) notify_room();
   };
   work.limit = [this] {
     return format("%zu rows or %s", options_.memory.step_rows_max,

@@ -164,7 +164,7 @@ class ColumnarStepStore final : public StepStore {
   bool seal_is_due() const;
   bool is_too_much() const;  // in no file; more, and memory would have to drop some
   void wait_for_room();
-  void tell_room();
+  void notify_room();
 
   Result<bool> seal_some(Which which);  // false: there was nothing to seal
   TakenSteps take(Which which);

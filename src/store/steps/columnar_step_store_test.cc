@@ -425,7 +425,7 @@ TEST_F(ColumnarSteps, AnyFlippedBitIsFoundAndCostsNoMoreThanItsRowGroup) {
     open();
     const std::vector<StepRow> rows = store_->steps("job", 0_step, 10_step);
     EXPECT_EQ(rows.size(), 0u) << at;
-    EXPECT_EQ(count("lockstep_step_files_refused_total") + count("lockstep_step_row_groups_spoilt_total"), 1) << at;
+    EXPECT_EQ(count("lockstep_step_files_refused_total") + count("lockstep_step_row_groups_corrupt_total"), 1) << at;
     expect_all_accounted_for();
   }
 }

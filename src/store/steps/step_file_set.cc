@@ -255,7 +255,7 @@ void ColumnarStepStore::spoil(const StepFile& file, size_t group, const std::str
   if (!file.spoil(group)) return;
   LOCKSTEP_LOG_ERROR("steps", "%s: row group %zu of %zu: %s; its %u rows are kept out", file.path().c_str(), group,
                      file.groups(), error.c_str(), file.group(group).rows);
-  counters_.add("lockstep_step_row_groups_spoilt_total");
+  counters_.add("lockstep_step_row_groups_corrupt_total");
   drop_count("corrupt", file.group(group).rows);
 }
 

@@ -116,7 +116,7 @@ function points(bar: { points: number }): string {
 
 function peakWords({ peak }: Mfu): string {
   if (peak.from === 'unknown' || peak.tflops === null) return `peak of ${peak.gpu || 'this GPU'} is not known`;
-  const source = peak.from === 'job' ? 'as the job tells' : peak.from === 'server' ? 'as the server was told' : `${peak.gpu}, ${peak.precision}`;
+  const source = peak.from === 'job' ? 'as the job reports' : peak.from === 'server' ? 'as the server was told' : `${peak.gpu}, ${peak.precision}`;
   return `${number(peak.tflops)} TFLOP/s a GPU, ${source}`;
 }
 

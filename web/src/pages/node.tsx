@@ -102,7 +102,7 @@ function Picture({ place, node, series, path }: { place: NodePlace | GpuPlace; n
       </div>
       {!series && <Loading what="the series" />}
       {series && series.lanes.length === 0 && (
-        <p>Nothing was told in the last {spanText(place.last)}: no step of a rank here, and no metric of the node. {node.hasAgent
+        <p>Nothing was reported in the last {spanText(place.last)}: no step of a rank here, and no metric of the node. {node.hasAgent
           ? 'The agent may read no GPU here; lockstep doctor on the node says why.'
           : 'No agent was heard of on it.'}</p>
       )}
@@ -121,9 +121,9 @@ function Legend({ series, loud }: { series: NodeSeries; loud: boolean }) {
   const hardware = series.lanes.some((lane) => lane.key !== 'excess' && lane.key !== 'step');
   return (
     <p class="hint muted">
-      One line for each rank, GPU or adapter{loud && '; red: named by an open verdict'}. Hatched: nothing was told.
+      One line for each rank, GPU or adapter{loud && '; red: named by an open verdict'}. Hatched: nothing was reported.
       {series.isLater && ` Nothing is known before ${clock(series.fromNs, true)}.`}
-      {!hardware && ' The node tells no metrics: lockstep-agent on it would.'}
+      {!hardware && ' The node reports no metrics: lockstep-agent on it would.'}
       {series.leftOut > 0 && ` ${count(series.leftOut)} more series are left out.`}
     </p>
   );

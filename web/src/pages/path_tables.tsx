@@ -35,7 +35,7 @@ export function PortTable({ path }: { path: FabricPath }) {
         <Menu label="Menu of the ports" items={[{ label: 'Download CSV', run: () => download('path-ports.csv', portsCsv(ports)) }]} />
       </div>
       {ports.length === 0
-        ? <p class="muted">Nobody reports counters of ports on this way: agents tell those of adapters, switches theirs over sFlow or a collector.</p>
+        ? <p class="muted">Nobody reports counters of ports on this way: agents report those of adapters, switches theirs over sFlow or a collector.</p>
         : <Table caption="Ports on the way" what="ports" sorted="in the order of the way" rows={ports} total={ports.length} rowKey={(port) => `${port.hop.position}/${port.name}`}
                  pageRows={20} columns={columns} />}
     </section>

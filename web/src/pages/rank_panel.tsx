@@ -89,7 +89,7 @@ function Told({ entry }: { entry: RankStep }) {
   if (entry.mfu !== null) rows.unshift(['MFU', percent(entry.mfu)]);
   return (
     <>
-      <h3>Told by the job</h3>
+      <h3>Reported by the job</h3>
       <Facts rows={rows} />
     </>
   );

@@ -39,7 +39,7 @@ export function ServicePage({ place }: { place: ServicePlace }) {
           <section class="card verdict tone-quiet" aria-label="How it does">
             <p class="verdict-head">
               <span>{count(known.requests)} requests{known.cut && ', the newest that were looked at'}</span>
-              <span>{known.source ? `from its ${known.source}` : 'it tells neither spans nor metrics'}</span>
+              <span>{known.source ? `from its ${known.source}` : 'it reports neither spans nor metrics'}</span>
             </p>
             <h2 class="sentence">{known.sentence || 'Nothing to say yet.'}</h2>
           </section>
@@ -90,7 +90,7 @@ function Times({ place, service }: { place: ServicePlace; service: Service }) {
         quantile('half within', (ms) => ms.p50), quantile('90 % within', (ms) => ms.p90), quantile('99 % within', (ms) => ms.p99), quantile('mean', (ms) => ms.mean),
         { head: 'requests', numeric: true, cell: (row) => count(row.ms.count) },
       ]} />
-      {missing.length > 0 && rows.length > 0 && <p class="muted">Not told: {missing.join(', ')}.</p>}
+      {missing.length > 0 && rows.length > 0 && <p class="muted">Not reported: {missing.join(', ')}.</p>}
     </section>
   );
 }

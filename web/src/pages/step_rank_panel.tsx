@@ -135,7 +135,7 @@ function Operations({ timeline, commName, move }: { timeline: Timeline; commName
           </tbody>
         </table>
       </div>
-      <p class="muted">{count(worst.length)} of {count(all.length)} operations, longest wait first; messages do not tell theirs</p>
+      <p class="muted">{count(worst.length)} of {count(all.length)} operations, longest wait first; messages do not report theirs</p>
     </>
   );
 }

@@ -121,7 +121,7 @@ function Phases({ analysis, rank }: { analysis: StepAnalysis; rank: RankCell }) 
     <section class="card" aria-label="Phases">
       <div class="chart-head"><h2>In which phase?</h2></div>
       {analysis.phases.length === 0
-        ? <p class="muted">The job told no phases.</p>
+        ? <p class="muted">The job reported no phases.</p>
         : <Table caption="Phases" what="phases" sorted="as they begin" columns={columns} rows={analysis.phases} total={analysis.phases.length} rowKey={(row) => row.name} />}
     </section>
   );

@@ -32,7 +32,7 @@ export function FeedbackButtons({ verdict }: { verdict: Verdict }) {
         <label>
           it was{' '}
           <select value={said.cause} onChange={(event) => void say(false, event.currentTarget.value)}>
-            <option value="">not told</option>
+            <option value="">not reported</option>
             {causes.map((cause) => <option key={cause} value={cause}>{cause}</option>)}
           </select>
         </label>

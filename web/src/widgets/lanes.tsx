@@ -56,7 +56,7 @@ function LaneView({ lane, series, width, at, accused, onPick, onMove }: Props & 
         )}
         {odd && lane.lines.length === 1 && <span>{odd.line.label} {say(odd.value, lane.unit)}</span>}
         {odd && lane.lines.length > 1 && <span class="muted">median of {lane.lines.length} {say(odd.middle, lane.unit)}</span>}
-        {!odd && <span class="muted">nothing was told then</span>}
+        {!odd && <span class="muted">nothing was reported then</span>}
       </p>
       <div class="plot" role="img" aria-label={words(lane, series)} style={{ height: `${kHeight}px` }} onMouseMove={onMove} onMouseLeave={() => onMove(null)}>
         <canvas ref={canvas} style={{ width: `${width}px`, height: `${kHeight}px` }} />

@@ -119,7 +119,7 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<At
     } else {
       finding.chain.push_back(
           claim(ClaimKind::kExclusion, "ranks",
-                "Which rank it came from cannot be told: no rank tells its own values before the reduction.", 0, "", 0,
+                "Which rank it came from is not known: no rank reports its own values before the reduction.", 0, "", 0,
                 0, first, first, steps_query(first, first)));
     }
     finding.alternatives.push_back(
@@ -127,7 +127,8 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<At
     finding.next.push_back({"run the batch of this step again, on this rank and on another", ""});
     finding.sentence =
         finding.ranks.empty()
-            ? format("The job's %s {is|was} not a number {when}; which rank it came from is not told.", what.c_str())
+            ? format("The job's %s {is|was} not a number {when}; which rank it came from is not reported.",
+                     what.c_str())
             : format(
                   "%s produced a value that is not a number in step {since}, and the reduction gave it to everybody.",
                   who.c_str());

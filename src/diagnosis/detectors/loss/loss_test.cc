@@ -12,11 +12,11 @@ namespace {
 using testing::MadeUpJob;
 using testing::RankPlan;
 
-std::vector<Finding> findings_after(const std::function<void(StepNumber, size_t, RankPlan&)>& tell) {
+std::vector<Finding> findings_after(const std::function<void(StepNumber, size_t, RankPlan&)>& report) {
   MadeUpJob job(8);
   JobWindow window;
   job.play(window, 0_step, 40_step, [&](StepNumber step, std::vector<RankPlan>& ranks) {
-    for (size_t rank = 0; rank < ranks.size(); ++rank) tell(step, rank, ranks[rank]);
+    for (size_t rank = 0; rank < ranks.size(); ++rank) report(step, rank, ranks[rank]);
   });
   return find_bad_loss(window, {});
 }

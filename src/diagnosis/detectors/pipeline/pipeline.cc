@@ -53,21 +53,21 @@ struct Waits {
 Waits waits_of(const JobWindow& window, const StepFrame& frame) {
   const Pipelines pipelines(window, frame);
   Waits waits;
-  size_t members = 0, told = 0;
+  size_t members = 0, reported = 0;
   for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
     if (!frame.knows(slot)) continue;
     const Rank rank = window.rank_of(slot);
     members += pipelines.stage_of(frame.rows[slot].summary) >= 0 ? 1 : 0;
-    bool tells = false;
+    bool has_waits = false;
     for (const FlowStep& flow : frame.rows[slot].summary.flows) {
       if (flow.send || flow.transfers < kTransfersMin || !pipelines.contains(flow.comm_id)) continue;
       const Rank sender = window.world_rank(flow.comm_id, flow.peer);
       waits.ns[{rank, sender}] += static_cast<double>(flow.peer_ns) / static_cast<double>(flow.transfers);
-      tells = true;
+      has_waits = true;
     }
-    told += tells ? 1 : 0;
+    reported += has_waits ? 1 : 0;
   }
-  if (told < members) waits.ns.clear();
+  if (reported < members) waits.ns.clear();
   return waits;
 }
 

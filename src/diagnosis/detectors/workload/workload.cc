@@ -310,7 +310,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
     finding.sure &= saved * saved >= 2 * window.sure_nats() * error * error;  // what chance does as seldom as promised
     add_counterfactual(steps, step_ns, saved, finding);
     if (const std::string host = only_host_of(window, finding.ranks); !host.empty())
-      finding.instead = slow_host(window, host, steps, finding);
+      finding.fallback = slow_host(window, host, steps, finding);
     findings.push_back(std::move(finding));
   }
 }
