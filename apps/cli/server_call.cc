@@ -64,7 +64,7 @@ Result<std::string> server_token() {
   if (!by_option && named != nullptr) file = named;
   if (file.empty()) return std::string();
   Result<std::string> read = read_private_file(file);
-  if (!read.ok()) return Error{(by_option ? "--token-file: " : "LOCKSTEP_TOKEN_FILE: ") + read.error()};
+  if (!read.ok()) return prefixed(read.failure(), (by_option ? "--token-file: " : "LOCKSTEP_TOKEN_FILE: "));
   return read;
 }
 
@@ -184,7 +184,7 @@ Answer ask(const std::string& server, const std::string& path, const std::string
 Answer ask_agent(const std::string& agent, const std::string& token_file, const std::string& path,
                  const std::string& command) {
   Result<std::string> token = token_file.empty() ? Result<std::string>(std::string()) : read_private_file(token_file);
-  if (!token.ok()) token = Error{"--agent-token-file: " + token.error()};
+  if (!token.ok()) token = prefixed(token.failure(), "--agent-token-file: ");
   return ServerCalls(agent, command, kTimeoutMs, std::move(token)).ask(path);
 }
 

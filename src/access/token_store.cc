@@ -199,7 +199,7 @@ Result<void> TokenStore::read_admin_token() {
   clock_gettime(CLOCK_REALTIME, &now);
   admin_settled_ = now.tv_sec - info.st_mtim.tv_sec > 1;
   Result<std::string> secret = read_private_file(admin_token_file_);
-  if (!secret.ok()) return Error{"--admin-token-file: " + secret.error()};
+  if (!secret.ok()) return prefixed(secret.failure(), "--admin-token-file: ");
   if (secret->size() < kAdminTokenBytesMin)
     return Error{format("--admin-token-file %s: a token of %zu characters can be guessed (at least %zu)",
                         admin_token_file_.c_str(), secret->size(), kAdminTokenBytesMin)};

@@ -88,7 +88,7 @@ class Reader {
 Result<Manifest> read_json(std::string_view json, const char* what, bool with_pieces) {
   const Result<JsonDocument> document =
       JsonDocument::parse(json, {.bytes_max = kManifestBytesMax, .values_max = 64'000'000, .depth_max = 8});
-  if (!document.ok()) return Error{std::string(what) + " cannot be read: " + document.error()};
+  if (!document.ok()) return prefixed(document.failure(), std::string(what) + " cannot be read: ");
   if (with_pieces) {
     const JsonValue root = document->root();
     const std::optional<uint64_t> version = root["manifest"].unsigned_integer();

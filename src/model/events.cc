@@ -484,7 +484,7 @@ Result<CommGroup> comm_group_from_record(const LogRecord& record) {
     return Error{format("comm.group: a name of %zu bytes (1 to %zu), or one with control characters", group.name.size(),
                         kIdentityTextMax)};
   Result<std::vector<Rank>> ranks = ranks_from_text(find_string(record.attributes, "ranks"), kGroupRanksMax);
-  if (!ranks.ok()) return Error{"comm.group: " + ranks.error()};
+  if (!ranks.ok()) return prefixed(ranks.failure(), "comm.group: ");
   if (ranks->empty()) return Error{"comm.group: no ranks"};
   group.ranks = std::move(*ranks);
   return group;

@@ -88,7 +88,7 @@ Result<ServerPorts> ask_server_ports(const Url& server, int64_t timeout_ms, cons
   const Result<HttpResponse> answer = client.send(request);
   if (answer.ok() && answer->status == 200) return parse_server_ports(answer->body);
   if (answer.ok()) return Error{format("%s answers %d", origin_of(server).c_str(), answer->status)};
-  if (!speaks_otherwise(answer.error())) return Error{answer.error()};  // nobody is there
+  if (!speaks_otherwise(answer.error())) return answer.failure();  // nobody is there
   // What speaks HTTP/2 alone does not answer as HTTP/1 does.
   GrpcClient grpc({{.host = server.host, .port = server.port, .unix_path = {}}, server.tls, tls}, timeout_ms,
                   kServerPortsBytesMax);

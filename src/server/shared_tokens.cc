@@ -59,7 +59,7 @@ std::optional<StoredToken> parse_untrusted(std::string_view row, std::string_vie
 Result<std::string> token_secret(const ServerOptions& options) {
   if (options.admin_token_file.empty()) return std::string();
   Result<std::string> secret = read_private_file(options.admin_token_file);
-  if (!secret.ok()) return Error{"--admin-token-file: " + secret.error()};
+  if (!secret.ok()) return prefixed(secret.failure(), "--admin-token-file: ");
   return secret;
 }
 

@@ -110,11 +110,11 @@ Result<std::vector<ActionConfig>> parse_actions(std::string_view text) {
 Result<std::vector<ActionConfig>> read_actions_file(const std::string& path) {
   if (path.empty()) return std::vector<ActionConfig>();
   const Result<std::string> checked = operators_file(path);
-  if (!checked.ok()) return Error{"--actions: " + checked.error()};
+  if (!checked.ok()) return prefixed(checked.failure(), "--actions: ");
   const Result<std::string> text = read_file(*checked, 1 << 20);
-  if (!text.ok()) return Error{"--actions: " + text.error()};
+  if (!text.ok()) return prefixed(text.failure(), "--actions: ");
   Result<std::vector<ActionConfig>> actions = parse_actions(*text);
-  if (!actions.ok()) return Error{"--actions " + path + ": " + actions.error()};
+  if (!actions.ok()) return prefixed(actions.failure(), "--actions " + path + ": ");
   for (const ActionConfig& action : *actions) {
     std::string wrong;
     if (!action.command.empty()) {

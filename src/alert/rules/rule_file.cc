@@ -159,9 +159,9 @@ Result<std::vector<RuleGroup>> read_rule_files(const std::vector<std::string>& p
     if (files.empty() && pattern.find_first_of("*?[") == std::string::npos) files.push_back(pattern);
     for (const std::string& file : files) {
       const Result<std::string> text = read_file(file, kRuleFileBytesMax);
-      if (!text.ok()) return Error{"--rules: " + text.error()};
+      if (!text.ok()) return prefixed(text.failure(), "--rules: ");
       Result<std::vector<RuleGroup>> read = parse_rule_file(*text, file);
-      if (!read.ok()) return Error{format("--rules %s: %s", file.c_str(), read.error().c_str())};
+      if (!read.ok()) return prefixed(read.failure(), format("--rules %s: ", file.c_str()));
       for (RuleGroup& group : *read) {
         rules += group.rules.size();
         groups.push_back(std::move(group));

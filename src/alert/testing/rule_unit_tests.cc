@@ -272,7 +272,7 @@ class Run {
 Result<RuleUnitTests> run_rule_unit_tests(const std::string& file) {
   const std::string text = LOCKSTEP_TRY(read_file(file, kRuleFileBytesMax));
   const Result<TestFile> parsed = parse(text);
-  if (!parsed.ok()) return Error{file + ": " + parsed.error()};
+  if (!parsed.ok()) return prefixed(parsed.failure(), file + ": ");
   std::vector<std::string> rule_files;
   for (const std::string& one : parsed->rule_files)
     rule_files.push_back(one.starts_with('/') ? one : (std::filesystem::path(file).parent_path() / one).string());

@@ -151,10 +151,9 @@ Result<void> count_signals(const ApiContext& context, const JobInfo& job, JobSee
     for (const char* metric : row.metrics) {
       for (const std::string& name : stored_names(known, metric)) {
         const std::vector<std::vector<LabelMatcher>> matchers = {{label_is("__name__", name)}};
-        const Result<std::vector<std::string>> values =
-            context.metrics.label_values("host", matchers, to_ms - kMetricsLookedMs, to_ms + 1000);
-        if (!values.ok()) return Error{values.error()};
-        for (const std::string& host : *values)
+        const std::vector<std::string> values =
+            LOCKSTEP_TRY(context.metrics.label_values("host", matchers, to_ms - kMetricsLookedMs, to_ms + 1000));
+        for (const std::string& host : values)
           if (hosts.contains(host)) heard.insert(host);
       }
     }
