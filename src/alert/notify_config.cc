@@ -204,7 +204,7 @@ bool ReceiverConfig::sends_passwords() const {
 
 Result<NotifyConfig> parse_notify_config(std::string_view text) {
   NotifyConfig config;
-  const Result<void> read = yaml::read(text, [&](const YAML::Node& root) {
+  const auto take = [&](const YAML::Node& root) {
     yaml::each_key(root, "the file", {"receivers"}, [&](const std::string&, const YAML::Node& list) {
       yaml::each_item(list, "receivers", [&](const YAML::Node& item) {
         ReceiverConfig receiver = read_receiver(item);
@@ -218,8 +218,8 @@ Result<NotifyConfig> parse_notify_config(std::string_view text) {
         config.receivers.push_back(std::move(receiver));
       });
     });
-  });
-  if (!read.ok()) return read.failure();
+  };
+  LOCKSTEP_TRY(yaml::read(text, take));
   if (config.receivers.empty()) return Error{"line 1: the file has no receivers"};
   return config;
 }

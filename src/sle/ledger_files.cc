@@ -75,17 +75,16 @@ Result<void> Ledger::read_back() {
     }
     if (file.generation < newest_snapshot) continue;
     const std::string path = options_.folder + "/" + file.text();
-    Result<metrics::WalReadOutcome> read =
-        metrics::read_wal_file(path, [this](std::string_view record) { return restore_record(record); });
-    if (!read.ok()) return read.failure();
+    metrics::WalReadOutcome read =
+        LOCKSTEP_TRY(metrics::read_wal_file(path, [this](std::string_view record) { return restore_record(record); }));
     if (foreign_version_ != 0) return formats::check_version(formats::kSleLedger, path, foreign_version_);
-    if (read->torn && file.segment == 0) read->damage = "cut off";  // a snapshot appears whole or not at all
-    if (read->torn && file.segment != 0)
+    if (read.torn && file.segment == 0) read.damage = "cut off";  // a snapshot appears whole or not at all
+    if (read.torn && file.segment != 0)
       LOCKSTEP_LOG_WARN("sle", "%s: cut at byte %llu, where a crash ended it", path.c_str(),
-                        static_cast<unsigned long long>(read->bytes_good));
-    if (read->damage.empty()) continue;
+                        static_cast<unsigned long long>(read.bytes_good));
+    if (read.damage.empty()) continue;
     counters_.add("lockstep_sle_files_damaged_total");
-    LOCKSTEP_LOG_ERROR("sle", "%s: %s; what follows in this file is lost", path.c_str(), read->damage.c_str());
+    LOCKSTEP_LOG_ERROR("sle", "%s: %s; what follows in this file is lost", path.c_str(), read.damage.c_str());
   }
   MutexLock lock(mutex_);
   wal_ = std::make_unique<metrics::Wal>(options_.folder, 0, generation_, options_.log_bytes_max);

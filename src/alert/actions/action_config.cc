@@ -90,7 +90,7 @@ const char* to_text(ActionMode mode) {
 
 Result<std::vector<ActionConfig>> parse_actions(std::string_view text) {
   std::vector<ActionConfig> actions;
-  const Result<void> read = yaml::read(text, [&](const YAML::Node& root) {
+  const auto take = [&](const YAML::Node& root) {
     yaml::each_key(root, "the file", {"actions"}, [&](const std::string&, const YAML::Node& list) {
       yaml::each_item(list, "actions", [&](const YAML::Node& item) {
         ActionConfig action = read_action(item);
@@ -102,8 +102,8 @@ Result<std::vector<ActionConfig>> parse_actions(std::string_view text) {
         actions.push_back(std::move(action));
       });
     });
-  });
-  if (!read.ok()) return read.failure();
+  };
+  LOCKSTEP_TRY(yaml::read(text, take));
   return actions;
 }
 

@@ -131,7 +131,7 @@ RuleGroup group_of(const YAML::Node& node, const std::string& file, size_t& rule
 Result<std::vector<RuleGroup>> parse_rule_file(std::string_view text, const std::string& file) {
   std::vector<RuleGroup> groups;
   size_t rules = 0;
-  const Result<void> read = yaml::read(text, [&](const YAML::Node& root) {
+  const auto take = [&](const YAML::Node& root) {
     if (root.IsNull()) return;
     yaml::each_key(root, "the file", {"groups"}, [&](const std::string&, const YAML::Node& list) {
       if (list.IsNull()) return;
@@ -142,8 +142,8 @@ Result<std::vector<RuleGroup>> parse_rule_file(std::string_view text, const std:
           throw Wrong{line_of(item), format("two groups are called \"%s\"", yaml::shown(groups.back().name).c_str())};
       });
     });
-  });
-  if (!read.ok()) return read.failure();
+  };
+  LOCKSTEP_TRY(yaml::read(text, take));
   return groups;
 }
 

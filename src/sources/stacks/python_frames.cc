@@ -100,10 +100,9 @@ Result<PythonFrames> PythonFrames::attach(MemoryReader& memory, std::string_view
     if (!runtime || !code_type || !memory.read_value(*runtime, words)) continue;
     uint64_t hex = has_debug_offsets(words) ? words[1] : version_of_name(file.path);
     if (const std::optional<uint64_t> version = symbols->find(memory, "Py_Version")) memory.read_value(*version, hex);
-    Result<PythonLayout> layout =
-        has_debug_offsets(words) ? layout_untrusted(words) : known_layout(static_cast<uint32_t>(hex));
-    if (!layout.ok()) return std::move(layout).failure();
-    PythonFrames reader = of(*layout, *runtime, *code_type);
+    const PythonLayout layout =
+        LOCKSTEP_TRY(has_debug_offsets(words) ? layout_untrusted(words) : known_layout(static_cast<uint32_t>(hex)));
+    PythonFrames reader = of(layout, *runtime, *code_type);
     reader.version_ = python_version_text(static_cast<uint32_t>(hex));
     for (int tries = 0; tries < kSelfTestTries; ++tries) {
       if (reader.sample(memory).empty()) continue;
