@@ -130,7 +130,7 @@ Answer ServerCalls::send(HttpRequest request) {
   // Whatever our API refuses, it says so in JSON, but for who may call.
   const bool is_elsewhere =
       answer.ok() ? answer->status >= 400 && !answer->header("content-type").starts_with("application/json")
-                  : speaks_otherwise(answer.error());
+                  : answer.code() == ErrorCode::kOtherProtocol;
   if (is_elsewhere && find_api()) answer = client_->send(request);
   if (!wrong_port_.empty()) return {kExitUsage, format("%s: --server: %s", command_.c_str(), wrong_port_.c_str()), {}};
   if (!answer.ok()) {

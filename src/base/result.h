@@ -13,9 +13,10 @@ namespace lockstep {
 
 // What a caller may have to tell apart, beside the line that is for a person. A code is here once a caller acts on it.
 enum class ErrorCode {
-  kUnspecified,  // nobody tells it from others: report the line
-  kTooLarge,     // well-formed perhaps, but more than a limit of ours allows (HTTP 413)
-  kNotFound,     // what was asked for is not there, which is no fault
+  kUnspecified,    // nobody tells it from others: report the line
+  kTooLarge,       // well-formed perhaps, but more than a limit of ours allows (HTTP 413)
+  kNotFound,       // what was asked for is not there, which is no fault
+  kOtherProtocol,  // a peer answers, and speaks another protocol than was expected of it
 };
 
 // One line: who, what, value, limit, effect. Written for the person who has to act on it.

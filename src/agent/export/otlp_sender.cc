@@ -17,7 +17,6 @@
 #include "base/text.h"
 #include "net/grpc_client.h"
 #include "net/http_client.h"
-#include "net/server_ports.h"
 #include "wire/otlp.h"
 
 namespace lockstep {
@@ -152,6 +151,7 @@ class HttpTransport final : public OtlpTransport {
     if (!answer.ok()) {
       result.bytes = 0;
       result.why = answer.error();
+      result.other_protocol = answer.code() == ErrorCode::kOtherProtocol;
       return attempt;
     }
     const int status = answer->status;
@@ -205,6 +205,7 @@ class GrpcTransport final : public OtlpTransport {
     if (!answer.ok()) {
       result.bytes = 0;
       result.why = answer.error();
+      result.other_protocol = answer.code() == ErrorCode::kOtherProtocol;
       return attempt;
     }
     const GrpcCode code = answer->code;
@@ -320,9 +321,7 @@ void OtlpSender::connect(size_t lane, const OtlpTarget& target) {
 
 bool OtlpSender::find_right_port(const Way& way, const SendResult& result) {
   constexpr int64_t kAskEveryNs = 60'000'000'000;
-  const bool is_elsewhere =
-      result.code == "404" || result.code == "405" || (result.code == "0" && speaks_otherwise(result.why));
-  if (!is_elsewhere) return false;
+  if (result.code != "404" && result.code != "405" && !result.other_protocol) return false;
   const int64_t now_ns = SystemClock().monotonic_ns();
   int64_t& asked_ns = ports_asked_ns_[way.lane];
   if (asked_ns != 0 && now_ns - asked_ns < kAskEveryNs) return false;
