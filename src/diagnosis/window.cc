@@ -431,12 +431,4 @@ double quantile(std::vector<double> values, double q) {
   return values[at];
 }
 
-double median(std::vector<double> values) {
-  return values.empty() ? 0 : median_of(std::move(values));
-}
-
-double lower_median(std::vector<double> values) {
-  return lower_median_in_place(values);
-}
-
 }  // namespace lockstep
