@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/characters.h"
 #include "base/format_versions.h"
 #include "base/json_reader.h"
 #include "base/json_writer.h"
@@ -135,7 +136,7 @@ std::string sha256_hex(std::string_view bytes) {
 }
 
 bool is_sha256(std::string_view text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return text.size() == 64 && is_lower_hex(text);
 }
 
 Result<Manifest> read_listing(std::string_view json) {

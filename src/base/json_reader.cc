@@ -8,10 +8,6 @@
 namespace lockstep {
 namespace {
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // The four digits of a \u escape at `at`; -1 where there are none.
 int32_t hex4(std::string_view text, size_t at) {
   if (at + 4 > text.size()) return -1;

@@ -1,7 +1,6 @@
 #include "agent/export/otlp_sender.h"
 
 #include <sys/stat.h>
-#include <time.h>
 
 #include <algorithm>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "base/protobuf_wire.h"
 #include "base/secret_file.h"
 #include "base/text.h"
+#include "base/utc_time.h"
 #include "net/grpc_client.h"
 #include "net/http_client.h"
 #include "wire/otlp.h"
@@ -278,11 +278,9 @@ int64_t parse_retry_after(std::string_view value, int64_t now_unix_ns) {
   if (value.empty()) return -1;
   if (const std::optional<uint64_t> seconds = parse_uint(value))
     return static_cast<int64_t>(std::min<uint64_t>(*seconds, OtlpSender::kRetryAfterMsMax / 1000)) * 1000;
-  struct tm date {};
-  const std::string text(value);
-  const char* end = strptime(text.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &date);
-  if (end == nullptr || *end != '\0') return -1;
-  const int64_t ms = (static_cast<int64_t>(timegm(&date)) * 1'000'000'000 - now_unix_ns) / 1'000'000;
+  const std::optional<int64_t> date_s = unix_s_from_http_date(std::string(value));
+  if (!date_s) return -1;
+  const int64_t ms = (*date_s * 1'000'000'000 - now_unix_ns) / 1'000'000;
   return std::clamp<int64_t>(ms, 0, OtlpSender::kRetryAfterMsMax);
 }
 

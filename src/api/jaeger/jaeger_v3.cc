@@ -3,6 +3,7 @@
 #include "api/endpoints.h"
 #include "api/jaeger/jaeger_answer.h"
 #include "base/text.h"
+#include "base/utc_time.h"
 #include "query/traceql/span_text.h"
 
 namespace lockstep {
