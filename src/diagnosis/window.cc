@@ -406,7 +406,7 @@ const ShiftMonitor& JobWindow::own_time() const {
     if (is_warm_up(number)) {
       own_time_.add_warm_up(shares);
     } else {
-      own_time_.add_step(number.value(), shares);
+      own_time_.add_step(number, shares);
     }
   }
   return own_time_;

@@ -316,11 +316,11 @@ bool Ledger::restore_placement(columns::ByteReader& in) {
   const size_t hosts = in.count(3);
   for (size_t i = 0; i < hosts && in.ok(); ++i) {
     Placement::HostRun run;
-    run.first = static_cast<int32_t>(bounded(in, kRanksMost));
+    run.first = Rank{static_cast<int32_t>(bounded(in, kRanksMost))};
     run.ranks = static_cast<int32_t>(bounded(in, kRanksMost));
     run.host = std::string(in.bytes());
-    if (run.first < end || run.ranks <= 0) return false;
-    end = run.end();
+    if (run.first.value() < end || run.ranks <= 0) return false;
+    end = run.end().value();
     placement->hosts.push_back(std::move(run));
   }
   const size_t gpus = in.count(1);
@@ -343,7 +343,7 @@ bool Ledger::restore_cells(columns::ByteReader& in) {
     end = first + ranks;
     const bool owned = !cell.is_degraded() || cell.owner() < owners_.size();
     if (!in.ok() || ranks == 0 || end > kRanksMost || cell == Cell() || !owned) return false;
-    cells.push_back({static_cast<int32_t>(first), static_cast<int32_t>(ranks), cell});
+    cells.push_back({Rank{static_cast<int32_t>(first)}, static_cast<int32_t>(ranks), cell});
   }
   if (!in.ok() || row != cells_.size() || cells.empty()) return false;
   cells_rows_.emplace(hash_of(cells), static_cast<uint32_t>(row));

@@ -43,7 +43,7 @@ void write_end(JsonWriter& json, const char* key, const Topology& topology, cons
   const fabric::Node& gpu = topology.nodes()[end.gpu];
   json.key(key).begin_object().field("gpu", topology.name(end.gpu)).field("host", topology.name(gpu.parent));
   json.field("index", static_cast<int64_t>(gpu.index));
-  if (end.rank >= 0) json.field("rank", end.rank);
+  if (end.rank != kNoRank) json.field("rank", end.rank.value());
   if (gpu.more != fabric::kNoText) json.field("model", topology.text(gpu.more));
   if (nic != kNone) {
     json.field("nic", topology.name(nic));

@@ -300,7 +300,7 @@ struct Late {
   bool nearly_sure = false;  // a signal of the node would do
   bool sure = false;
   ShiftEstimate shift;  // in shares of a step
-  StepNumber begin() const { return StepNumber(evident && !shift.lasting ? shift.begin_step : -1); }
+  StepNumber begin() const { return evident && !shift.lasting ? shift.begin_step : kNoStep; }
 };
 
 // Steps from `begin` on, at most the last kStretch of them.
