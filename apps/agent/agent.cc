@@ -124,7 +124,7 @@ Result<void> OpenedParts::open(AgentOptions& options) {
     LOCKSTEP_LOG_WARN("agent", "%s; other users' recorders are read all the same", folder.error().c_str());
     options.recorders.clear();
   } else {
-    return Error{"--recorders: " + folder.error()};
+    return prefixed(folder.failure(), "--recorders: ");
   }
   lock = LOCKSTEP_TRY(lock_folder(options.data, "lockstep-agent"));
   if (!options.while_locked.empty()) {
@@ -253,7 +253,7 @@ Result<void> Agent::start() {
        .counters = &counters_,
        .admits = options_.metrics_token_file.empty() ? TextAdmission{} : admission_by(options_.metrics_token_file)},
       [this](const TextRequest& request) { return answer_page(request); });
-  if (!page.ok()) return Error{"--metrics: " + page.error()};
+  if (!page.ok()) return prefixed(page.failure(), "--metrics: ");
   page_ = std::move(*page);
 
   // Not before: what starts slowly on a busy node is not seen to start.

@@ -67,7 +67,7 @@ Result<std::optional<OtlpTarget>> command_endpoint(const AgentOptions& options, 
   settings.protocol = "http/protobuf";
   Result<OtlpTargets> chosen = choose_otlp_targets(settings, otel_environment());
   Result<OtlpTarget> target = chosen.ok() ? command_target(*chosen) : Result<OtlpTarget>(chosen.failure());
-  if (!target.ok()) return Error{"--commands: " + target.error()};
+  if (!target.ok()) return prefixed(target.failure(), "--commands: ");
   return std::optional(std::move(*target));
 }
 
@@ -76,7 +76,7 @@ Result<AgentSettings> check_settings(AgentOptions& options) {
   AgentSettings settings;
   settings.ras = LOCKSTEP_TRY(parse_ras_option(options.ras));
   Result<ListenAddress> address = parse_listen_address(options.metrics);
-  if (!address.ok()) return Error{"--metrics: " + address.error()};
+  if (!address.ok()) return prefixed(address.failure(), "--metrics: ");
   if (!is_loopback(*address) && options.metrics_token_file.empty() && options.metrics_tls.client_ca_file.empty() &&
       !options.metrics_insecure)
     return Error{
@@ -89,7 +89,7 @@ Result<AgentSettings> check_settings(AgentOptions& options) {
     return Error{"--metrics: TLS needs both --metrics-tls-certificate and --metrics-tls-key"};
   if (!options.metrics_token_file.empty()) {
     Result<std::string> token = read_private_file(options.metrics_token_file);
-    if (!token.ok()) return Error{"--metrics-token-file: " + token.error()};
+    if (!token.ok()) return prefixed(token.failure(), "--metrics-token-file: ");
   }
   settings.metrics = std::move(*address);
   settings.targets = LOCKSTEP_TRY(choose_otlp_targets(options.otlp, otel_environment()));

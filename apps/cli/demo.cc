@@ -84,10 +84,11 @@ Result<DemoServer> start_server(std::string http) {
       ChildProcess::start({.arguments = {program_directory() + "/lockstepd", "--data", folder + "/data", "--http", http,
                                          "--otlp-http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0"},
                            .stderr_path = log});
-  if (!process.ok()) return Error{"cannot start lockstepd: " + process.error()};
+  if (!process.ok()) return prefixed(process.failure(), "cannot start lockstepd: ");
   Result<std::string> ready = process->read_line(20'000);
   if (!ready.ok())
-    return Error{format("lockstepd did not get ready (%s); its log is %s", ready.error().c_str(), log.c_str())};
+    return Error{format("lockstepd did not get ready (%s); its log is %s", ready.error().c_str(), log.c_str()),
+                 ready.code()};
   Result<Url> otlp = parse_url(ready_field(*ready, "otlp_http"), 4318);
   std::string address = ready_field(*ready, "http");
   if (!otlp.ok() || address.empty())

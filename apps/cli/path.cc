@@ -19,7 +19,7 @@ Result<std::string> at_parameter(const std::string& text) {
   if (text.empty()) return std::string();
   const double now_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   const Result<double> moment = parse_moment(text, now_s);
-  if (!moment.ok()) return Error{"--at: " + moment.error()};
+  if (!moment.ok()) return prefixed(moment.failure(), "--at: ");
   if (!(*moment >= 0 && *moment < 9e9)) return Error{"--at: a time from 1970 to 2255 was expected"};
   return "&at=" + std::to_string(static_cast<int64_t>(*moment * 1e9));
 }

@@ -64,7 +64,7 @@ Result<std::string> server_token() {
   if (!by_option && named != nullptr) file = named;
   if (file.empty()) return std::string();
   Result<std::string> read = read_private_file(file);
-  if (!read.ok()) return Error{(by_option ? "--token-file: " : "LOCKSTEP_TOKEN_FILE: ") + read.error()};
+  if (!read.ok()) return prefixed(read.failure(), (by_option ? "--token-file: " : "LOCKSTEP_TOKEN_FILE: "));
   return read;
 }
 
@@ -130,7 +130,7 @@ Response ServerCalls::send(HttpRequest request) {
   // Whatever our API refuses, it says so in JSON, but for who may call.
   const bool is_elsewhere =
       answer.ok() ? answer->status >= 400 && !answer->header("content-type").starts_with("application/json")
-                  : speaks_otherwise(answer.error());
+                  : answer.code() == ErrorCode::kOtherProtocol;
   if (is_elsewhere && find_api()) answer = client_->send(request);
   if (!wrong_port_.empty()) return {kExitUsage, format("%s: --server: %s", command_.c_str(), wrong_port_.c_str()), {}};
   if (!answer.ok()) {
@@ -184,7 +184,7 @@ Response ask(const std::string& server, const std::string& path, const std::stri
 Response ask_agent(const std::string& agent, const std::string& token_file, const std::string& path,
                    const std::string& command) {
   Result<std::string> token = token_file.empty() ? Result<std::string>(std::string()) : read_private_file(token_file);
-  if (!token.ok()) token = Error{"--agent-token-file: " + token.error()};
+  if (!token.ok()) token = prefixed(token.failure(), "--agent-token-file: ");
   return ServerCalls(agent, command, kTimeoutMs, std::move(token)).ask(path);
 }
 

@@ -273,12 +273,11 @@ Result<PipelineMeta> meta_beside(const std::string& path) {
   return parse_pipeline_meta(text);
 }
 
-Result<Answered> answer_of(const std::string& name, Result<OpGraph> graph, int64_t gpus, Answered answered) {
-  if (!graph.ok()) return graph.failure();
-  if (gpus > 0) graph->gpus = gpus;
+Answered answer_of(const std::string& name, OpGraph graph, int64_t gpus, Answered answered) {
+  if (gpus > 0) graph.gpus = gpus;
   const auto start = std::chrono::steady_clock::now();
   answered.name = name;
-  answered.result = what_if(*graph);
+  answered.result = what_if(graph);
   answered.replayed_ms = elapsed_ms(start);
   return answered;
 }
@@ -291,7 +290,7 @@ Result<Answered> answer_file(const std::string& path, int64_t gpus) {
   ParquetTable table = LOCKSTEP_TRY(read_parquet(bytes, pipeline_trace_columns(), unpack_page));
   answered.read_ms = elapsed_ms(start);
   start = std::chrono::steady_clock::now();
-  Result<OpGraph> graph = graph_of_pipeline_trace(table, meta, answered.notes);
+  OpGraph graph = LOCKSTEP_TRY(graph_of_pipeline_trace(table, meta, answered.notes));
   answered.built_ms = elapsed_ms(start);
   if (meta.world_size == 0 && gpus == 0)
     answered.notes.push_back("How many GPUs there are is not reported: one per worker is counted (--gpus N)");
@@ -359,9 +358,8 @@ int run_whatif(const Arguments& arguments) {
     answered.notes = traced.notes;
     const std::string name = format("%s step %s", job.c_str(), with_thousands(traced.step.value()).c_str());
     Result<OpGraph> graph = graph_of_traced_ranks(traced.ranks, traced.step, answered.notes);
-    Result<Answered> result = answer_of(name, std::move(graph), gpus, std::move(answered));
-    if (!result.ok()) return failed(result.error());
-    answers.push_back(std::move(*result));
+    if (!graph.ok()) return failed(graph.error());
+    answers.push_back(answer_of(name, std::move(*graph), gpus, std::move(answered)));
   } else {
     Result<std::vector<std::string>> traces = traces_in(words[0]);
     if (!traces.ok()) {

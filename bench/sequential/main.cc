@@ -58,7 +58,7 @@ void false_alarms(const NoiseKind& kind, size_t streams, double values_max, int6
     source.draw(values);
     const bool timed = step % 16 == 15;
     const double from = timed ? cpu_s() : 0;
-    monitor.add_step(step, values);
+    monitor.add_step(StepNumber{step}, values);
     if (timed) {
       timed_s += cpu_s() - from;
       ++timed_steps;
@@ -109,7 +109,7 @@ void delays(const NoiseKind& kind, size_t streams, double noise, double shift, i
     for (int64_t step = 0; step < healthy_steps + kSteps && at_last < 0; ++step) {
       source.draw(values);
       if (step >= healthy_steps) values[culprit] += static_cast<float>(shift);
-      monitor.add_step(step, values);
+      monitor.add_step(StepNumber{step}, values);
       for (size_t i = 0; i < streams; ++i) {
         const double nats = monitor.evidence_nats(i);
         if (i != culprit) {

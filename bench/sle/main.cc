@@ -40,7 +40,7 @@ struct PlayedJob {
   int32_t episode_end = 0;
   int kind = 0;
   Owner owner;
-  int32_t hurt_rank = 0;
+  Rank hurt_rank;
 };
 
 std::shared_ptr<const Placement> place(const PlayedJob& job, int attempt, std::mt19937& random) {
@@ -60,15 +60,15 @@ void begin_episode(PlayedJob& job, int32_t minute, std::mt19937& random) {
   static const char* const kLayers[] = {"gpu", "host", "input", "nic", "link", "switch", "software"};
   job.episode_end = minute + 2 + static_cast<int32_t>(random() % 59);
   job.kind = static_cast<int>(random() % 4);
-  job.hurt_rank = static_cast<int32_t>(random() % static_cast<uint32_t>(job.gpus));
+  job.hurt_rank = Rank{static_cast<int32_t>(random() % static_cast<uint32_t>(job.gpus))};
   if (job.kind != 0 && job.kind != 1) return;
   const char* layer = kLayers[random() % 7];
   job.owner = {.key = format("%s-%d", job.id.c_str(), minute),
                .classifier = layer,
                .sub = "cause-" + std::to_string(random() % 4),
                .kind = CulpritKind::kGpu,
-               .culprit = format("GPU of rank %d", job.hurt_rank),
-               .host = job.placement->hosts[static_cast<size_t>(job.hurt_rank / 8)].host,
+               .culprit = format("GPU of rank %d", job.hurt_rank.value()),
+               .host = job.placement->hosts[index_of(job.hurt_rank) / 8].host,
                .job_id = job.id,
                .weight = 0.2f};
 }
@@ -81,7 +81,7 @@ JudgedMinute judged(const PlayedJob& job, int32_t minute) {
   if (job.kind == 0 || job.kind == 1) one.owners = {job.owner};
   const auto set = [&](Sle sle, RankCells cells) { one.cells[static_cast<size_t>(sle)] = std::move(cells); };
   const RankSpans rank = {{job.hurt_rank, job.hurt_rank + 1}};
-  const int32_t host = job.hurt_rank / 8 * 8;
+  const Rank host{job.hurt_rank.value() / 8 * 8};
   if (job.kind == 0)
     for (const Sle sle : {Sle::kProgress, Sle::kMfu, Sle::kSkew, Sle::kGoodput})
       set(sle, all_ranks(job.gpus, Cell::degraded(1)));

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include "base/characters.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -19,9 +20,7 @@ std::string address_of_peer(std::string_view peer) {
     const uint8_t* four = six.s6_addr + 12;
     return format("%u.%u.%u.%u", four[0], four[1], four[2], four[3]);
   }
-  std::string network;
-  for (int i = 0; i < 8; ++i) network += format("%02x", six.s6_addr[i]);
-  return network + "/64";
+  return to_hex({six.s6_addr, 8}) + "/64";
 }
 
 bool FailedAttempts::note(std::string_view peer, int64_t now_ns) {

@@ -154,7 +154,7 @@ Result<std::string> JwkSet::verify(std::string_view token) const {
   const std::optional<std::string> signature = decode_base64url(token.substr(last + 1));
   if (!header || !claims || !signature) return Error{"the ID token is not base64url"};
   const Result<JsonDocument> parsed = JsonDocument::parse(*header, kJsonLimits);
-  if (!parsed.ok()) return Error{"the ID token's header: " + parsed.error()};
+  if (!parsed.ok()) return prefixed(parsed.failure(), "the ID token's header: ");
   const std::string algorithm = parsed->root()["alg"].string().value_or("");
   if (algorithm != "RS256" && algorithm != "PS256" && algorithm != "ES256")
     return Error{"the ID token is signed by an algorithm that is not taken (RS256, PS256 and ES256 are)"};

@@ -58,7 +58,7 @@ std::string own_path(std::string_view path) {
 // What is sent there and comes from there is a secret or decides who is let in.
 Result<void> check_protected(const char* what, const std::string& url) {
   const Result<RequestUrl> place = parse_request_url(url);
-  if (!place.ok()) return Error{format("%s: %s", what, place.error().c_str())};
+  if (!place.ok()) return prefixed(place.failure(), format("%s: ", what));
   if (!place->server.tls && !is_loopback({place->server.host, place->server.port}))
     return Error{format("%s: must be https", what)};
   return {};
@@ -136,7 +136,7 @@ Result<HttpResponse> OidcSignIn::ask(const std::string& url, HttpRequest request
   if (asking.is_one_too_many()) return Error{"too many people sign in at once; try again in a moment"};
   HttpClient client(std::move(place.server), kAnswerMs, kAnswerBytesMax, {.ca_file = config_.ca_file});
   Result<HttpResponse> answer = client.send(request);
-  if (!answer.ok()) return Error{"the issuer does not answer: " + answer.error()};
+  if (!answer.ok()) return prefixed(answer.failure(), "the issuer does not answer: ");
   return answer;
 }
 
@@ -169,7 +169,7 @@ Result<OidcSignIn::Issuer> OidcSignIn::read_issuer() {
   while (base.ends_with('/')) base.pop_back();
   const std::string text = LOCKSTEP_TRY(get(base + "/.well-known/openid-configuration"));
   const Result<JsonDocument> document = JsonDocument::parse(text, kJsonLimits);
-  if (!document.ok()) return Error{"the issuer's configuration: " + document.error()};
+  if (!document.ok()) return prefixed(document.failure(), "the issuer's configuration: ");
   const JsonValue root = document->root();
   if (root["issuer"].string() != config_.issuer) return Error{"the issuer calls itself by another name"};
   Issuer found{.authorization_url = root["authorization_endpoint"].string().value_or(""),
@@ -275,7 +275,7 @@ Result<std::string> OidcSignIn::exchange(const Issuer& issuer, std::string_view 
     const std::string why = document.ok() ? document->root()["error"].string().value_or("") : "";
     return Error{format("the issuer refuses the sign-in: status %d %.60s", answer.status, as_one_line(why).c_str())};
   }
-  if (!document.ok()) return Error{"the issuer's answer: " + document.error()};
+  if (!document.ok()) return prefixed(document.failure(), "the issuer's answer: ");
   const std::optional<std::string> token = document->root()["id_token"].string();
   if (!token) return Error{"the issuer's answer has no ID token (is \"openid\" among the scopes?)"};
   return *token;

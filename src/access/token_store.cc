@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/base64.h"
+#include "base/characters.h"
 #include "base/log.h"
 #include "base/secret_file.h"
 #include "base/text.h"
@@ -28,12 +29,6 @@ std::string random_bytes(size_t count) {
     if (got < 0 && errno != EINTR) std::abort();
   }
   return bytes;
-}
-
-std::string hex(std::string_view bytes) {
-  std::string text;
-  for (const char byte : bytes) text += format("%02x", static_cast<unsigned>(static_cast<uint8_t>(byte)));
-  return text;
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -101,7 +96,7 @@ std::vector<std::string_view> role_names(uint32_t roles) {
 }
 
 bool is_token_id(std::string_view text) {
-  return text.size() == 8 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return text.size() == 8 && is_lower_hex(text);
 }
 
 std::string random_secret(std::string_view prefix) {
@@ -199,7 +194,7 @@ Result<void> TokenStore::read_admin_token() {
   clock_gettime(CLOCK_REALTIME, &now);
   admin_settled_ = now.tv_sec - info.st_mtim.tv_sec > 1;
   Result<std::string> secret = read_private_file(admin_token_file_);
-  if (!secret.ok()) return Error{"--admin-token-file: " + secret.error()};
+  if (!secret.ok()) return prefixed(secret.failure(), "--admin-token-file: ");
   if (secret->size() < kAdminTokenBytesMin)
     return Error{format("--admin-token-file %s: a token of %zu characters can be guessed (at least %zu)",
                         admin_token_file_.c_str(), secret->size(), kAdminTokenBytesMin)};
@@ -265,7 +260,7 @@ Result<TokenMade> TokenStore::create(TokenWanted wanted) {
     MutexLock lock(mutex_);
     const size_t live = live_tokens();
     if (live >= kTokensMax) return Error{format("there are %zu tokens (limit %zu): revoke some", live, kTokensMax)};
-    do entry.token.id = hex(random_bytes(4));
+    do entry.token.id = to_hex(random_bytes(4));
     while (by_id_.contains(entry.token.id));
   }
   // From the first token on everybody needs one: it must be able to make the others.

@@ -55,7 +55,6 @@ struct Token {
     return revoked_unix_ns == 0 && (expires_unix_ns == 0 || now_unix_ns < expires_unix_ns);
   }
   bool is_of(std::string_view tenant) const;
-  bool is_of_all_tenants() const { return is_of("*"); }
 };
 
 // "ingest,read" to bits; an error does not say the word: it may be a secret in the wrong place.

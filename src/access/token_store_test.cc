@@ -138,7 +138,7 @@ TEST_F(TokenStoreTest, TheAdminTokenFileIsAWayInAndIsReadAgainWhenItChanges) {
   const std::optional<Token> admin = tokens_->find(kAdminSecret);
   ASSERT_TRUE(admin);
   EXPECT_EQ(admin->roles, kAllRoles);
-  EXPECT_TRUE(admin->is_of_all_tenants());
+  EXPECT_TRUE(admin->is_of("*"));
   EXPECT_TRUE(tokens_->live(admin->id));
   EXPECT_TRUE(tokens_->list().empty());
 

@@ -9,7 +9,7 @@ Result<std::vector<Url>> parse_alertmanagers(const std::string& text) {
   for (const std::string_view part : split(text, ',')) {
     if (trim(part).empty()) continue;
     Result<Url> url = parse_url(trim(part), 9093);
-    if (!url.ok()) return Error{"--alertmanager: " + url.error()};
+    if (!url.ok()) return prefixed(url.failure(), "--alertmanager: ");
     urls.push_back(std::move(*url));
   }
   return urls;

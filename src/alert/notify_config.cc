@@ -204,7 +204,7 @@ bool ReceiverConfig::sends_passwords() const {
 
 Result<NotifyConfig> parse_notify_config(std::string_view text) {
   NotifyConfig config;
-  const Result<void> read = yaml::read(text, [&](const YAML::Node& root) {
+  const auto take = [&](const YAML::Node& root) {
     yaml::each_key(root, "the file", {"receivers"}, [&](const std::string&, const YAML::Node& list) {
       yaml::each_item(list, "receivers", [&](const YAML::Node& item) {
         ReceiverConfig receiver = read_receiver(item);
@@ -218,8 +218,8 @@ Result<NotifyConfig> parse_notify_config(std::string_view text) {
         config.receivers.push_back(std::move(receiver));
       });
     });
-  });
-  if (!read.ok()) return read.failure();
+  };
+  LOCKSTEP_TRY(yaml::read(text, take));
   if (config.receivers.empty()) return Error{"line 1: the file has no receivers"};
   return config;
 }
@@ -227,16 +227,15 @@ Result<NotifyConfig> parse_notify_config(std::string_view text) {
 Result<NotifyConfig> read_notify_file(const std::string& path) {
   if (path.empty()) return NotifyConfig{};
   const Result<std::string> text = read_file(path, 1 << 20);
-  if (!text.ok()) return Error{"--notify: " + text.error()};
+  if (!text.ok()) return prefixed(text.failure(), "--notify: ");
   Result<NotifyConfig> config = parse_notify_config(*text);
-  if (!config.ok()) return Error{"--notify " + path + ": " + config.error()};
+  if (!config.ok()) return prefixed(config.failure(), "--notify " + path + ": ");
   for (const ReceiverConfig& receiver : config->receivers) {
     for (const std::string* file :
          {&receiver.url_file, &receiver.bearer_token_file, &receiver.routing_key_file, &receiver.password_file}) {
       if (file->empty()) continue;
       if (const Result<std::string> secret = read_private_file(*file); !secret.ok())
-        return Error{
-            format("--notify %s: receiver %s: %s", path.c_str(), receiver.name.c_str(), secret.error().c_str())};
+        return prefixed(secret.failure(), format("--notify %s: receiver %s: ", path.c_str(), receiver.name.c_str()));
     }
   }
   return config;

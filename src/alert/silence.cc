@@ -25,12 +25,13 @@ Result<Silence> checked_silence(Silence silence) {
   // As the language has it, one matcher at least must ask for something.
   Result<std::vector<LabelMatcher>> matchers = promql::parse_selector(silence.matchers);
   if (!matchers.ok())
-    return Error{"matchers: " + matchers.error() + R"(; write them as {host="gpu-017",alertname=~"Lockstep.*"})"};
+    return Error{"matchers: " + matchers.error() + R"(; write them as {host="gpu-017",alertname=~"Lockstep.*"})",
+                 matchers.code()};
   for (LabelMatcher& matcher : *matchers) {
     if (matcher.name == "__name__") matcher.name = "alertname";
   }
   Result<metrics::CompiledMatchers> compiled = metrics::compile_matchers(*matchers, true);
-  if (!compiled.ok()) return Error{"matchers: " + compiled.error()};
+  if (!compiled.ok()) return prefixed(compiled.failure(), "matchers: ");
   silence.compiled = std::move(*compiled);
   const bool is_of_places =
       std::all_of(silence.compiled.begin(), silence.compiled.end(), [](const metrics::CompiledMatcher& one) {

@@ -65,9 +65,7 @@ Result<sle::RankSpans> ranks_of_group(const JobInfo& job, const std::string& gro
     if (!member || static_cast<uint64_t>(rank.identity.rank.value()) != *member) continue;
     for (const CommGroup& one : rank.groups) {
       if (one.name != name) continue;
-      std::vector<int32_t> ranks;
-      for (const Rank each : one.ranks) ranks.push_back(each.value());
-      return sle::spans_of(std::move(ranks));
+      return sle::spans_of(one.ranks);
     }
   }
   return Error{
@@ -123,10 +121,7 @@ Result<void> read_scope(const ApiContext& context, const ServerRequest& http, As
       sle::RankSpans members = LOCKSTEP_TRY(ranks_of_group(*job, value));
       scope.ranks = scope.ranks ? sle::common_of(*scope.ranks, members) : std::move(members);
     } else {
-      const std::vector<Rank> ranks = LOCKSTEP_TRY(ranks_from_text(value, 1'000'000));
-      std::vector<int32_t> numbers;
-      for (const Rank rank : ranks) numbers.push_back(rank.value());
-      scope.ranks = sle::spans_of(std::move(numbers));
+      scope.ranks = sle::spans_of(LOCKSTEP_TRY(ranks_from_text(value, 1'000'000)));
     }
     words.push_back(std::string(key) + " " + value);
   }
@@ -271,7 +266,7 @@ void write_affected(JsonWriter& json, const char* key, const std::vector<sle::Af
     if (one.total > 0) json.field("total", one.total);
     if (!one.job_id.empty()) json.field("job_id", one.job_id);
     if (!one.host.empty()) json.field("host", one.host);
-    if (one.rank >= 0) json.field("rank", static_cast<int64_t>(one.rank));
+    if (one.rank != kNoRank) json.field("rank", static_cast<int64_t>(one.rank.value()));
     if (!one.owner.classifier.empty())
       json.field("kind", to_text(one.owner.kind))
           .field("classifier", one.owner.classifier)

@@ -51,7 +51,7 @@ class SleApi : public ::testing::Test {
     const int32_t minute = sle::minute_of(clock_.unix_ns());
     sle::JudgedMinute judged{.minute = minute, .evidence = 1};
     judged.placement = std::make_shared<sle::Placement>(
-        sle::Placement{.hosts = {{0, 1, "node-1"}}, .gpus = {std::string("node-1:gpu0")}});
+        sle::Placement{.hosts = {{0_rank, 1, "node-1"}}, .gpus = {std::string("node-1:gpu0")}});
     judged.owners = {owner};
     judged.cells[static_cast<size_t>(sle::Sle::kProgress)] = sle::all_ranks(1, Cell::degraded(1));
     ledger_->put(owner.key, judged);

@@ -29,14 +29,12 @@ class BackupTest : public ::testing::Test {
     server_.files["state.sqlite"] = {state_of(1), "e-1", false};
   }
   Result<Taken> take() {
-    Result<std::unique_ptr<Repository>> repository = open_repository(place_, Access::kWrite);
-    if (!repository.ok()) return repository.failure();
-    return take_backup(server_, **repository, {});
+    const std::unique_ptr<Repository> repository = LOCKSTEP_TRY(open_repository(place_, Access::kWrite));
+    return take_backup(server_, *repository, {});
   }
   Result<Restored> bring_back(uint64_t generation = 0) {
-    Result<std::unique_ptr<Repository>> repository = open_repository(place_, Access::kRead);
-    if (!repository.ok()) return repository.failure();
-    return restore(**repository, generation, data_, {});
+    const std::unique_ptr<Repository> repository = LOCKSTEP_TRY(open_repository(place_, Access::kRead));
+    return restore(*repository, generation, data_, {});
   }
   void expect_restored(const std::map<std::string, PlayedFile>& files) {
     size_t found = 0;

@@ -53,7 +53,7 @@ class FolderObjects final : public Objects {
     const UniqueFd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file.valid()) return failed("cannot create", part);
     Result<void> written = write_all(file.get(), content);
-    if (!written.ok()) return Error{part + ": " + written.error()};
+    if (!written.ok()) return prefixed(written.failure(), part + ": ");
     // Before it has its name: a later backup takes what has a name for whole.
     if (::fdatasync(file.get()) != 0) return failed("cannot sync", part);
     if (::rename(part.c_str(), path.c_str()) != 0) return failed("cannot rename to", path);

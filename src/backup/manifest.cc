@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/characters.h"
 #include "base/format_versions.h"
 #include "base/json_reader.h"
 #include "base/json_writer.h"
@@ -88,7 +89,7 @@ class Reader {
 Result<Manifest> read_json(std::string_view json, const char* what, bool with_pieces) {
   const Result<JsonDocument> document =
       JsonDocument::parse(json, {.bytes_max = kManifestBytesMax, .values_max = 64'000'000, .depth_max = 8});
-  if (!document.ok()) return Error{std::string(what) + " cannot be read: " + document.error()};
+  if (!document.ok()) return prefixed(document.failure(), std::string(what) + " cannot be read: ");
   if (with_pieces) {
     const JsonValue root = document->root();
     const std::optional<uint64_t> version = root["manifest"].unsigned_integer();
@@ -135,7 +136,7 @@ std::string sha256_hex(std::string_view bytes) {
 }
 
 bool is_sha256(std::string_view text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return text.size() == 64 && is_lower_hex(text);
 }
 
 Result<Manifest> read_listing(std::string_view json) {

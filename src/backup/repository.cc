@@ -127,8 +127,8 @@ Result<Manifest> find_generation(const Repository& repository, uint64_t generati
   const std::string text = LOCKSTEP_TRY(repository.read_generation(number));
   Result<Manifest> manifest = read_manifest(text);
   if (!manifest.ok())
-    return Error{format("%s, generation %llu: %s", repository.place().c_str(), static_cast<unsigned long long>(number),
-                        manifest.error().c_str())};
+    return prefixed(manifest.failure(), format("%s, generation %llu: ", repository.place().c_str(),
+                                               static_cast<unsigned long long>(number)));
   return manifest;
 }
 

@@ -90,9 +90,8 @@ class Restoring {
   Result<void> check_place() const {
     struct stat info {};
     if (lstat(data_.c_str(), &info) != 0) return {};
-    const Result<std::vector<std::string>> names = list_directory(data_);
-    if (!names.ok()) return names.failure();
-    if (!names->empty()) return Error{data_ + " is not empty: a backup is restored into a folder of its own"};
+    const std::vector<std::string> names = LOCKSTEP_TRY(list_directory(data_));
+    if (!names.empty()) return Error{data_ + " is not empty: a backup is restored into a folder of its own"};
     return {};
   }
 
@@ -143,7 +142,7 @@ class Restoring {
         return Error{format("piece %zu has %zu bytes, not %llu", i, content.size(),
                             static_cast<unsigned long long>(piece_bytes(file, i)))};
       Result<void> written = write_all(out.get(), content);
-      if (!written.ok()) return Error{path + ": " + written.error()};
+      if (!written.ok()) return prefixed(written.failure(), path + ": ");
       done_ += content.size();
       if (progress_) progress_(done_, bytes_all);
     }

@@ -1,17 +1,23 @@
-// Single characters: hexadecimal digits, ASCII letters in lower case, and UTF-8 from a number.
+// Single characters: digits, hexadecimal ones and bytes written in them, ASCII letters in lower case, and UTF-8 from a number.
 //
 // Thread rule: Thread-safe (no state).
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace lockstep {
 
+constexpr bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
 // The value of a hexadecimal digit of either case; -1: it is none.
 constexpr int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
+  if (is_digit(c)) return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   return -1;
@@ -22,6 +28,30 @@ constexpr bool is_lower_hex(std::string_view text) {
   for (char c : text)
     if (hex_digit(c) < 0 || (c >= 'A' && c <= 'F')) return false;
   return true;
+}
+
+// Two digits in lower case for each byte.
+inline std::string to_hex(std::span<const uint8_t> bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  text.reserve(bytes.size() * 2);
+  for (const uint8_t byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+inline std::string to_hex(std::string_view bytes) {
+  return to_hex({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+}
+// And back; nothing where it is not as to_hex() writes it.
+inline std::optional<std::string> from_lower_hex(std::string_view text) {
+  if (text.size() % 2 != 0 || !is_lower_hex(text)) return std::nullopt;
+  std::string bytes;
+  bytes.reserve(text.size() / 2);
+  for (size_t i = 0; i < text.size(); i += 2)
+    bytes += static_cast<char>(hex_digit(text[i]) << 4 | hex_digit(text[i + 1]));
+  return bytes;
 }
 
 // ASCII letters alone, whatever the locale: what header names, units and PCI addresses are compared by.

@@ -26,6 +26,15 @@ TEST(Characters, AreHexadecimalDigitsInEitherCase) {
   for (const char c : {'g', 'G', '/', ':', '@', '`'}) EXPECT_EQ(hex_digit(c), -1) << c;
 }
 
+TEST(Characters, BytesAreWrittenInHexAndReadBack) {
+  const std::string bytes("\0\x09\x7f\x80\xff", 5);
+  EXPECT_EQ(to_hex(bytes), "00097f80ff");
+  EXPECT_EQ(to_hex(std::string_view()), "");
+  EXPECT_EQ(from_lower_hex("00097f80ff"), bytes);
+  EXPECT_EQ(from_lower_hex(""), "");
+  for (const char* text : {"0", "0FF0", "0g", "0x", " 00"}) EXPECT_EQ(from_lower_hex(text), std::nullopt) << text;
+}
+
 TEST(Characters, OnlyAsciiLettersGetLowerCase) {
   EXPECT_EQ(lower_case("Content-TYPE: @[`{ AZ az 09 \xC3\x84"), "content-type: @[`{ az az 09 \xC3\x84");
   EXPECT_EQ(lower_case('Q'), 'q');

@@ -70,7 +70,7 @@ Result<void> write_file_atomically(const std::string& path, std::string_view con
     UniqueFd file(disk::open(beside, disk::Open::kReplace));
     if (!file.valid()) return failed("cannot create", beside);
     if (Result<void> written = write_all(file.get(), content); !written.ok())
-      return Error{beside + ": " + written.error()};
+      return prefixed(written.failure(), beside + ": ");
     if (disk::sync(file.get()) != 0) return failed("cannot sync", beside);
   }
   if (disk::rename(beside, path) != 0) return failed("cannot rename to", path);

@@ -150,7 +150,7 @@ Result<void> Flags::give(const std::string& name, const std::vector<std::string>
   if (takes(name) == Takes::kNone) return unknown(option, where + ": ");
   for (const std::string& value : values) {
     if (Result<void> set = assign(*find(option), value, file); !set.ok())
-      return Error{format("%s: %s: %s", program_.c_str(), where.c_str(), set.error().c_str())};
+      return prefixed(set.failure(), format("%s: %s: ", program_.c_str(), where.c_str()));
   }
   return {};
 }
@@ -184,7 +184,7 @@ Result<void> Flags::assign(Flag& flag, const std::string& value, const std::stri
 
 Result<void> Flags::read_config(const std::string& path) {
   Result<std::string> content = read_file(path, kConfigBytesMax);
-  if (!content.ok()) return Error{format("%s: --config: %s", program_.c_str(), content.error().c_str())};
+  if (!content.ok()) return prefixed(content.failure(), format("%s: --config: ", program_.c_str()));
   int number = 0;
   for (std::string_view line : split(*content, '\n')) {
     ++number;
@@ -201,7 +201,7 @@ Result<void> Flags::read_config(const std::string& path) {
     Flag* flag = find(name);
     if (flag == nullptr || name == "--config" || name == "--check-config") return unknown(name, where);
     if (Result<void> set = assign(*flag, std::string(value), path); !set.ok())
-      return Error{format("%s: %s%s", program_.c_str(), where.c_str(), set.error().c_str())};
+      return prefixed(set.failure(), format("%s: %s", program_.c_str(), where.c_str()));
   }
   return {};
 }
@@ -221,7 +221,7 @@ Result<void> Flags::read_environment() {
       return Error{format("%s: the environment has %s, but there is no option of that name (%s --help lists them)",
                           program_.c_str(), variable.c_str(), program_.c_str())};
     if (Result<void> set = assign(*flag, std::string(text.substr(equals + 1)), variable); !set.ok())
-      return Error{format("%s: %s: %s", program_.c_str(), variable.c_str(), set.error().c_str())};
+      return prefixed(set.failure(), format("%s: %s: ", program_.c_str(), variable.c_str()));
   }
   return {};
 }
@@ -301,7 +301,8 @@ Result<void> Flags::parse_words(const std::vector<std::string>& arguments) {
       return Error{format("%s: %s needs a value: %s %s", program_.c_str(), name.c_str(), name.c_str(),
                           flag->value_name.c_str())};
     }
-    if (Result<void> set = assign(*flag, value, "command line"); !set.ok()) return Error{program_ + ": " + set.error()};
+    if (Result<void> set = assign(*flag, value, "command line"); !set.ok())
+      return prefixed(set.failure(), program_ + ": ");
   }
   if (positional_name_.empty() && !words_.empty()) {
     return Error{

@@ -8,10 +8,6 @@
 namespace lockstep {
 namespace {
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // The four digits of a \u escape at `at`; -1 where there are none.
 int32_t hex4(std::string_view text, size_t at) {
   if (at + 4 > text.size()) return -1;
@@ -74,6 +70,7 @@ class JsonParser {
     if (!whole) return Error{format("JSON: byte %zu: %s", at_, wrong_)};
     return {};
   }
+  size_t at() const { return at_; }  // of a text that is refused: what is wrong with it
 
  private:
   using Kind = JsonDocument::Kind;
@@ -224,14 +221,18 @@ class JsonParser {
   const char* wrong_ = "";
 };
 
-Result<JsonDocument> JsonDocument::parse(std::string_view text, const JsonLimits& limits) {
+Result<JsonDocument> JsonDocument::parse(std::string_view text, const JsonLimits& limits, size_t* wrong_at) {
+  if (wrong_at != nullptr) *wrong_at = 0;
   // Places are kept in 32 bits.
   size_t bytes_max = std::min<size_t>(limits.bytes_max, UINT32_MAX - 1);
   if (text.size() > bytes_max)
     return Error{format("JSON: %zu bytes are over the limit of %zu", text.size(), bytes_max)};
   JsonDocument document;
   document.text_ = text;
-  LOCKSTEP_TRY(JsonParser(text, limits, document.nodes_).run());
+  JsonParser parser(text, limits, document.nodes_);
+  Result<void> parsed = parser.run();
+  if (!parsed.ok() && wrong_at != nullptr) *wrong_at = parser.at();
+  LOCKSTEP_TRY(std::move(parsed));
   return document;
 }
 

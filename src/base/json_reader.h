@@ -63,7 +63,8 @@ class JsonValue {
 class JsonDocument {
  public:
   // `text` is referred to, not copied: it has to outlive the document and its values.
-  static Result<JsonDocument> parse(std::string_view text, const JsonLimits& limits = {});
+  // wrong_at: of a text that is refused, the byte that the error names; 0 where it is too large to be looked at.
+  static Result<JsonDocument> parse(std::string_view text, const JsonLimits& limits = {}, size_t* wrong_at = nullptr);
   JsonValue root() const { return {this, 0}; }
 
  private:

@@ -10,6 +10,16 @@ std::string error_of(std::string_view text, const JsonLimits& limits = {}) {
   return document.ok() ? "accepted" : document.error();
 }
 
+TEST(JsonReader, SaysAtWhichByteARefusedTextIsWrong) {
+  size_t wrong_at = 99;
+  const Result<JsonDocument> cut = JsonDocument::parse("{\"a\": 1,\n }", {}, &wrong_at);
+  ASSERT_FALSE(cut.ok());
+  EXPECT_EQ(wrong_at, 10u);
+  EXPECT_TRUE(cut.error().starts_with("JSON: byte 10: ")) << cut.error();
+  EXPECT_FALSE(JsonDocument::parse("[1, 2]", {.bytes_max = 5}, &wrong_at).ok());
+  EXPECT_EQ(wrong_at, 0u);
+}
+
 TEST(JsonReader, ReadsValuesOfEveryKind) {
   std::string text = R"( {"n": -12, "u": 18446744073709551615, "d": 1.5e3, "s": "a\"b", "t": true, "f": false,
                           "z": null, "list": [1, [2], {"k": 3}], "empty": {}, "none": [] } )";

@@ -24,6 +24,11 @@ double median_of(std::vector<T> values) {
   return (upper + static_cast<double>(*std::max_element(values.begin(), middle))) / 2;
 }
 
+// The same; 0 where there are none.
+inline double median_or_zero(std::vector<double> values) {
+  return values.empty() ? 0 : median_of(std::move(values));
+}
+
 // How far values lie from their middle, as a standard deviation that outliers do not move: 1.4826 makes it one of a
 // normal distribution from the median distance. 0 where there are none.
 inline double spread_of(std::vector<double> values, double middle) {

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -12,9 +13,10 @@ namespace lockstep {
 
 // What a caller may have to tell apart, beside the line that is for a person. A code is here once a caller acts on it.
 enum class ErrorCode {
-  kUnspecified,  // nobody tells it from others: report the line
-  kTooLarge,     // well-formed perhaps, but more than a limit of ours allows (HTTP 413)
-  kNotFound,     // what was asked for is not there, which is no fault
+  kUnspecified,    // nobody tells it from others: report the line
+  kTooLarge,       // well-formed perhaps, but more than a limit of ours allows (HTTP 413)
+  kNotFound,       // what was asked for is not there, which is no fault
+  kOtherProtocol,  // a peer answers, and speaks another protocol than was expected of it
 };
 
 // One line: who, what, value, limit, effect. Written for the person who has to act on it.
@@ -22,6 +24,14 @@ struct Error {
   std::string message;
   ErrorCode code = ErrorCode::kUnspecified;
 };
+
+// The same failure, its line begun by where it came up; the code stays, so that a caller still tells it from others:
+//
+//   if (!text.ok()) return prefixed(text.failure(), "--config: ");
+inline Error prefixed(Error error, std::string_view prefix) {
+  error.message.insert(0, prefix);
+  return error;
+}
 
 template <typename T>
 class [[nodiscard]] Result {
@@ -91,7 +101,7 @@ class [[nodiscard]] Result<void> {
 //
 // As the whole of a statement, of an initializer or of the right side of an assignment, never inside another one: what
 // else an expression has evaluated by then is not defined (a GNU statement expression, which GCC and Clang share).
-// Where the line has to say more, write the return by hand.
+// Where the line has to say more, write the return by hand: `return prefixed(...)`.
 #define LOCKSTEP_TRY(...)                                                 \
   ({                                                                      \
     auto lockstep_tried = (__VA_ARGS__);                                  \

@@ -51,5 +51,11 @@ TEST(Result, HandsOnLineAndCodeOfAFailure) {
   EXPECT_EQ(other.code(), ErrorCode::kNotFound);
 }
 
+TEST(Result, KeepsTheCodeOfAFailureWhoseLineIsBegunByWhereItCameUp) {
+  const Result<std::string> other = prefixed(made(false).failure(), "--number: ");
+  EXPECT_EQ(other.error(), "--number: nothing there");
+  EXPECT_EQ(other.code(), ErrorCode::kNotFound);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -3,6 +3,8 @@
 #include <bit>
 #include <string>
 
+#include "base/characters.h"
+
 namespace lockstep {
 namespace {
 
@@ -96,12 +98,7 @@ Sha256 hmac_sha256(std::string_view key, std::string_view text) {
 }
 
 std::string to_text(const Sha256& digest) {
-  std::string text;
-  for (const uint8_t byte : digest) {
-    text.push_back("0123456789abcdef"[byte >> 4]);
-    text.push_back("0123456789abcdef"[byte & 15]);
-  }
-  return text;
+  return to_hex(digest);
 }
 
 bool equal_in_constant_time(const Sha256& a, const Sha256& b) {

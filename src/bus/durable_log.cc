@@ -503,7 +503,7 @@ Result<HeldLog> SegmentLog::hold(const std::string& folder) {
   lock.lock();
   leader_busy_ = false;
   changed_.notify_all();
-  if (!done.ok()) return std::move(done).failure();
+  LOCKSTEP_TRY(std::move(done));
   return held;
 }
 

@@ -475,16 +475,14 @@ Result<Measure> measure_from(const std::function<std::string(std::string_view)>&
     for (const MeasureRow& row : kRows) known += (known.empty() ? "" : ", ") + std::string(row.of);
     return Error{format("of: \"%.40s\" is no measure; there are %s", measure.of.c_str(), known.c_str())};
   }
-  Result<std::vector<int64_t>> ranks = runs_from_text("ranks", parameter("ranks"), Measure::kRanksMax);
-  if (!ranks.ok()) return Error{ranks.error()};
-  for (int64_t rank : *ranks) {
+  const std::vector<int64_t> ranks = LOCKSTEP_TRY(runs_from_text("ranks", parameter("ranks"), Measure::kRanksMax));
+  for (int64_t rank : ranks) {
     if (rank > std::numeric_limits<int32_t>::max()) return Error{"ranks: no rank is that large"};
     measure.ranks.push_back(Rank{static_cast<int32_t>(rank)});
   }
-  Result<std::vector<int64_t>> steps = runs_from_text("steps", parameter("steps"), Measure::kStepsMax);
-  if (!steps.ok()) return Error{steps.error()};
-  if (steps->empty()) return Error{"steps: which steps is not said, like 40-49"};
-  for (int64_t step : *steps) measure.steps.push_back(StepNumber{step});
+  const std::vector<int64_t> steps = LOCKSTEP_TRY(runs_from_text("steps", parameter("steps"), Measure::kStepsMax));
+  if (steps.empty()) return Error{"steps: which steps is not said, like 40-49"};
+  for (int64_t step : steps) measure.steps.push_back(StepNumber{step});
   const std::string comm = parameter("comm");
   if (!comm.empty()) {
     const std::optional<CommId> id = comm_id_from_text(comm);

@@ -38,10 +38,18 @@ NextAction after_stop() {
   return {"find out who stopped the process; let it go on", "kill -CONT PID"};
 }
 
-Claim claim(ClaimKind kind, std::string subject, std::string text, double value, std::string unit, double baseline,
-            double peers, StepNumber from, StepNumber to, std::string query) {
-  return Claim{std::move(text), std::move(kind), std::move(subject), value, std::move(unit), baseline, peers, from, to,
-               std::move(query)};
+Claim claim(ClaimKind kind, std::string subject, std::string text, ClaimNumbers numbers, StepNumber from, StepNumber to,
+            std::string query) {
+  return {.claim = std::move(text),
+          .kind = kind,
+          .subject = std::move(subject),
+          .value = numbers.value,
+          .unit = std::move(numbers.unit),
+          .baseline = numbers.baseline,
+          .peers = numbers.peers,
+          .from_step = from,
+          .to_step = to,
+          .query = std::move(query)};
 }
 
 std::string steps_query(StepNumber from, StepNumber to) {
@@ -183,8 +191,8 @@ void add_wait_claims(const JobWindow& window, Rank culprit, const std::vector<St
         ClaimKind::kWaitsFor, format("rank %d", culprit.value()),
         format("In the collectives of %s the others spend %s, rank %d only %s: it arrives last and they wait for it.",
                group.c_str(), per_step(wait.others).c_str(), culprit.value(), human_duration(wait.own).c_str()),
-        (wait.others - wait.own) / 1e6, "ms", 0, wait.others / 1e6, steps.front(), steps.back(),
-        Measure{.of = "waited_ms", .ranks = {culprit}, .steps = steps, .comm_id = wait.comm_id}.query()));
+        {.value = (wait.others - wait.own) / 1e6, .unit = "ms", .peers = wait.others / 1e6}, steps.front(),
+        steps.back(), Measure{.of = "waited_ms", .ranks = {culprit}, .steps = steps, .comm_id = wait.comm_id}.query()));
     finding.victim_groups.push_back(group);
   }
   if (waits.empty()) {
@@ -195,7 +203,7 @@ void add_wait_claims(const JobWindow& window, Rank culprit, const std::vector<St
                                               window.world_size(), culprit.value())
                                      : format("%zu ranks share collectives with rank %d, directly or through others.",
                                               finding.victims.size(), culprit.value()),
-              static_cast<double>(finding.victims.size()), "ranks", 0, 0, steps.front(), steps.back(),
+              {.value = static_cast<double>(finding.victims.size()), .unit = "ranks"}, steps.front(), steps.back(),
               Measure{.of = "sharing_ranks", .ranks = finding.ranks, .steps = {steps.back()}}.query()));
   }
 }
@@ -228,10 +236,11 @@ void add_network_exclusion(const JobWindow& window, Rank culprit, const std::vec
   double own = own_bytes / own_wire;  // bytes per ns = GB/s
   double peers = median(rates);
   if (own < peers * 0.5) return;  // would contradict: then it is not an exclusion
-  finding.chain.push_back(claim(
-      ClaimKind::kExclusion, format("network of rank %d", culprit.value()),
-      format("Not the network: its links carry %.1f GB/s while sending, its peers' %.1f.", own, peers), own, "GB/s", 0,
-      peers, steps.front(), steps.back(), Measure{.of = "sent_gb_s", .ranks = {culprit}, .steps = steps}.query()));
+  finding.chain.push_back(
+      claim(ClaimKind::kExclusion, format("network of rank %d", culprit.value()),
+            format("Not the network: its links carry %.1f GB/s while sending, its peers' %.1f.", own, peers),
+            {.value = own, .unit = "GB/s", .peers = peers}, steps.front(), steps.back(),
+            Measure{.of = "sent_gb_s", .ranks = {culprit}, .steps = steps}.query()));
 }
 
 NextAction look_at_path(Rank from, Rank to) {

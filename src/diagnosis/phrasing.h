@@ -15,8 +15,15 @@ namespace lockstep {
 std::string name_of(const JobWindow& window, Rank rank);
 // "group of ranks 4 and 5"
 std::string group_name(const JobWindow& window, CommId comm_id);
-Claim claim(ClaimKind kind, std::string subject, std::string text, double value, std::string unit, double baseline,
-            double peers, StepNumber from, StepNumber to, std::string query);
+// What a claim is measured by, and against what: its own past, its peers. 0: not compared.
+struct ClaimNumbers {
+  double value = 0;
+  std::string unit;
+  double baseline = 0;
+  double peers = 0;
+};
+Claim claim(ClaimKind kind, std::string subject, std::string text, ClaimNumbers numbers, StepNumber from, StepNumber to,
+            std::string query);
 // The query of a claim is that of its measure (measure.h); "{job}" is filled in by the tracker. Where a claim has no
 // number, these show what it is about.
 std::string steps_query(StepNumber from, StepNumber to);

@@ -406,7 +406,7 @@ const ShiftMonitor& JobWindow::own_time() const {
     if (is_warm_up(number)) {
       own_time_.add_warm_up(shares);
     } else {
-      own_time_.add_step(number.value(), shares);
+      own_time_.add_step(number, shares);
     }
   }
   return own_time_;
@@ -429,14 +429,6 @@ double quantile(std::vector<double> values, double q) {
   size_t at = static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5);
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
   return values[at];
-}
-
-double median(std::vector<double> values) {
-  return values.empty() ? 0 : median_of(std::move(values));
-}
-
-double lower_median(std::vector<double> values) {
-  return lower_median_in_place(values);
 }
 
 }  // namespace lockstep

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/median.h"
 #include "base/most_reported.h"
 #include "base/sparse_rows.h"
 #include "diagnosis/sequential/shift_monitor.h"
@@ -298,9 +299,13 @@ class JobWindow {
   StepNumber first_step_ = kNoStep;
 };
 
-// Medians over small vectors, by value: they are sorted inside.
-double median(std::vector<double> values);
-double lower_median(std::vector<double> values);
+// Over small vectors, by value: they are sorted inside. 0 where there are none.
+inline double median(std::vector<double> values) {
+  return median_or_zero(std::move(values));
+}
+inline double lower_median(std::vector<double> values) {
+  return lower_median_in_place(values);
+}
 double quantile(std::vector<double> values, double q);
 
 }  // namespace lockstep

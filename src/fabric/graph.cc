@@ -91,7 +91,7 @@ class GraphWalk {
       case What::kJob:
         return ranks_.jobs[key.index];
       case What::kRank:
-        return format("%s/%d", ranks_.jobs[ranks_.ranks[key.index].job].c_str(), ranks_.ranks[key.index].rank);
+        return format("%s/%d", ranks_.jobs[ranks_.ranks[key.index].job].c_str(), ranks_.ranks[key.index].rank.value());
       case What::kLink:
         return link_name(topology_, key.index);
     }

@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "fabric/job_places.h"
 #include "fabric/topology.h"
+#include "model/ids.h"
 
 namespace lockstep::fabric {
 
@@ -63,8 +64,8 @@ struct AffectedJob {
   std::string job;
   int32_t ranks_hit = 0;
   int32_t ranks = 0;
-  double share = 0;                  // of what its ranks that are hit send between leaves; 1: all of it, or all they do
-  std::vector<int32_t> first_ranks;  // the lowest, kRanksShown of them
+  double share = 0;               // of what its ranks that are hit send between leaves; 1: all of it, or all they do
+  std::vector<Rank> first_ranks;  // the lowest, kRanksShown of them
 };
 
 struct Affected {

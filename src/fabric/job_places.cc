@@ -49,8 +49,8 @@ bool JobPlaces::has_room_for_texts() {
 }
 
 void JobPlaces::note(const Identity& identity, int64_t received_unix_ns) {
-  const int32_t rank = identity.rank.value();
-  if (rank < 0 || identity.job_id.empty() || identity.host.empty()) return;
+  const Rank rank = identity.rank;
+  if (rank < 0_rank || identity.job_id.empty() || identity.host.empty()) return;
   MutexLock lock(mutex_);
   auto found = jobs_.find(identity.job_id);
   if (found == jobs_.end()) {
@@ -68,10 +68,10 @@ void JobPlaces::note(const Identity& identity, int64_t received_unix_ns) {
   }
   Attempt& attempt = job.attempts.back();
   if (attempt.number != identity.attempt) return;  // of one that is over
-  const auto index = static_cast<size_t>(rank);
+  const size_t index = index_of(rank);
   if (attempt.ranks.size() <= index) {
     // A rank is a number that a sender claims: the world's size bounds it.
-    if ((identity.world_size > 0 && rank >= identity.world_size) ||
+    if ((identity.world_size > 0 && rank.value() >= identity.world_size) ||
         ranks_ + index + 1 - attempt.ranks.size() > kRanksMax)
       return;
     ranks_ += index + 1 - attempt.ranks.size();
@@ -117,12 +117,12 @@ int32_t JobPlaces::rank_count(std::string_view job, int64_t at_unix_ns) const {
   return attempt == nullptr ? 0 : static_cast<int32_t>(attempt->ranks.size());
 }
 
-std::optional<RankPlace> JobPlaces::find(std::string_view job, int32_t rank, int64_t at_unix_ns) const {
+std::optional<RankPlace> JobPlaces::find(std::string_view job, Rank rank, int64_t at_unix_ns) const {
   MutexLock lock(mutex_);
   const Job* const known = find_job(job);
   const Attempt* const attempt = known == nullptr ? nullptr : attempt_at(*known, at_unix_ns);
-  if (attempt == nullptr || rank < 0 || static_cast<size_t>(rank) >= attempt->ranks.size()) return std::nullopt;
-  const Place& place = attempt->ranks[static_cast<size_t>(rank)];
+  if (attempt == nullptr || rank < 0_rank || index_of(rank) >= attempt->ranks.size()) return std::nullopt;
+  const Place& place = attempt->ranks[index_of(rank)];
   if (place.host == kNoText) return std::nullopt;
   return RankPlace{rank, attempt->number, place.local_rank, std::string(texts_[place.host]),
                    std::string(texts_[place.gpu])};
@@ -144,7 +144,7 @@ void JobPlaces::visit(std::string_view job, int64_t at_unix_ns, const std::funct
     for (size_t i = 0; i < ranks.size(); ++i) {
       const Place& place = ranks[i];
       if (place.host == kNoText) continue;
-      visit({name, static_cast<int32_t>(i), place.local_rank, (*texts)[place.host], (*texts)[place.gpu]});
+      visit({name, rank_at(i), place.local_rank, (*texts)[place.host], (*texts)[place.gpu]});
     }
   }
 }

@@ -20,11 +20,12 @@
 #include "apply/subscriber.h"
 #include "base/mutex.h"
 #include "fabric/symbol.h"
+#include "model/ids.h"
 
 namespace lockstep::fabric {
 
 struct RankPlace {
-  int32_t rank = -1;
+  Rank rank = kNoRank;
   int64_t attempt = 0;
   int32_t local_rank = 0;
   std::string host;
@@ -55,13 +56,13 @@ class JobPlaces final : public StoreSubscriber {
   bool has_job(std::string_view job) const;
   std::vector<std::string> jobs() const;
   int32_t rank_count(std::string_view job, int64_t at_unix_ns) const;
-  std::optional<RankPlace> find(std::string_view job, int32_t rank, int64_t at_unix_ns) const;
+  std::optional<RankPlace> find(std::string_view job, Rank rank, int64_t at_unix_ns) const;
 
   // Of all jobs, or of one where it is not empty, as they are now: called without the lock. Places of one job come
   // together.
   struct View {
     std::string_view job;
-    int32_t rank;
+    Rank rank;
     int32_t local_rank;
     std::string_view host;
     std::string_view gpu_uuid;

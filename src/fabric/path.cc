@@ -425,8 +425,9 @@ Result<PathEnd> find_path_end(const Topology& topology, const JobPlaces& places,
           format("no job \"%s\"%s", shown_job.c_str(), meant ? (". Did you mean " + *meant + "?").c_str() : ""),
           ErrorCode::kNotFound};
     }
-    const std::optional<RankPlace> place =
-        *rank >= 0 && *rank < INT32_MAX ? places.find(job, static_cast<int32_t>(*rank), at_unix_ns) : std::nullopt;
+    const std::optional<RankPlace> place = *rank >= 0 && *rank < INT32_MAX
+                                               ? places.find(job, Rank{static_cast<int32_t>(*rank)}, at_unix_ns)
+                                               : std::nullopt;
     if (!place)
       return Error{format("job %s has no rank %lld (%d ranks)", shown_job.c_str(), static_cast<long long>(*rank),
                           places.rank_count(job, at_unix_ns)),

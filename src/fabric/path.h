@@ -19,6 +19,7 @@
 #include "base/result.h"
 #include "fabric/flow_observer.h"
 #include "fabric/topology.h"
+#include "model/ids.h"
 
 namespace lockstep::fabric {
 
@@ -62,7 +63,7 @@ FabricPath find_path(const Topology& topology, const PathQuestion& question, con
 // Who is meant: a rank of the job, "HOST:gpuN", or a GPU's UUID. The line says what there is instead.
 struct PathEnd {
   NodeIndex gpu = kNone;
-  int32_t rank = -1;
+  Rank rank = kNoRank;
 };
 Result<PathEnd> find_path_end(const Topology& topology, const JobPlaces& places, std::string_view job,
                               std::string_view text, int64_t at_unix_ns);

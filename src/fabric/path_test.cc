@@ -333,7 +333,7 @@ TEST_F(PathTest, SaysWhoElseSuffers) {
   ASSERT_TRUE(leaf.ok());
   ASSERT_EQ(leaf->jobs.size(), 2u);
   EXPECT_EQ(leaf->jobs[0].job, "llama");
-  EXPECT_EQ(leaf->jobs[0].first_ranks, (std::vector<int32_t>{3, 11}));
+  EXPECT_EQ(leaf->jobs[0].first_ranks, (std::vector<Rank>{3_rank, 11_rank}));
   EXPECT_EQ(leaf->jobs[0].share, 1);
   const Result<Affected> spine = find_affected(*topology_, places_, "spine-1", clock_.unix_ns());
   ASSERT_TRUE(spine.ok());
@@ -342,7 +342,7 @@ TEST_F(PathTest, SaysWhoElseSuffers) {
   const Result<Affected> uplink = find_affected(*topology_, places_, "link:leaf-3:up1", clock_.unix_ns());
   ASSERT_TRUE(uplink.ok());
   EXPECT_EQ(uplink->component, "leaf-3:up1 - spine-1:down3");
-  EXPECT_EQ(uplink->jobs[0].first_ranks, (std::vector<int32_t>{3, 11}));
+  EXPECT_EQ(uplink->jobs[0].first_ranks, (std::vector<Rank>{3_rank, 11_rank}));
   EXPECT_DOUBLE_EQ(uplink->jobs[0].share, 0.25);
   const Result<Affected> same = find_affected(*topology_, places_, "link:" + uplink->component, clock_.unix_ns());
   ASSERT_TRUE(same.ok()) << "by the name that answers have: " << same.error();
@@ -378,7 +378,7 @@ TEST_F(PathTest, JoinsAddressesOfFlowsWithRanks) {
     std::string text = topology_->name(node);
     for (const FlowEnds::JobRanks& job : ends.ranks_behind(node)) {
       text += " " + std::string(job.job);
-      for (const int32_t rank : job.ranks) text += format(" %d", rank);
+      for (const Rank rank : job.ranks) text += format(" %d", rank.value());
     }
     return text;
   };
@@ -408,7 +408,7 @@ TEST_F(PathTest, JobsDependOnTheStorageTheirHostsMount) {
   ASSERT_TRUE(affected.ok()) << affected.error();
   ASSERT_EQ(affected->jobs.size(), 1u);
   EXPECT_EQ(affected->jobs[0].ranks_hit, 8);
-  EXPECT_EQ(affected->jobs[0].first_ranks.front(), 8);
+  EXPECT_EQ(affected->jobs[0].first_ranks.front(), 8_rank);
   EXPECT_EQ(affected->hosts, 1u);
   const Result<Graph> graph = find_graph(*topology_, places_, {}, {.focus = "nfs-1", .depth = 1});
   ASSERT_TRUE(graph.ok() && graph->edges.size() == 1);

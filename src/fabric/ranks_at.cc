@@ -52,7 +52,7 @@ uint32_t RanksAt::find_rank(std::string_view name) const {
   const uint32_t job = number ? find_job(name.substr(0, slash)) : kNone;
   if (job == kNone) return kNone;
   for (uint32_t i = begin[job]; i < end(job); ++i)
-    if (ranks[i].rank == *number) return i;
+    if (ranks[i].rank.value() == *number) return i;
   return kNone;
 }
 

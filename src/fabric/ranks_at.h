@@ -10,12 +10,13 @@
 
 #include "fabric/job_places.h"
 #include "fabric/topology.h"
+#include "model/ids.h"
 
 namespace lockstep::fabric {
 
 struct RankAt {
   uint32_t job = 0;
-  int32_t rank = 0;
+  Rank rank;
   NodeIndex host = kNone;  // kNone: the topology does not have it
   NodeIndex gpu = kNone;   // likewise
 };

@@ -65,9 +65,9 @@ Result<Declared> read_topology_files(const std::vector<std::string>& paths) {
   Declared declared;
   for (const std::string& path : paths) {
     const Result<std::string> text = read_file(path, limits.bytes_max);
-    if (!text.ok()) return Error{"--topology: " + text.error()};
+    if (!text.ok()) return prefixed(text.failure(), "--topology: ");
     const Result<void> parsed = parse_topology(*text, path, declared, limits);
-    if (!parsed.ok()) return Error{"--topology " + parsed.error()};
+    if (!parsed.ok()) return prefixed(parsed.failure(), "--topology ");
   }
   return declared;
 }

@@ -90,14 +90,11 @@ Result<void> parse_lldpctl(std::string_view text, std::string_view file, Declare
   auto wrong = [&](int line, const std::string& what) {
     return Error{format("%.*s:%d: %s", static_cast<int>(file.size()), file.data(), line, as_one_line(what).c_str())};
   };
+  size_t wrong_at = 0;
   const Result<JsonDocument> document =
-      JsonDocument::parse(text, {.bytes_max = limits.yaml_bytes_max, .values_max = 8'000'000});
-  if (!document.ok()) {
-    // "byte 120: ..." is for programs; an editor knows lines.
-    const size_t found = document.error().find("byte ");
-    const char* const number = found == std::string::npos ? "0" : document.error().c_str() + found + 5;
-    return wrong(line_of_byte(text, static_cast<size_t>(std::strtoull(number, nullptr, 10))), document.error());
-  }
+      JsonDocument::parse(text, {.bytes_max = limits.yaml_bytes_max, .values_max = 8'000'000}, &wrong_at);
+  // "byte 120: ..." is for programs; an editor knows lines.
+  if (!document.ok()) return wrong(line_of_byte(text, wrong_at), document.error());
   Declared read;
   LldpAnswer answer(read, limits);
   const JsonValue root = document->root();

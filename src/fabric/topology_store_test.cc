@@ -271,15 +271,15 @@ TEST(JobPlaces, KnowsWhereARankWasInAnEarlierAttempt) {
   identity.attempt = 1;
   identity.host = "node-2";
   places.on_rank_started(identity, 200);
-  EXPECT_EQ(places.find("llama", 1, 150)->host, "node-1");
-  EXPECT_EQ(places.find("llama", 1, 250)->host, "node-2");
-  EXPECT_FALSE(places.find("llama", 0, 250));
+  EXPECT_EQ(places.find("llama", 1_rank, 150)->host, "node-1");
+  EXPECT_EQ(places.find("llama", 1_rank, 250)->host, "node-2");
+  EXPECT_FALSE(places.find("llama", 0_rank, 250));
   EXPECT_EQ(places.rank_count("llama", 250), 2);
   identity.rank = Rank{2'000'000'000};
   places.on_rank_started(identity, 260);
   EXPECT_EQ(places.rank_count("llama", 300), 2) << "beyond the world's size";
   places.on_attempt_back("llama", 0);
-  EXPECT_EQ(places.find("llama", 1, 250)->host, "node-1");
+  EXPECT_EQ(places.find("llama", 1_rank, 250)->host, "node-1");
 }
 
 TEST(JobPlaces, VisitsWithoutItsLock) {
@@ -292,7 +292,7 @@ TEST(JobPlaces, VisitsWithoutItsLock) {
                    static_cast<int>(view.host.size()), view.host.data());
   });
   EXPECT_EQ(seen, "llama on node-1 ");
-  EXPECT_EQ(places.find("llama", 0, 200)->host, "node-0");
+  EXPECT_EQ(places.find("llama", 0_rank, 200)->host, "node-0");
 }
 
 TEST(JobPlaces, NamesThatNoRankNeedsMakeRoom) {
@@ -300,8 +300,8 @@ TEST(JobPlaces, NamesThatNoRankNeedsMakeRoom) {
   for (int64_t attempt = 0; attempt < 5000; ++attempt)
     places.on_rank_started({"llama", attempt, Rank{0}, 1, 0, format("pod-%05d", static_cast<int>(attempt)), "GPU-a"},
                            100 + attempt);
-  EXPECT_EQ(places.find("llama", 0, 6000)->host, "pod-04999");
-  EXPECT_EQ(places.find("llama", 0, 100 + 4997)->host, "pod-04997");
+  EXPECT_EQ(places.find("llama", 0_rank, 6000)->host, "pod-04999");
+  EXPECT_EQ(places.find("llama", 0_rank, 100 + 4997)->host, "pod-04997");
 }
 
 TEST(JobPlaces, NamesThatWereAllNeededMakeRoomWhenTheirRanksAreForgotten) {
@@ -309,11 +309,11 @@ TEST(JobPlaces, NamesThatWereAllNeededMakeRoomWhenTheirRanksAreForgotten) {
   constexpr int32_t kWorld = 4000;
   for (int32_t rank = 0; rank < kWorld; ++rank)
     places.on_rank_started({"llama", 0, Rank{rank}, kWorld, 0, format("pod-%05d", rank), "GPU-a"}, 100);
-  EXPECT_FALSE(places.find("llama", kWorld - 1, 100)) << "no room for its name";
+  EXPECT_FALSE(places.find("llama", Rank{kWorld - 1}, 100)) << "no room for its name";
   for (int64_t attempt = 1; attempt < 100; ++attempt)
     places.on_rank_started({"llama", attempt, Rank{0}, 1, 0, "pod-again", "GPU-a"}, 100 + attempt);
-  ASSERT_TRUE(places.find("llama", 0, 300));
-  EXPECT_EQ(places.find("llama", 0, 300)->host, "pod-again");
+  ASSERT_TRUE(places.find("llama", 0_rank, 300));
+  EXPECT_EQ(places.find("llama", 0_rank, 300)->host, "pod-again");
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ Ways ways_of(const Verdict& verdict, const Topology& topology, const fabric::Job
   size_t looked = 0;
   for (const Rank rank : verdict.culprit.ranks) {
     if (++looked > kRanksLookedAt) break;
-    const std::optional<fabric::RankPlace> place = places.find(verdict.job_id, rank.value(), now_unix_ns);
+    const std::optional<fabric::RankPlace> place = places.find(verdict.job_id, rank, now_unix_ns);
     const std::optional<NodeIndex> gpu = place ? topology.find(place->gpu_uuid) : std::nullopt;
     const std::optional<Topology::Adapter> adapter = gpu ? topology.adapter_of(*gpu) : std::nullopt;
     ways.nics.insert(adapter && adapter->as_near == 1 ? adapter->nic : kNone);
@@ -44,7 +44,7 @@ bool is_on_one_host(const Verdict& verdict, const fabric::JobPlaces& places, int
   size_t looked = 0;
   for (const Rank rank : verdict.culprit.ranks) {
     if (++looked > kRanksLookedAt) break;
-    const std::optional<fabric::RankPlace> place = places.find(verdict.job_id, rank.value(), now_unix_ns);
+    const std::optional<fabric::RankPlace> place = places.find(verdict.job_id, rank, now_unix_ns);
     if (place && place->host != verdict.culprit.host) return false;
   }
   return looked > 0 && !verdict.culprit.host.empty();

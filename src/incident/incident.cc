@@ -264,7 +264,7 @@ std::string to_json(const Incident& incident) {
 
 Result<Incident> incident_from_json(std::string_view text) {
   const Result<JsonDocument> document = JsonDocument::parse(text, kDiskLimits);
-  if (!document.ok()) return Error{"an incident that is not JSON: " + document.error()};
+  if (!document.ok()) return prefixed(document.failure(), "an incident that is not JSON: ");
   const JsonValue json = document->root();
   const std::optional<State> state = enum_of<State>(kStates, text_in(json, "state"));
   Incident incident{.id = text_in(json, "id"),
@@ -297,7 +297,7 @@ Result<Incident> incident_from_json(std::string_view text) {
 Result<std::string> read_note(std::string_view body) {
   if (trim(body).empty()) return std::string();
   const Result<JsonDocument> document = JsonDocument::parse(body, {.bytes_max = 8192, .values_max = 8, .depth_max = 2});
-  if (!document.ok()) return Error{"incident: " + document.error()};
+  if (!document.ok()) return prefixed(document.failure(), "incident: ");
   const JsonValue root = document->root();
   if (!root.is_object()) return Error{"incident: the body is an object like {\"note\": \"replaced the fan\"}"};
   for (const JsonValue field : root) {

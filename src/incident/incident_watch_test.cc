@@ -50,7 +50,7 @@ class Watch : public ::testing::Test {
     verdict.state = VerdictState::kConfirmed;
     verdict.since_unix_ns = verdict.found_unix_ns = clock_.unix_ns();
     verdict.culprit = {.ranks = ranks, .layer = layer, .cause = cause};
-    if (const auto at = fabric_.places.find(job, ranks.empty() ? 0 : ranks[0].value(), clock_.unix_ns());
+    if (const auto at = fabric_.places.find(job, ranks.empty() ? 0_rank : ranks[0], clock_.unix_ns());
         at && !ranks.empty()) {
       verdict.culprit.host = at->host;
       verdict.culprit.gpu_uuid = at->gpu_uuid;

@@ -484,7 +484,7 @@ Result<CommGroup> comm_group_from_record(const LogRecord& record) {
     return Error{format("comm.group: a name of %zu bytes (1 to %zu), or one with control characters", group.name.size(),
                         kIdentityTextMax)};
   Result<std::vector<Rank>> ranks = ranks_from_text(find_string(record.attributes, "ranks"), kGroupRanksMax);
-  if (!ranks.ok()) return Error{"comm.group: " + ranks.error()};
+  if (!ranks.ok()) return prefixed(ranks.failure(), "comm.group: ");
   if (ranks->empty()) return Error{"comm.group: no ranks"};
   group.ranks = std::move(*ranks);
   return group;
@@ -521,52 +521,6 @@ LogRecord to_record(const CommRas& ras, int64_t time_unix_ns) {
                        {"missing", std::move(missing)},
                        {"behind", std::move(behind)}};
   return record;
-}
-
-Result<CommRas> comm_ras_from_record(const LogRecord& record) {
-  CommRas ras;
-  ras.comm_id = CommId{static_cast<uint64_t>(find_int(record.attributes, "comm_id"))};
-  const int64_t size = find_int(record.attributes, "size");
-  ras.missing_count = find_int(record.attributes, "missing_count");
-  if (size < 0 || size > kRanksMost || ras.missing_count < 0 || ras.missing_count > kRanksMost) {
-    return Error{format("comm.ras: %lld ranks missing of %lld is not possible",
-                        static_cast<long long>(ras.missing_count), static_cast<long long>(size))};
-  }
-  ras.size = static_cast<int32_t>(size);
-  if (const ValueList* missing = find_list(record.attributes, "missing")) {
-    if (missing->size() > kRasMissingMax)
-      return Error{format("comm.ras names %zu missing ranks (limit %zu)", missing->size(), kRasMissingMax)};
-    for (const Value& item : *missing) {
-      RowReader row(item);
-      RasMissing rank;
-      rank.rank_in_comm = static_cast<int32_t>(row.next_in(-1, kRanksMost));
-      rank.pid = row.next_in(-1, INT32_MAX);
-      rank.unresponsive = row.next() != 0;
-      rank.considered_dead = row.next() != 0;
-      rank.host = row.next_text();
-      if (!row.ok() || has_control_characters(rank.host))
-        return Error{format("comm.ras: row %zu of missing is malformed", ras.missing.size())};
-      ras.missing.push_back(std::move(rank));
-    }
-  }
-  if (const ValueList* behind = find_list(record.attributes, "behind")) {
-    if (behind->size() > kRasBehindMax)
-      return Error{format("comm.ras names %zu functions (limit %zu)", behind->size(), kRasBehindMax)};
-    for (const Value& item : *behind) {
-      RowReader row(item);
-      RasBehind function;
-      function.function = row.next_text();
-      function.launched = row.next_count();
-      function.launched_most = row.next_count();
-      function.ranks_count = row.next_in(0, kRanksMost);
-      while (row.more() && function.ranks_in_comm.size() < kRasBehindRanksMax)
-        function.ranks_in_comm.push_back(static_cast<int32_t>(row.next_in(0, kRanksMost)));
-      if (!row.ok() || row.more() || has_control_characters(function.function))
-        return Error{format("comm.ras: row %zu of behind is malformed", ras.behind.size())};
-      ras.behind.push_back(std::move(function));
-    }
-  }
-  return ras;
 }
 
 LogRecord job_start_record(int64_t time_unix_ns) {

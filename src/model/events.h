@@ -100,7 +100,6 @@ Result<RankStatus> status_from_record(const LogRecord& record);
 Result<CommInit> comm_init_from_record(const LogRecord& record);
 RankEnd rank_end_from_record(const LogRecord& record);  // whatever it says: it ended
 Result<CommGroup> comm_group_from_record(const LogRecord& record);
-Result<CommRas> comm_ras_from_record(const LogRecord& record);
 
 inline constexpr size_t kCommsPerStepMax = 4096;
 inline constexpr size_t kFlowsPerStepMax = 65536;

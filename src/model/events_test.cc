@@ -5,9 +5,12 @@
 #include <limits>
 
 #include "model/attempt.h"
+#include "model/testing/comm_ras_record.h"
 
 namespace lockstep {
 namespace {
+
+using testing::comm_ras_of;
 
 constexpr int64_t kTime = 1'800'000'000'000'000'000;
 constexpr int64_t kDayNs = 86'400'000'000'000;
@@ -267,9 +270,7 @@ TEST(Events, ACommunicatorInTroubleComesBackAsItWas) {
   ras.missing = {{.rank_in_comm = 3, .host = "10.0.0.7", .pid = 4711, .unresponsive = true, .considered_dead = true},
                  {.rank_in_comm = 5}};
   ras.behind = {{"AllReduce", 41, 42, 2, {1, 2}}, {"Unknown", 0, 3, 1, {}}};
-  Result<CommRas> back = comm_ras_from_record(to_record(ras, kTime));
-  ASSERT_TRUE(back.ok()) << back.error();
-  EXPECT_EQ(*back, ras);
+  EXPECT_EQ(comm_ras_of(to_record(ras, kTime)), ras);
 }
 
 TEST(Events, OfACommunicatorInTroubleNoMoreRanksAreNamedThanFit) {
@@ -277,27 +278,11 @@ TEST(Events, OfACommunicatorInTroubleNoMoreRanksAreNamedThanFit) {
   ras.missing.resize(5'000);
   ras.behind.resize(100);
   ras.behind[0].ranks_in_comm.resize(5'000);
-  Result<CommRas> back = comm_ras_from_record(to_record(ras, kTime));
-  ASSERT_TRUE(back.ok()) << back.error();
-  EXPECT_EQ(back->missing_count, 5'000);
-  EXPECT_EQ(back->missing.size(), kRasMissingMax);
-  EXPECT_EQ(back->behind.size(), kRasBehindMax);
-  EXPECT_EQ(back->behind[0].ranks_in_comm.size(), kRasBehindRanksMax);
-}
-
-TEST(Events, ACommunicatorInTroubleThatCannotBeIsRefused) {
-  CommRas ras{.comm_id = CommId{1}, .size = 8, .missing_count = 1};
-  ras.missing = {{.rank_in_comm = 3, .host = "a"}};
-  ras.behind = {{"AllReduce", 1, 2, 1, {1}}};
-  const LogRecord record = to_record(ras, kTime);
-  ASSERT_TRUE(comm_ras_from_record(record).ok());
-  EXPECT_FALSE(comm_ras_from_record(with(record, "size", -1)).ok());
-  EXPECT_FALSE(comm_ras_from_record(with(record, "missing_count", -1)).ok());
-  EXPECT_FALSE(comm_ras_from_record(with_column(record, "missing", 0, -2)).ok());
-  EXPECT_FALSE(comm_ras_from_record(with_column(record, "missing", 4, 7)).ok());  // not a text
-  EXPECT_FALSE(comm_ras_from_record(with_column(record, "behind", 4, -1)).ok());
-  ras.missing[0].host = "a\nb";
-  EXPECT_FALSE(comm_ras_from_record(to_record(ras, kTime)).ok());
+  const CommRas back = comm_ras_of(to_record(ras, kTime));
+  EXPECT_EQ(back.missing_count, 5'000);
+  EXPECT_EQ(back.missing.size(), kRasMissingMax);
+  EXPECT_EQ(back.behind.size(), kRasBehindMax);
+  EXPECT_EQ(back.behind[0].ranks_in_comm.size(), kRasBehindRanksMax);
 }
 
 TEST(Events, ScalarsAndSplitOfAStepComeBack) {

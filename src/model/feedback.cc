@@ -20,7 +20,7 @@ void write_feedback(JsonWriter& json, const VerdictFeedback& feedback) {
 Result<FeedbackAsked> read_feedback(std::string_view body) {
   Result<JsonDocument> document =
       JsonDocument::parse(body, {.bytes_max = kFeedbackBytesMax, .values_max = 16, .depth_max = 2});
-  if (!document.ok()) return Error{"feedback: " + document.error()};
+  if (!document.ok()) return prefixed(document.failure(), "feedback: ");
   const JsonValue root = document->root();
   if (!root.is_object()) return Error{"feedback is not an object like {\"right\": false, \"cause\": \"ecc\"}"};
   for (JsonValue field : root) {

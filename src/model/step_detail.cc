@@ -159,10 +159,6 @@ SpanId StepSpanIds::at(std::string_view place, size_t index) const {
   return span_id_of(fnv1a(number, fnv1a(place, hash_, kFnvPrime64), kFnvPrime64));
 }
 
-SpanId step_span_id(const TraceId& trace, Rank rank) {
-  return StepSpanIds(trace, rank).step();
-}
-
 std::vector<Span> to_spans(const Identity& identity, const StepDetail& detail, SampledFor reason, size_t first_op,
                            size_t ops_max) {
   const TraceId trace = step_trace_id(identity.job_id, identity.attempt, detail.step);

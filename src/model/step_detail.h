@@ -82,14 +82,12 @@ std::optional<CommId> comm_id_from_text(std::string_view text);
 double bus_factor(std::string_view function, int32_t size);
 
 TraceId step_trace_id(std::string_view job_id, int64_t attempt, StepNumber step);
-// Of the span "train.step" of a rank.
-SpanId step_span_id(const TraceId& trace, Rank rank);
 
 // Ids of all the spans of a rank's step: what they hang on is computed once.
 class StepSpanIds {
  public:
   StepSpanIds(const TraceId& trace, Rank rank);
-  SpanId step() const;
+  SpanId step() const;  // of the span "train.step"
   SpanId phase(size_t index) const;
   SpanId op(size_t index) const;
 

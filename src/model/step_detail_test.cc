@@ -65,13 +65,13 @@ TEST(StepDetail, AStepHasOneTraceOnAllRanksAndAnotherForEveryOtherStep) {
   EXPECT_NE(trace, step_trace_id("llama-70b", 1, 13_step));
   EXPECT_NE(trace, step_trace_id("llama-70b", 2, 12_step));
   EXPECT_NE(trace, step_trace_id("llama-70c", 1, 12_step));
-  EXPECT_NE(step_span_id(trace, 1_rank), step_span_id(trace, 2_rank));
+  EXPECT_NE(StepSpanIds(trace, 1_rank).step(), StepSpanIds(trace, 2_rank).step());
 }
 
 // The derivation is public (docs/formats/spans.md): these bytes must not change.
 TEST(StepDetail, TheIdOfAStepIsWhatTheDocumentSays) {
   EXPECT_EQ(to_hex(step_trace_id("a", 0, 0_step)), "34783bbc0483d94f708145260f6d19fc");
-  EXPECT_EQ(to_hex(step_span_id(step_trace_id("a", 0, 0_step), 0_rank)), "afb7fceca4b86456");
+  EXPECT_EQ(to_hex(StepSpanIds(step_trace_id("a", 0, 0_step), 0_rank).step()), "afb7fceca4b86456");
 }
 
 TEST(StepDetail, EverySpanOfAStepHasItsOwnIdAndTheRankAsParent) {

@@ -51,9 +51,7 @@ void write(JsonWriter& json, const Value& value) {
       }
       json.end_object();
     }
-    void operator()(const Value::Bytes& bytes) {
-      json.string(to_hex({reinterpret_cast<const uint8_t*>(bytes.data.data()), bytes.data.size()}));
-    }
+    void operator()(const Value::Bytes& bytes) { json.string(to_hex(bytes.data)); }
   };
   std::visit(Visitor{json}, value.data);
 }
@@ -77,17 +75,6 @@ TraceId trace_id_from_hex(std::string_view digits) {
     id[i / 2] = static_cast<uint8_t>(id[i / 2] << 4 | (hex_digit(digits[i]) & 15));
   }
   return id;
-}
-
-std::string to_hex(std::span<const uint8_t> bytes) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  text.reserve(bytes.size() * 2);
-  for (uint8_t byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
 }
 
 const char* to_text(Signal signal) {

@@ -7,12 +7,13 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "base/characters.h"  // to_hex(), of ids
 
 namespace lockstep {
 
@@ -72,8 +73,7 @@ std::string plain_text(const Value& value);
 
 using TraceId = std::array<uint8_t, 16>;
 using SpanId = std::array<uint8_t, 8>;
-std::string to_hex(std::span<const uint8_t> bytes);
-// 32 hex digits, checked by the caller.
+// 32 hex digits, checked by the caller; to_hex() writes them (base/characters.h).
 TraceId trace_id_from_hex(std::string_view digits);
 
 struct LogRecord {

@@ -223,7 +223,7 @@ Result<GrpcResponse> GrpcClient::call(const GrpcRequest& request) {
     const bool reused = connection_.has_value();
     if (!reused) {
       Result<std::unique_ptr<Stream>> opened = connector_.open(deadline);
-      if (!opened.ok()) return Error{where_ + ": " + opened.error()};
+      if (!opened.ok()) return prefixed(opened.failure(), where_ + ": ");
       stream_ = std::move(opened).value();
       connection_.emplace();
     }
@@ -232,7 +232,7 @@ Result<GrpcResponse> GrpcClient::call(const GrpcRequest& request) {
     if (response.ok()) return response;
     close();
     // Once only, and on a fresh connection.
-    if (!first || !reused || !again) return Error{where_ + ": " + response.error()};
+    if (!first || !reused || !again) return prefixed(response.failure(), where_ + ": ");
   }
 }
 

@@ -344,12 +344,12 @@ void Server::tick() {
 Result<std::unique_ptr<GrpcServer>> GrpcServer::start(GrpcServerOptions options, GrpcHandler handler,
                                                       Counters& counters) {
   Result<ListenSocket> listener = listen_on(options.http.address);
-  if (!listener) return Error{options.http.name + ": " + listener.error()};
+  if (!listener) return prefixed(listener.failure(), options.http.name + ": ");
   std::unique_ptr<TlsListener> tls;
   if (options.http.tls.enabled()) {
     Result<std::unique_ptr<TlsListener>> opened =
         TlsListener::open(options.http.tls, "h2", options.http.name, counters);
-    if (!opened.ok()) return Error{options.http.name + ": TLS: " + opened.error()};
+    if (!opened.ok()) return prefixed(opened.failure(), options.http.name + ": TLS: ");
     tls = std::move(*opened);
   }
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));

@@ -161,7 +161,8 @@ Result<void> H2Client::feed(std::string_view bytes) {
     const uint32_t length_untrusted = read_32(rest) >> 8;
     const uint8_t type = static_cast<uint8_t>(rest[3]);
     if (!settings_seen_ && (type != kSettings || length_untrusted > kFrameBytesMax)) {
-      checked = {H2Code::kProtocolError, "the server does not speak HTTP/2 there (is it an HTTP/1 port?)"};
+      checked = {H2Code::kProtocolError, "the server does not speak HTTP/2 there (is it an HTTP/1 port?)",
+                 ErrorCode::kOtherProtocol};
       break;
     }
     if (length_untrusted > kFrameBytesMax) {
@@ -181,7 +182,7 @@ Result<void> H2Client::feed(std::string_view bytes) {
   if (checked.code != H2Code::kNoError) {
     broken_ = true;
     put_frame(kGoAway, 0, 0, number_32(0) + number_32(static_cast<uint32_t>(checked.code)));
-    return Error{checked.why};
+    return Error{checked.why, checked.kind};
   }
   in_.erase(0, in_.size() - rest.size());
   send_body();

@@ -74,6 +74,7 @@ class H2Client {
   struct Wrong {
     H2Code code = H2Code::kNoError;
     std::string why;
+    ErrorCode kind = ErrorCode::kUnspecified;  // for whoever asked
   };
   using Checked = Wrong;  // kNoError: all is well
 

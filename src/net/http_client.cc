@@ -172,7 +172,7 @@ Result<HttpResponse> HttpClient::send(const HttpRequest& request) {
     bool reused = connection_ != nullptr;
     if (!reused) {
       Result<std::unique_ptr<Stream>> connected = connector_.open(deadline);
-      if (!connected) return Error{url + ": " + connected.error()};
+      if (!connected) return prefixed(connected.failure(), url + ": ");
       connection_ = std::move(*connected);
     }
     bool stale = false;
@@ -180,7 +180,7 @@ Result<HttpResponse> HttpClient::send(const HttpRequest& request) {
     if (answer) return answer;
     connection_.reset();
     // Once only: the second time round the connection is fresh.
-    if (!reused || !stale) return Error{url + ": " + answer.error(), answer.code()};
+    if (!reused || !stale) return prefixed(answer.failure(), url + ": ");
   }
 }
 

@@ -70,7 +70,8 @@ Result<bool> HttpResponseParser::step() {
       // The shortest thing that cannot be HTTP is told at once: a peer that speaks something else may never send a
       // blank line.
       std::string_view magic = "HTTP/1.";
-      if (rest.substr(0, magic.size()) != magic.substr(0, rest.size())) return Error{"the answer is not HTTP/1.x"};
+      if (rest.substr(0, magic.size()) != magic.substr(0, rest.size()))
+        return Error{"the answer is not HTTP/1.x", ErrorCode::kOtherProtocol};
       size_t end = rest.find("\r\n\r\n", scanned_ > 3 ? scanned_ - 3 : 0);
       scanned_ = rest.size();
       if (end == std::string_view::npos ? rest.size() > kHeadBytesMax + 3 : end > kHeadBytesMax)

@@ -820,11 +820,11 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
 Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options, DeferringHandler handler,
                                                       Counters& counters) {
   Result<ListenSocket> listener = listen_on(options.address);
-  if (!listener) return Error{options.name + ": " + listener.error()};
+  if (!listener) return prefixed(listener.failure(), options.name + ": ");
   std::unique_ptr<TlsListener> tls;
   if (options.tls.enabled()) {
     Result<std::unique_ptr<TlsListener>> opened = TlsListener::open(options.tls, "http/1.1", options.name, counters);
-    if (!opened.ok()) return Error{options.name + ": TLS: " + opened.error()};
+    if (!opened.ok()) return prefixed(opened.failure(), options.name + ": TLS: ");
     tls = std::move(*opened);
   }
   auto server =

@@ -88,25 +88,16 @@ Result<ServerPorts> ask_server_ports(const Url& server, int64_t timeout_ms, cons
   const Result<HttpResponse> answer = client.send(request);
   if (answer.ok() && answer->status == 200) return parse_server_ports(answer->body);
   if (answer.ok()) return Error{format("%s answers %d", origin_of(server).c_str(), answer->status)};
-  if (!speaks_otherwise(answer.error())) return Error{answer.error()};  // nobody is there
+  if (answer.code() != ErrorCode::kOtherProtocol) return answer.failure();  // nobody is there
   // What speaks HTTP/2 alone does not answer as HTTP/1 does.
   GrpcClient grpc({{.host = server.host, .port = server.port, .unix_path = {}}, server.tls, tls}, timeout_ms,
                   kServerPortsBytesMax);
   GrpcRequest call;
   call.path = kServerPortsMethod;
-  const Result<GrpcResponse> told = grpc.call(call);
-  if (!told.ok()) return Error{answer.error()};
-  if (told->code != GrpcCode::kOk)
-    return Error{format("%s answers %s", origin_of(server).c_str(), to_text(told->code))};
-  return parse_server_ports(told->body);
-}
-
-bool speaks_otherwise(std::string_view error) {
-  // As http_response.cc, h2_client.cc and stream_connector.h have it.
-  for (std::string_view part : {"the answer is not HTTP/1", "does not speak HTTP/2", "does not offer h2"}) {
-    if (error.find(part) != std::string_view::npos) return true;
-  }
-  return false;
+  const GrpcResponse reported = LOCKSTEP_TRY(grpc.call(call));
+  if (reported.code != GrpcCode::kOk)
+    return Error{format("%s answers %s", origin_of(server).c_str(), to_text(reported.code))};
+  return parse_server_ports(reported.body);
 }
 
 Result<Url> url_of(const Url& asked, const ServerPorts& ports, Listener wanted) {

@@ -45,10 +45,9 @@ std::string to_text(const ServerPorts& ports);
 // Words that are not known are skipped.
 Result<ServerPorts> parse_server_ports(std::string_view text_untrusted);
 
-// By HTTP, else by gRPC. The error says why nobody answered so: it may be no Lockstep server, or an older one.
+// By HTTP, else (ErrorCode::kOtherProtocol) by gRPC. The error says why nobody answered the last of these: it may be no
+// Lockstep server, or an older one.
 Result<ServerPorts> ask_server_ports(const Url& server, int64_t timeout_ms, const TlsOptions& tls = {});
-// Whether a call failed because the other side speaks another protocol than was expected of it.
-bool speaks_otherwise(std::string_view error);
 // The address of that listener, where `asked` gave `ports`. The error says which address to give instead.
 Result<Url> url_of(const Url& asked, const ServerPorts& ports, Listener wanted);
 

@@ -64,5 +64,29 @@ TEST(ServerPorts, WhoeverIsNoLockstepServerIsTold) {
   EXPECT_NE(asked.error().find("answers 404"), std::string::npos) << asked.error();
 }
 
+// Its first answer is the beginning of HTTP/2; what it then does with a call is why its ports are not known.
+TEST(ServerPorts, AServerOfAnotherProtocolIsAskedByGrpcAndItsErrorIsThatCalls) {
+  const std::string settings("\0\0\0\4\0\0\0\0\0", 9);
+  const std::string goaway("\0\0\10\7\0\0\0\0\0\0\0\0\0\0\0\0\13", 17);
+  ScriptedServer receiver({{settings}, {settings + goaway}});
+  const Result<ServerPorts> asked = ask_server_ports({"127.0.0.1", receiver.port(), ""}, 5'000);
+  ASSERT_FALSE(asked.ok());
+  EXPECT_EQ(receiver.requests().size(), 2u);
+  EXPECT_EQ(asked.error().find("not HTTP/1"), std::string::npos) << asked.error();
+  EXPECT_NE(asked.error().find("the server takes no further calls on this connection"), std::string::npos)
+      << asked.error();
+}
+
+TEST(ServerPorts, APeerThatSpeaksNeitherProtocolIsToldFromOneThatDoesNotAnswer) {
+  ScriptedServer shell({{"SSH-2.0-OpenSSH_9.2\r\n"}, {"SSH-2.0-OpenSSH_9.2\r\n"}});
+  EXPECT_EQ(ask_server_ports({"127.0.0.1", shell.port(), ""}, 5'000).code(), ErrorCode::kOtherProtocol);
+  uint16_t closed = 0;
+  {
+    ScriptedServer gone({});
+    closed = gone.port();
+  }
+  EXPECT_EQ(ask_server_ports({"127.0.0.1", closed, ""}, 5'000).code(), ErrorCode::kUnspecified);
+}
+
 }  // namespace
 }  // namespace lockstep

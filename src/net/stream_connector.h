@@ -25,7 +25,7 @@ class Connector {
     if (!tls_) return plain_stream(std::move(connected));
     Result<std::unique_ptr<Stream>> stream = tls_->open(std::move(connected), address_.host, deadline);
     if (stream.ok() && (*stream)->application_protocol() != application_protocol_)
-      return Error{"the server does not offer " + application_protocol_ + " over TLS"};
+      return Error{"the server does not offer " + application_protocol_ + " over TLS", ErrorCode::kOtherProtocol};
     return stream;
   }
 

@@ -102,7 +102,7 @@ Result<HttpResponse> Client::ask(const Request& request) {
     if (answer.ok() && !is_worth_another_try(*answer)) return answer;
     if (tried >= settings_.tries) {
       const std::string times = format(" (tried %d times)", tried);
-      if (!answer.ok()) return Error{shown(request.name) + ": " + answer.error() + times};
+      if (!answer.ok()) return Error{shown(request.name) + ": " + answer.error() + times, answer.code()};
       return Error{refused(request.name, *answer).message + times};
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
@@ -116,7 +116,7 @@ Result<ListPage> Client::list_page(const std::string& prefix, const std::string&
   const HttpResponse answer = LOCKSTEP_TRY(ask(wanted));
   if (answer.status != 200) return refused("", answer);
   Result<ListPage> page = read_list_page(answer.body);
-  if (!page.ok()) return Error{shown("") + ": " + page.error()};
+  if (!page.ok()) return prefixed(page.failure(), shown("") + ": ");
   for (ListEntry& entry : page->entries) {
     if (!entry.name.starts_with(begin)) return Error{shown("") + ": the store lists what was not asked for"};
     entry.name.erase(0, key_of("").size());

@@ -62,7 +62,7 @@ Result<AwsKeys> keys_of_file(const Environment& environment) {
   const std::string text = LOCKSTEP_TRY(read_file(path, kCredentialsBytesMax));
   const std::string profile = environment("AWS_PROFILE");
   Result<AwsKeys> keys = read_profile(text, profile.empty() ? "default" : profile);
-  if (!keys.ok()) return Error{path + ": " + keys.error()};
+  if (!keys.ok()) return prefixed(keys.failure(), path + ": ");
   return keys;
 }
 
@@ -109,7 +109,7 @@ Result<S3Settings> s3_settings(const std::string& endpoint, const Environment& e
   // Keys in a URL would be in process lists and lines of errors.
   if (settings.endpoint.find('@') != std::string::npos)
     return Error{"the endpoint of S3 has a user name in it: keys come from the environment or a file"};
-  if (Result<Url> url = parse_url(settings.endpoint); !url.ok()) return Error{"S3: " + url.error()};
+  if (Result<Url> url = parse_url(settings.endpoint); !url.ok()) return prefixed(url.failure(), "S3: ");
   settings.ca_file = environment("AWS_CA_BUNDLE");
   settings.keys = {environment("AWS_ACCESS_KEY_ID"), environment("AWS_SECRET_ACCESS_KEY"),
                    environment("AWS_SESSION_TOKEN")};

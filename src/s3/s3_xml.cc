@@ -1,13 +1,13 @@
 #include "s3/s3_xml.h"
 
 #include <algorithm>
-#include <ctime>
 #include <functional>
 #include <optional>
 #include <utility>
 
 #include "base/characters.h"
 #include "base/text.h"
+#include "base/utc_time.h"
 
 namespace lockstep::s3 {
 namespace {
@@ -162,10 +162,8 @@ Error not_a_list(const char* why) {
 }  // namespace
 
 int64_t xml_time_unix_s(const std::string& text) {
-  tm parts{};
-  const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
-  const bool is_time = end != nullptr && (*end == 'Z' || *end == '.') && text.back() == 'Z' && parts.tm_year >= 70;
-  return is_time ? std::max<int64_t>(0, static_cast<int64_t>(::timegm(&parts))) : 0;
+  const Result<int64_t> ns = unix_ns_from_rfc3339(text);
+  return ns.ok() && text.ends_with('Z') ? *ns / 1'000'000'000 : 0;
 }
 
 std::string xml_text(std::string_view text) {

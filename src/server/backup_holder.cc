@@ -76,7 +76,7 @@ Result<HeldBackup> BackupHolder::hold() {
     counters_.add("lockstep_backup_refused_total", "reason=\"failed\"");
     remove_folder(folder_of(held.id));
     LOCKSTEP_LOG_WARN("backup", "not held: %s", done.error().c_str());
-    return Error{"no backup: " + done.error()};
+    return prefixed(done.failure(), "no backup: ");
   }
   std::sort(held.files.begin(), held.files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   Held known;

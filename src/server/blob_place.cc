@@ -48,7 +48,7 @@ Result<std::unique_ptr<BlobStore>> open_blobs(const ServerOptions& options, cons
       s3::is_s3_place(place)
           ? open_bucket(place, blob_tenant(tenant), limits, witness, clock, counters)
           : open_directory_blob_store({place + "/" + blob_tenant(tenant), limits, &witness}, clock, counters);
-  if (!store.ok()) return Error{"--blobs: " + store.error()};
+  if (!store.ok()) return prefixed(store.failure(), "--blobs: ");
   return store;
 }
 

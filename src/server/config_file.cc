@@ -68,7 +68,7 @@ Result<void> give_all(Flags& flags, const std::string& path, const YAML::Node& r
 
 Result<void> read_config_file(Flags& flags, const std::string& path) {
   const Result<std::string> text = read_file(path, Flags::kConfigBytesMax);
-  if (!text.ok()) return Error{"lockstepd: --config: " + text.error()};
+  if (!text.ok()) return prefixed(text.failure(), "lockstepd: --config: ");
   auto wrong = [&](int line, const std::string& what) {
     return Error{format("lockstepd: %s:%d: %s", path.c_str(), line, what.c_str())};
   };

@@ -207,8 +207,7 @@ Result<DurableSink::Decoded> DurableSink::decode_metrics(const TakenRecord& reco
   Decoded decoded{.is_readable = true};
   decoded.admission = admit(*request, latest_now(*request, record.received_unix_ns));
   if (decoded.admission.refused > 0) decoded.kept = otlp::encode(otlp::to_batch(*request));
-  Result<MetricMapping::Outcome> stored = metrics_.push(kOtlpSamplesReceiver, *request, record.received_unix_ns);
-  if (!stored.ok()) return Error{stored.error()};
+  LOCKSTEP_TRY(metrics_.push(kOtlpSamplesReceiver, *request, record.received_unix_ns));
   auto heard = std::make_shared<Batch>(heard_of(applier_, *request));
   const auto points = static_cast<int64_t>(request->points.size());
   decoded.apply = [this, heard, points, received = record.received_unix_ns](uint64_t sequence) {

@@ -129,7 +129,7 @@ Result<std::unique_ptr<HttpServer>> start_http(const GatewayParts& parts, Gateke
         responder->answer(answer_of(request, readiness, parts.counters));
       },
       parts.counters);
-  if (!http.ok()) return Error{"--http: " + http.error()};
+  if (!http.ok()) return prefixed(http.failure(), "--http: ");
   return http;
 }
 

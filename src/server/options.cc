@@ -197,9 +197,9 @@ void add_sle_flags(Flags& flags, ServerOptions& options, SleTexts& texts) {
 
 Result<void> read_sle_texts(const SleTexts& texts, ServerOptions& options) {
   const Result<GpuPrices> prices = GpuPrices::parse(texts.prices);
-  if (!prices.ok()) return Error{"lockstepd: --gpu-hour-price: " + prices.error()};
+  if (!prices.ok()) return prefixed(prices.failure(), "lockstepd: --gpu-hour-price: ");
   const Result<sle::Thresholds> thresholds = sle::parse_thresholds(texts.thresholds);
-  if (!thresholds.ok()) return Error{"lockstepd: --sle-thresholds: " + thresholds.error()};
+  if (!thresholds.ok()) return prefixed(thresholds.failure(), "lockstepd: --sle-thresholds: ");
   options.gpu_prices = *prices;
   options.sle_thresholds = *thresholds;
   return {};
@@ -294,7 +294,7 @@ Result<std::map<std::string, Url, std::less<>>> remote_write_urls(const std::vec
     std::string tenant = has_tenant ? text.substr(0, equals) : "";
     if (tenant == kDefaultTenant) tenant.clear();
     Result<Url> url = parse_url(has_tenant ? text.substr(equals + 1) : text);
-    if (!url.ok()) return Error{"--remote-write: " + url.error()};
+    if (!url.ok()) return prefixed(url.failure(), "--remote-write: ");
     if (!urls.emplace(tenant, std::move(*url)).second)
       return Error{format("--remote-write is given twice for the tenant %s",
                           tenant.empty() ? std::string(kDefaultTenant).c_str() : tenant.c_str())};

@@ -223,7 +223,7 @@ Result<std::vector<s3::UploadEntry>> S3BlobStore::list_uploads(s3::Client& clien
     if (!answer.ok()) return failed("list", answer.failure());
     if (answer->status != 200) return refused("list", client, "", *answer);
     Result<s3::UploadsPage> page = s3::read_uploads_page(answer->body);
-    if (!page.ok()) return failed("list", Error{client.place() + ": " + page.error()});
+    if (!page.ok()) return failed("list", prefixed(page.failure(), client.place() + ": "));
     const bool is_endless = !page->next_key.empty() && page->next_key == key && page->next_id == id;
     if (is_endless || found.size() > kListedMax)
       return failed("list", Error{client.place() + ": the store's list does not end"});
@@ -273,7 +273,7 @@ Result<std::optional<S3BlobStore::Begun>> S3BlobStore::read_upload(s3::Client& c
     }
     if (answer->status != 200) return refused("list", client, path, *answer);
     const Result<s3::PartsPage> page = s3::read_parts_page(answer->body);
-    if (!page.ok()) return failed("list", Error{client.place() + ": " + page.error()});
+    if (!page.ok()) return failed("list", prefixed(page.failure(), client.place() + ": "));
     if (page->next == from && !from.empty()) return failed("list", Error{path + ": the store's list does not end"});
     for (const s3::PartEntry& part : page->parts) {
       begun.parts.push_back({part.number, part.bytes, "", part.etag});

@@ -8,9 +8,9 @@ namespace lockstep {
 Result<ScrapeConfig> read_scrape_file(const std::string& path) {
   if (path.empty()) return ScrapeConfig{};
   Result<std::string> text = read_file(path, 16 << 20);
-  if (!text.ok()) return Error{"--scrape: " + text.error()};
+  if (!text.ok()) return prefixed(text.failure(), "--scrape: ");
   Result<ScrapeConfig> read = parse_scrape_config(*text);
-  if (!read.ok()) return Error{"--scrape " + path + ": " + read.error()};
+  if (!read.ok()) return prefixed(read.failure(), "--scrape " + path + ": ");
   return read;
 }
 

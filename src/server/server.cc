@@ -82,7 +82,7 @@ struct Settings {
 
 Result<ListenAddress> address_of(const char* option, const std::string& text) {
   Result<ListenAddress> address = parse_listen_address(text);
-  if (!address.ok()) return Error{option + (": " + address.error())};
+  if (!address.ok()) return prefixed(address.failure(), option + std::string(": "));
   return address;
 }
 
@@ -100,9 +100,9 @@ Result<std::optional<OidcConfig>> read_oidc_file(const ServerOptions& options) {
   // Without tokens everybody may do everything, and nobody would have to sign in.
   if (options.admin_token_file.empty()) return Error{"--oidc needs --admin-token-file"};
   const Result<std::string> text = read_file(options.oidc, 1 << 20);
-  if (!text.ok()) return Error{"--oidc: " + text.error()};
+  if (!text.ok()) return prefixed(text.failure(), "--oidc: ");
   Result<OidcConfig> config = parse_oidc_config(*text);
-  if (!config.ok()) return Error{format("--oidc %s: %s", options.oidc.c_str(), config.error().c_str())};
+  if (!config.ok()) return prefixed(config.failure(), format("--oidc %s: ", options.oidc.c_str()));
   return std::optional<OidcConfig>(std::move(*config));
 }
 
@@ -113,14 +113,14 @@ Result<FlowReceiversOptions> flow_options(const ServerOptions& options) {
   for (const std::string& text : options.ipfix_listen)
     flows.ipfix.push_back(LOCKSTEP_TRY(address_of("--ipfix-listen", text)));
   Result<std::vector<IpPrefix>> exporters = parse_flow_exporters(options.flow_exporters);
-  if (!exporters.ok()) return Error{"--flow-exporters: " + exporters.error()};
+  if (!exporters.ok()) return prefixed(exporters.failure(), "--flow-exporters: ");
   flows.exporters = std::move(*exporters);
   return flows;
 }
 
 Result<SwitchNames> switch_names(const ServerOptions& options) {
   Result<SwitchNames> names = parse_switch_names(options.flow_switches);
-  if (!names.ok()) return Error{"--flow-switch: " + names.error()};
+  if (!names.ok()) return prefixed(names.failure(), "--flow-switch: ");
   return names;
 }
 
@@ -133,7 +133,7 @@ Result<AlertSettings> alert_settings(const ServerOptions& options, const ListenA
   alerts.external_url = options.external_url;
   if (!options.external_url.empty()) {
     const Result<Url> url = parse_url(options.external_url);
-    if (!url.ok()) return Error{"--external-url: " + url.error()};
+    if (!url.ok()) return prefixed(url.failure(), "--external-url: ");
   } else if (http.port != 0) {
     alerts.external_url = (options.tls.enabled() ? "https://" : "http://") + options.http;
   }
@@ -148,7 +148,7 @@ Result<BusOptions> bus_options(const ServerOptions& options) {
     const std::string value = property.substr(std::min(property.size(), name.size() + 1));
     if (value.starts_with('@')) {
       Result<std::string> read = read_private_file(value.substr(1));
-      if (!read.ok()) return Error{format("--kafka-property %s: %s", name.c_str(), read.error().c_str())};
+      if (!read.ok()) return prefixed(read.failure(), format("--kafka-property %s: ", name.c_str()));
       property = name + "=" + *read;
     } else if (name.find("password") != std::string::npos || name.find("secret") != std::string::npos ||
                name == "ssl.key.pem") {
@@ -242,7 +242,7 @@ Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& 
         tenants.serve(request, responder);
       },
       common.counters);
-  if (!api.ok()) return Error{"--http: " + api.error()};
+  if (!api.ok()) return prefixed(api.failure(), "--http: ");
   return api;
 }
 

@@ -16,16 +16,8 @@ namespace {
 constexpr std::string_view kToken = "token/";
 constexpr size_t kSignatureDigits = 64;
 
-std::optional<std::string> unhex(std::string_view digits) {
-  if (digits.size() % 2 != 0 || !is_lower_hex(digits)) return std::nullopt;
-  std::string bytes;
-  for (size_t i = 0; i < digits.size(); i += 2)
-    bytes.push_back(static_cast<char>(hex_digit(digits[i]) * 16 + hex_digit(digits[i + 1])));
-  return bytes;
-}
-
 bool is_signed(std::string_view signature, std::string_view text, std::string_view secret) {
-  const std::optional<std::string> shown = unhex(signature);
+  const std::optional<std::string> shown = from_lower_hex(signature);
   Sha256 digest{};
   if (!shown || shown->size() != digest.size()) return false;
   std::copy(shown->begin(), shown->end(), digest.begin());
@@ -41,7 +33,7 @@ std::optional<StoredToken> parse_untrusted(std::string_view row, std::string_vie
   const JsonValue json = document->root();
   const auto word = [&](const char* key) { return std::string(json[key].string().value_or("")); };
   const auto number = [&](const char* key) { return parse_int(word(key)).value_or(0); };
-  std::optional<std::string> digest = unhex(word("digest"));
+  std::optional<std::string> digest = from_lower_hex(word("digest"));
   if (!digest) return std::nullopt;
   return StoredToken{.id = word("id"),
                      .name = word("name"),
@@ -59,7 +51,7 @@ std::optional<StoredToken> parse_untrusted(std::string_view row, std::string_vie
 Result<std::string> token_secret(const ServerOptions& options) {
   if (options.admin_token_file.empty()) return std::string();
   Result<std::string> secret = read_private_file(options.admin_token_file);
-  if (!secret.ok()) return Error{"--admin-token-file: " + secret.error()};
+  if (!secret.ok()) return prefixed(secret.failure(), "--admin-token-file: ");
   return secret;
 }
 

@@ -73,10 +73,11 @@ struct Owner {
 // Where the ranks of a job run.
 struct Placement {
   struct HostRun {
-    int32_t first = 0, ranks = 0;
+    Rank first;
+    int32_t ranks = 0;
     std::string host;
     bool operator==(const HostRun&) const = default;
-    int32_t end() const { return first + ranks; }
+    Rank end() const { return first + ranks; }
   };
   std::string gpu_model;          // "": not known
   std::vector<HostRun> hosts;     // by rank

@@ -75,17 +75,16 @@ Result<void> Ledger::read_back() {
     }
     if (file.generation < newest_snapshot) continue;
     const std::string path = options_.folder + "/" + file.text();
-    Result<metrics::WalReadOutcome> read =
-        metrics::read_wal_file(path, [this](std::string_view record) { return restore_record(record); });
-    if (!read.ok()) return read.failure();
+    metrics::WalReadOutcome read =
+        LOCKSTEP_TRY(metrics::read_wal_file(path, [this](std::string_view record) { return restore_record(record); }));
     if (foreign_version_ != 0) return formats::check_version(formats::kSleLedger, path, foreign_version_);
-    if (read->torn && file.segment == 0) read->damage = "cut off";  // a snapshot appears whole or not at all
-    if (read->torn && file.segment != 0)
+    if (read.torn && file.segment == 0) read.damage = "cut off";  // a snapshot appears whole or not at all
+    if (read.torn && file.segment != 0)
       LOCKSTEP_LOG_WARN("sle", "%s: cut at byte %llu, where a crash ended it", path.c_str(),
-                        static_cast<unsigned long long>(read->bytes_good));
-    if (read->damage.empty()) continue;
+                        static_cast<unsigned long long>(read.bytes_good));
+    if (read.damage.empty()) continue;
     counters_.add("lockstep_sle_files_damaged_total");
-    LOCKSTEP_LOG_ERROR("sle", "%s: %s; what follows in this file is lost", path.c_str(), read->damage.c_str());
+    LOCKSTEP_LOG_ERROR("sle", "%s: %s; what follows in this file is lost", path.c_str(), read.damage.c_str());
   }
   MutexLock lock(mutex_);
   wal_ = std::make_unique<metrics::Wal>(options_.folder, 0, generation_, options_.log_bytes_max);
@@ -317,11 +316,11 @@ bool Ledger::restore_placement(columns::ByteReader& in) {
   const size_t hosts = in.count(3);
   for (size_t i = 0; i < hosts && in.ok(); ++i) {
     Placement::HostRun run;
-    run.first = static_cast<int32_t>(bounded(in, kRanksMost));
+    run.first = Rank{static_cast<int32_t>(bounded(in, kRanksMost))};
     run.ranks = static_cast<int32_t>(bounded(in, kRanksMost));
     run.host = std::string(in.bytes());
-    if (run.first < end || run.ranks <= 0) return false;
-    end = run.end();
+    if (run.first.value() < end || run.ranks <= 0) return false;
+    end = run.end().value();
     placement->hosts.push_back(std::move(run));
   }
   const size_t gpus = in.count(1);
@@ -344,7 +343,7 @@ bool Ledger::restore_cells(columns::ByteReader& in) {
     end = first + ranks;
     const bool owned = !cell.is_degraded() || cell.owner() < owners_.size();
     if (!in.ok() || ranks == 0 || end > kRanksMost || cell == Cell() || !owned) return false;
-    cells.push_back({static_cast<int32_t>(first), static_cast<int32_t>(ranks), cell});
+    cells.push_back({Rank{static_cast<int32_t>(first)}, static_cast<int32_t>(ranks), cell});
   }
   if (!in.ok() || row != cells_.size() || cells.empty()) return false;
   cells_rows_.emplace(hash_of(cells), static_cast<uint32_t>(row));

@@ -92,7 +92,7 @@ class Ledger::ScopedRanks {
 
  private:
   RankSpans spans_in(const Placement& placement) const {
-    RankSpans spans = scope_.ranks.value_or(RankSpans{{0, INT32_MAX}});
+    RankSpans spans = scope_.ranks.value_or(every_rank());
     if (!scope_.hosts.empty()) {
       RankSpans on_hosts;
       for (const Placement::HostRun& run : placement.hosts)
@@ -100,9 +100,9 @@ class Ledger::ScopedRanks {
       spans = common_of(spans, on_hosts);
     }
     if (scope_.gpus && !spans.empty()) {
-      std::vector<int32_t> ranks;
+      std::vector<Rank> ranks;
       for (size_t i = 0; i < placement.gpus.size(); ++i)
-        if (gpus_.contains(placement.gpus[i])) ranks.push_back(static_cast<int32_t>(i));
+        if (gpus_.contains(placement.gpus[i])) ranks.push_back(rank_at(i));
       spans = common_of(spans, spans_of(std::move(ranks)));
     }
     return spans;
@@ -226,15 +226,15 @@ struct Ledger::Hurt {
   const Placement* placement = nullptr;
   std::vector<int64_t> degraded, total;  // by rank, each as the difference from the rank before
 
-  void add(std::vector<int64_t>& to, int32_t first, int32_t ranks, int64_t minutes) const {
+  void add(std::vector<int64_t>& to, Rank first, int32_t ranks, int64_t minutes) const {
     const size_t last = to.size() - 1;
-    to[std::min(static_cast<size_t>(first), last)] += minutes;
-    to[std::min(static_cast<size_t>(first) + static_cast<size_t>(ranks), last)] -= minutes;
+    to[std::min(index_of(first), last)] += minutes;
+    to[std::min(index_of(first) + static_cast<size_t>(ranks), last)] -= minutes;
   }
-  const std::string& host_of(int32_t rank) const {
+  const std::string& host_of(Rank rank) const {
     static const std::string nowhere;
     const auto run = std::upper_bound(placement->hosts.begin(), placement->hosts.end(), rank,
-                                      [](int32_t r, const Placement::HostRun& one) { return r < one.end(); });
+                                      [](Rank r, const Placement::HostRun& one) { return r < one.end(); });
     return run != placement->hosts.end() && run->first <= rank ? run->host : nowhere;
   }
   // each(rank, sum), and on_host(host, sum) behind the last rank of a run of ranks on one host. The sum of all.
@@ -242,18 +242,19 @@ struct Ledger::Hurt {
   Sum visit(const Each& each, const OnHost& on_host) const {
     Sum now, of_host, all;
     size_t host = 0;
-    for (int32_t rank = 0; rank < placement->ranks(); ++rank) {
-      now += {degraded[static_cast<size_t>(rank)], total[static_cast<size_t>(rank)]};
+    const Rank last_end{placement->ranks()};
+    for (const Rank rank : lockstep::all_ranks(placement->ranks())) {
+      now += {degraded[index_of(rank)], total[index_of(rank)]};
       while (host < placement->hosts.size() && placement->hosts[host].end() <= rank) ++host;
       of_host += now;
       all += now;
       if (now.degraded > 0) each(rank, now);
       // The run ends here, or nobody knows where this rank is and the next is on a host.
       const bool placed = host < placement->hosts.size() && placement->hosts[host].first <= rank;
-      const int32_t end = host == placement->hosts.size() ? placement->ranks()
-                          : placed                        ? placement->hosts[host].end()
-                                                          : placement->hosts[host].first;
-      if (rank + 1 != std::min(end, placement->ranks())) continue;
+      const Rank end = host == placement->hosts.size() ? last_end
+                       : placed                        ? placement->hosts[host].end()
+                                                       : placement->hosts[host].first;
+      if (rank + 1 != std::min(end, last_end)) continue;
       on_host(placed ? std::string_view(placement->hosts[host].host) : std::string_view(), of_host);
       of_host = {};
     }
@@ -266,7 +267,7 @@ struct Ledger::Hurt {
 std::map<std::pair<uint32_t, uint32_t>, Ledger::Hurt> Ledger::hurt_ranks(const SleQuery& query, Sle sle,
                                                                          std::vector<int64_t>& by_owner) const {
   std::map<std::pair<uint32_t, uint32_t>, Hurt> by_placement;
-  const RankSpans everybody = {{0, INT32_MAX}};
+  const RankSpans everybody = every_rank();
   ScopedRanks in_scope(query.scope);
   Chosen chosen(query, owners_);
   visit_pieces(
@@ -280,7 +281,7 @@ std::map<std::pair<uint32_t, uint32_t>, Ledger::Hurt> Ledger::hurt_ranks(const S
         hurt.degraded.resize(hurt.placement->gpus.size() + 1);
         hurt.total.resize(hurt.placement->gpus.size() + 1);
         const int64_t minutes = end - first;
-        visit_within(cells_[row], spans == nullptr ? everybody : *spans, [&](int32_t rank, int32_t ranks, Cell cell) {
+        visit_within(cells_[row], spans == nullptr ? everybody : *spans, [&](Rank rank, int32_t ranks, Cell cell) {
           if (cell.is_idle()) return;
           hurt.add(hurt.total, rank, ranks, minutes);
           if (!cell.is_degraded() || !chosen(cell.owner())) return;
@@ -296,9 +297,9 @@ Affected Ledger::affected(const SleQuery& query, Sle sle, size_t most) const {
   MutexLock lock(mutex_);
   struct HurtRank {
     const Hurt* hurt = nullptr;  // the newest placement that it was hurt in
-    int32_t rank = 0;
+    Rank rank;
     int64_t degraded = 0, total = 0;
-    const std::string& name() const { return hurt->placement->gpus[static_cast<size_t>(rank)]; }
+    const std::string& name() const { return hurt->placement->gpus[index_of(rank)]; }
   };
   std::vector<int64_t> by_owner(owners_.size());
   const auto by_placement = hurt_ranks(query, sle, by_owner);
@@ -315,8 +316,8 @@ Affected Ledger::affected(const SleQuery& query, Sle sle, size_t most) const {
     before = hurt.job;
     if (of_job.size() < hurt.placement->gpus.size()) of_job.resize(hurt.placement->gpus.size());
     const Sum all = hurt.visit(
-        [&, &hurt = hurt](int32_t rank, const Sum& sum) {
-          HurtRank& one = of_job[static_cast<size_t>(rank)];
+        [&, &hurt = hurt](Rank rank, const Sum& sum) {
+          HurtRank& one = of_job[index_of(rank)];
           one = {&hurt, rank, one.degraded + sum.degraded, one.total + sum.total};
         },
         [&](std::string_view host, const Sum& sum) { hosts[host] += sum; });

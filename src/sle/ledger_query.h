@@ -73,9 +73,9 @@ struct Affected {
     std::string job_id;  // of a rank or culprit
     std::string host;    // likewise
     int64_t degraded = 0;
-    int64_t total = 0;  // all minutes of it in the scope; 0 of culprits
-    int32_t rank = -1;  // of a GPU
-    Owner owner = {};   // of a culprit
+    int64_t total = 0;    // all minutes of it in the scope; 0 of culprits
+    Rank rank = kNoRank;  // of a GPU
+    Owner owner = {};     // of a culprit
   };
   std::vector<One> jobs, hosts, gpus, models, culprits;
   size_t jobs_in_all = 0, hosts_in_all = 0, gpus_in_all = 0, culprits_in_all = 0;

@@ -47,7 +47,7 @@ std::string placement(uint32_t row, const Placement& placement) {
   put_bytes(out, placement.gpu_model);
   put_varint(out, placement.hosts.size());
   for (const Placement::HostRun& run : placement.hosts) {
-    put_varint(out, static_cast<uint64_t>(run.first));
+    put_varint(out, static_cast<uint64_t>(run.first.value()));
     put_varint(out, static_cast<uint64_t>(run.ranks));
     put_bytes(out, run.host);
   }
@@ -60,7 +60,7 @@ std::string cells(uint32_t row, const RankCells& cells) {
   std::string out = begin(Kind::kCells);
   put_varint(out, row);
   put_varint(out, cells.size());
-  int32_t end = 0;
+  Rank end{0};
   for (const RankRun& run : cells) {
     put_varint(out, static_cast<uint64_t>(run.first - end));
     put_varint(out, static_cast<uint64_t>(run.ranks));

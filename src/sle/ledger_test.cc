@@ -24,7 +24,8 @@ std::shared_ptr<const Placement> placement_of(int32_t ranks, const std::string& 
   auto placement = std::make_shared<Placement>();
   placement->gpu_model = model;
   for (int32_t rank = 0; rank < ranks; ++rank) {
-    if (rank % 4 == 0) placement->hosts.push_back({rank, std::min(4, ranks - rank), prefix + std::to_string(rank / 4)});
+    if (rank % 4 == 0)
+      placement->hosts.push_back({Rank{rank}, std::min(4, ranks - rank), prefix + std::to_string(rank / 4)});
     placement->gpus.push_back(prefix + "gpu" + std::to_string(rank));
   }
   return placement;
@@ -63,28 +64,29 @@ TEST(MinuteRuns, AreAsAMapOfMinutesWouldBe) {
 }
 
 TEST(RankCells, OfSomeRanksChangeAndTheOthersStay) {
-  const RankCells cells = with(all_ranks(10, Cell::good()), spans_of({3, 4, 9}), Cell::degraded(2));
-  EXPECT_EQ(
-      cells,
-      (RankCells{{0, 3, Cell::good()}, {3, 2, Cell::degraded(2)}, {5, 4, Cell::good()}, {9, 1, Cell::degraded(2)}}));
-  EXPECT_EQ(with(cells, {{0, 10}}, Cell::good()), all_ranks(10, Cell::good()));
+  const RankCells cells = with(all_ranks(10, Cell::good()), spans_of({3_rank, 4_rank, 9_rank}), Cell::degraded(2));
+  EXPECT_EQ(cells, (RankCells{{0_rank, 3, Cell::good()},
+                              {3_rank, 2, Cell::degraded(2)},
+                              {5_rank, 4, Cell::good()},
+                              {9_rank, 1, Cell::degraded(2)}}));
+  EXPECT_EQ(with(cells, {{0_rank, 10_rank}}, Cell::good()), all_ranks(10, Cell::good()));
 }
 
 TEST(RankCells, LaidOverOthersAreWhatIsLookedAtRankByRank) {
   std::mt19937 random(5);
   const auto some = [&] {
     RankCells cells;
-    for (int32_t rank = 0; rank < 30; ++rank) append(cells, rank, 1, Cell::of_code(random() % 4));
+    for (const Rank rank : lockstep::all_ranks(30)) append(cells, rank, 1, Cell::of_code(random() % 4));
     return cells;
   };
-  const auto at = [](const RankCells& cells, int32_t rank) {
+  const auto at = [](const RankCells& cells, Rank rank) {
     for (const RankRun& run : cells)
       if (rank >= run.first && rank < run.end()) return run.cell;
     return Cell();
   };
   for (int round = 0; round < 100; ++round) {
     const RankCells below = some(), above = some(), both = covered(below, above);
-    for (int32_t rank = 0; rank < 30; ++rank) {
+    for (const Rank rank : lockstep::all_ranks(30)) {
       const Cell expected = at(below, rank) == Cell() || at(above, rank) == Cell() ? at(below, rank) : at(above, rank);
       ASSERT_EQ(at(both, rank), expected) << "round " << round << " rank " << rank;
     }
@@ -92,9 +94,10 @@ TEST(RankCells, LaidOverOthersAreWhatIsLookedAtRankByRank) {
 }
 
 TEST(RankSpans, InCommonAreThoseOfBoth) {
-  EXPECT_EQ(common_of({{0, 4}, {6, 9}}, {{2, 7}, {8, 20}}), (RankSpans{{2, 4}, {6, 7}, {8, 9}}));
-  EXPECT_EQ(common_of({{0, 4}}, {}), RankSpans());
-  EXPECT_EQ(common_of({{0, 4}}, {{4, 5}}), RankSpans());
+  EXPECT_EQ(common_of({{0_rank, 4_rank}, {6_rank, 9_rank}}, {{2_rank, 7_rank}, {8_rank, 20_rank}}),
+            (RankSpans{{2_rank, 4_rank}, {6_rank, 7_rank}, {8_rank, 9_rank}}));
+  EXPECT_EQ(common_of({{0_rank, 4_rank}}, {}), RankSpans());
+  EXPECT_EQ(common_of({{0_rank, 4_rank}}, {{4_rank, 5_rank}}), RankSpans());
 }
 
 // A disk of which a sync fails, or every write of a snapshot.
@@ -253,8 +256,8 @@ TEST_F(LedgerTest, AllThatAScopeSaysMustHold) {
   ledger->put("job", judged(kFirst, all_ranks(8, Cell::good()), placement_of(8, "a", "H100")));
   const auto good = [&](Scope scope) { return progress(*ledger, std::move(scope)).minutes.good; };
   EXPECT_EQ(good({.hosts = {"a0"}, .gpus = std::set<std::string>{"agpu1", "agpu5"}}), 1);
-  EXPECT_EQ(good({.job_id = "job", .ranks = RankSpans{{2, 6}}, .hosts = {"a1"}}), 2);
-  EXPECT_EQ(good({.job_id = "job", .ranks = RankSpans{{2, 6}}, .gpus = std::set<std::string>{"agpu7"}}), 0);
+  EXPECT_EQ(good({.job_id = "job", .ranks = RankSpans{{2_rank, 6_rank}}, .hosts = {"a1"}}), 2);
+  EXPECT_EQ(good({.job_id = "job", .ranks = RankSpans{{2_rank, 6_rank}}, .gpus = std::set<std::string>{"agpu7"}}), 0);
 }
 
 TEST_F(LedgerTest, EachOwnerIsLookedAtOnceHoweverManyMinutesAreChargedToIt) {
@@ -482,7 +485,7 @@ TEST_F(LedgerTest, AMinuteThatFindsNoMemoryIsRefusedAndCountedAndTheOthersStay) 
 // The whole of it against the plainest ledger there is: a map with a cell for each GPU, minute and job.
 class LedgerProperties : public LedgerTest, public ::testing::WithParamInterface<int> {
  protected:
-  using Key = std::tuple<std::string, int32_t, int32_t>;  // job, rank, minute
+  using Key = std::tuple<std::string, Rank, int32_t>;  // job, rank, minute
   struct Truth {
     Cell cell;
     std::string owner, host, gpu;
@@ -556,7 +559,7 @@ class LedgerProperties : public LedgerTest, public ::testing::WithParamInterface
   // Sums over runs of ranks and placements are those of each GPU's minutes, and a short list is the head of the long one.
   void check_affected(const Affected& affected, const Affected& short_list) {
     std::map<std::string, std::pair<int64_t, int64_t>> jobs, hosts;  // degraded, all
-    std::map<std::pair<std::string, int32_t>, int64_t> ranks;
+    std::map<std::pair<std::string, Rank>, int64_t> ranks;
     std::map<std::string, int64_t> owned;
     const auto add = [](std::pair<int64_t, int64_t>& to, bool degraded) {
       to.first += degraded ? 1 : 0;
@@ -603,21 +606,20 @@ TEST_P(LedgerProperties, MinutesAreConservedAtEveryScopeOverRestartsLateDataAndR
     const RankCells before = ledger->cells(job, Sle::kProgress, minute.minute);
     if (ledger->put(job, minute) == Ledger::Put::kFewerRows) return;
     const RankCells& fresh = minute.cells[static_cast<size_t>(Sle::kProgress)];
-    std::map<int32_t, Cell> charged_before;
+    std::map<Rank, Cell> charged_before;
     for (const RankRun& run : before)
-      for (int32_t rank = run.first; rank < run.end(); ++rank) charged_before[rank] = run.cell;
+      for (Rank rank = run.first; rank < run.end(); ++rank) charged_before[rank] = run.cell;
     std::erase_if(cells_, [&](const auto& one) {
       return std::get<0>(one.first) == job && std::get<2>(one.first) == minute.minute;
     });
     for (const RankRun& run : fresh) {
-      for (int32_t rank = run.first; rank < run.end(); ++rank) {
+      for (Rank rank = run.first; rank < run.end(); ++rank) {
         const Cell cell = run.cell;
         std::string owner = cell == Cell::degraded(1) ? minute.owners[0].key : "unexplained";
         const bool keeps = cell == Cell::degraded(kUnexplained) && charged_before[rank].is_degraded();
         if (keeps) owner = ledger->owner_at(charged_before[rank].owner()).key;
-        cells_[{job, rank, minute.minute}] = {cell, std::move(owner),
-                                              minute.placement->hosts[static_cast<size_t>(rank / 4)].host,
-                                              minute.placement->gpus[static_cast<size_t>(rank)]};
+        cells_[{job, rank, minute.minute}] = {cell, std::move(owner), minute.placement->hosts[index_of(rank) / 4].host,
+                                              minute.placement->gpus[index_of(rank)]};
       }
     }
   };
@@ -626,10 +628,11 @@ TEST_P(LedgerProperties, MinutesAreConservedAtEveryScopeOverRestartsLateDataAndR
     const int32_t ranks = 4 + 3 * pick(3);
     const int32_t minute = kFirst + pick(Ledger::kOpenMinutes);  // within the hour: late and again
     RankCells cells = all_ranks(ranks, Cell::good());
-    if (pick(2) == 0) cells = with(cells, {{pick(4), 4 + pick(8)}}, Cell::unknown());
+    if (pick(2) == 0) cells = with(cells, {{Rank{pick(4)}, Rank{4 + pick(8)}}}, Cell::unknown());
     const bool is_owned = pick(2) == 0;
-    if (pick(2) == 0) cells = with(cells, {{pick(4), 4 + pick(8)}}, Cell::degraded(is_owned ? 1 : kUnexplained));
-    if (pick(4) == 0) cells = with(cells, {{pick(4), 4 + pick(8)}}, Cell::idle());
+    if (pick(2) == 0)
+      cells = with(cells, {{Rank{pick(4)}, Rank{4 + pick(8)}}}, Cell::degraded(is_owned ? 1 : kUnexplained));
+    if (pick(4) == 0) cells = with(cells, {{Rank{pick(4)}, Rank{4 + pick(8)}}}, Cell::idle());
     const auto placement = placement_of(ranks, job + std::to_string(ranks), ranks > 4 ? "H100" : "A100");
     sent.emplace_back(job, judged(minute, cells, placement, 1 + rows[{job, minute}]++));
     sent.back().second.owners.resize(1);

@@ -23,7 +23,7 @@ struct Values {
   double step_s = kNothing, flops = kNothing, bandwidth = kNothing, skew = kNothing, input = kNothing;
   double repeated_s = 0, reported_s = 0, covered_s = 0;  // means over the ranks heard of
   RankSpans silent;                                      // ranks without a step
-  std::vector<std::pair<int32_t, double>> inputs;        // by rank
+  std::vector<std::pair<Rank, double>> inputs;
   size_t heard = 0, standing = 0;
   bool loss_known = false, loss_bad = false;
 };
@@ -31,8 +31,8 @@ struct Values {
 template <typename Visit>
 void for_each_rank(const MinuteContext& context, const Visit& visit) {
   static const RankMinute kNone;
-  for (int32_t rank = 0; rank < context.world_size; ++rank) {
-    const RankMinute* row = context.measured.ranks.find(static_cast<size_t>(rank));
+  for (const Rank rank : lockstep::all_ranks(context.world_size)) {
+    const RankMinute* row = context.measured.ranks.find(index_of(rank));
     visit(rank, row == nullptr ? kNone : *row);
   }
 }
@@ -40,9 +40,9 @@ void for_each_rank(const MinuteContext& context, const Visit& visit) {
 Values values_of(const MinuteContext& context) {
   Values values;
   std::vector<double> steps, owns, inputs;
-  std::vector<int32_t> silent;
+  std::vector<Rank> silent;
   double flops = 0, flops_of_s = 0, wire_s = 0, wire_bytes = 0;
-  for_each_rank(context, [&](int32_t rank, const RankMinute& row) {
+  for_each_rank(context, [&](Rank rank, const RankMinute& row) {
     values.standing += row.has(RankMinute::kStanding) ? 1 : 0;
     if (!(row.covered_s > 0)) return silent.push_back(rank);
     ++values.heard;
@@ -179,7 +179,7 @@ class MinuteJudge {
       if (baseline(Sle::kInput).learned > 0) everybody(Sle::kInput, Cell::unknown());
       return;
     }
-    std::vector<int32_t> bad, good;
+    std::vector<Rank> bad, good;
     for (const auto& [rank, share] : values_.inputs) {
       const std::optional<bool> is = is_good(Sle::kInput, share);
       if (is == true) good.push_back(rank);
@@ -238,10 +238,11 @@ class MinuteJudge {
     for (const Verdict& verdict : context_.verdicts) {
       for (const Sle part : kParts) {
         if (relevance(part, verdict) == 0) continue;
-        std::vector<int32_t> ranks;
+        std::vector<Rank> ranks;
         for (const Rank rank : verdict.culprit.ranks)
-          if (rank.value() < context_.world_size) ranks.push_back(rank.value());
-        const RankSpans spans = ranks.empty() ? RankSpans{{0, context_.world_size}} : spans_of(std::move(ranks));
+          if (rank.value() < context_.world_size) ranks.push_back(rank);
+        const RankSpans spans =
+            ranks.empty() ? RankSpans{{Rank{0}, Rank{context_.world_size}}} : spans_of(std::move(ranks));
         cells(part) = with(cells(part), spans, Cell::degraded(number_of(owner_of(verdict))));
       }
     }
@@ -265,7 +266,7 @@ class MinuteJudge {
   void set_faulty(const Placement::HostRun& run, const HardwareFault& fault, std::vector<Cell>& here) {
     const bool is_gpu = !fault.gpu_uuid.empty();
     for (size_t i = 0; i < here.size(); ++i) {
-      if (is_gpu && context_.placement->gpus[static_cast<size_t>(run.first) + i] != fault.gpu_uuid) continue;
+      if (is_gpu && context_.placement->gpus[index_of(run.first) + i] != fault.gpu_uuid) continue;
       here[i] = Cell::degraded(measured_owner(row_of(fault.sle).name, fault.what,
                                               is_gpu ? CulpritKind::kGpu : CulpritKind::kHost,
                                               is_gpu ? fault.gpu_uuid : fault.host, fault.host, fault.gpu_uuid));
@@ -273,8 +274,8 @@ class MinuteJudge {
   }
 
   void judge_coverage() {
-    std::vector<int32_t> silent, lost;
-    for_each_rank(context_, [&](int32_t rank, const RankMinute& row) {
+    std::vector<Rank> silent, lost;
+    for_each_rank(context_, [&](Rank rank, const RankMinute& row) {
       if (!row.has(RankMinute::kStep) && !row.has(RankMinute::kStatus))
         silent.push_back(rank);
       else if (row.has(RankMinute::kLost))

@@ -8,17 +8,17 @@ uint64_t hash_of(const RankCells& cells) {
   uint64_t hash = 1469598103934665603ull;
   const auto add = [&hash](uint64_t value) { hash = (hash ^ value) * 1099511628211ull; };
   for (const RankRun& run : cells) {
-    add(static_cast<uint64_t>(run.first));
+    add(static_cast<uint64_t>(run.first.value()));
     add(static_cast<uint64_t>(run.ranks));
     add(run.cell.code());
   }
   return hash;
 }
 
-RankSpans spans_of(std::vector<int32_t> ranks) {
+RankSpans spans_of(std::vector<Rank> ranks) {
   std::sort(ranks.begin(), ranks.end());
   RankSpans spans;
-  for (const int32_t rank : ranks) {
+  for (const Rank rank : ranks) {
     if (!spans.empty() && rank < spans.back().end) continue;
     if (!spans.empty() && rank == spans.back().end) {
       ++spans.back().end;
@@ -32,13 +32,13 @@ RankSpans spans_of(std::vector<int32_t> ranks) {
 RankSpans common_of(const RankSpans& a, const RankSpans& b) {
   RankSpans out;
   for (size_t i = 0, j = 0; i < a.size() && j < b.size(); ++(a[i].end < b[j].end ? i : j)) {
-    const int32_t first = std::max(a[i].first, b[j].first), end = std::min(a[i].end, b[j].end);
+    const Rank first = std::max(a[i].first, b[j].first), end = std::min(a[i].end, b[j].end);
     if (first < end) out.push_back({first, end});
   }
   return out;
 }
 
-void append(RankCells& cells, int32_t first, int32_t ranks, Cell cell) {
+void append(RankCells& cells, Rank first, int32_t ranks, Cell cell) {
   if (ranks <= 0 || cell == Cell()) return;
   if (!cells.empty() && cells.back().end() == first && cells.back().cell == cell) {
     cells.back().ranks += ranks;
@@ -49,7 +49,7 @@ void append(RankCells& cells, int32_t first, int32_t ranks, Cell cell) {
 
 RankCells all_ranks(int32_t ranks, Cell cell) {
   RankCells cells;
-  append(cells, 0, ranks, cell);
+  append(cells, Rank{0}, ranks, cell);
   return cells;
 }
 

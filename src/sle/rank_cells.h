@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "model/ids.h"
+
 namespace lockstep::sle {
 
 // Good, unknown, idle by plan, or degraded and charged to exactly one owner (a row of a table that is told beside it).
@@ -36,28 +38,31 @@ class Cell {
 inline constexpr uint32_t kUnexplained = 0;  // the owner of what nobody explains
 
 struct RankRun {
-  int32_t first = 0;
+  Rank first;
   int32_t ranks = 0;
   Cell cell;
   bool operator==(const RankRun&) const = default;
-  int32_t end() const { return first + ranks; }
+  Rank end() const { return first + ranks; }
 };
 // Sorted; no two overlap; neighbours differ; none is empty or of code 0.
 using RankCells = std::vector<RankRun>;
 
 struct RankSpan {
-  int32_t first = 0;
-  int32_t end = 0;
+  Rank first;
+  Rank end;  // behind its last
   bool operator==(const RankSpan&) const = default;
 };
 // Sorted and apart.
 using RankSpans = std::vector<RankSpan>;
 uint64_t hash_of(const RankCells& cells);
-RankSpans spans_of(std::vector<int32_t> ranks);  // in any order, also twice
+inline RankSpans every_rank() {
+  return {{Rank{0}, Rank{INT32_MAX}}};
+}
+RankSpans spans_of(std::vector<Rank> ranks);  // in any order, also twice
 RankSpans common_of(const RankSpans& a, const RankSpans& b);
 
 // Adds ranks behind the last: what follows an equal run joins it.
-void append(RankCells& cells, int32_t first, int32_t ranks, Cell cell);
+void append(RankCells& cells, Rank first, int32_t ranks, Cell cell);
 RankCells all_ranks(int32_t ranks, Cell cell);
 // Each rank of `base` with choose(its cell there, its cell in `over`); Cell() where it has none there.
 template <typename Choose>
@@ -65,10 +70,10 @@ RankCells overlay(const RankCells& base, const RankCells& over, const Choose& ch
   RankCells out;
   size_t at = 0;
   for (const RankRun& run : base) {
-    for (int32_t from = run.first; from < run.end();) {
+    for (Rank from = run.first; from < run.end();) {
       while (at < over.size() && over[at].end() <= from) ++at;
       const bool inside = at < over.size() && over[at].first <= from;
-      int32_t to = run.end();
+      Rank to = run.end();
       if (at < over.size()) to = std::min(to, inside ? over[at].end() : over[at].first);
       append(out, from, to - from, choose(run.cell, inside ? over[at].cell : Cell()));
       from = to;
@@ -87,8 +92,7 @@ void visit_within(const RankCells& cells, const RankSpans& spans, const Visit& v
   for (const RankRun& run : cells) {
     while (at < spans.size() && spans[at].end <= run.first) ++at;
     for (size_t i = at; i < spans.size() && spans[i].first < run.end(); ++i) {
-      const int32_t first = run.first > spans[i].first ? run.first : spans[i].first;
-      const int32_t end = run.end() < spans[i].end ? run.end() : spans[i].end;
+      const Rank first = std::max(run.first, spans[i].first), end = std::min(run.end(), spans[i].end);
       if (first < end) visit(first, end - first, run.cell);
     }
   }

@@ -307,10 +307,10 @@ void SleWatch::make_placement(Job& job) {
   auto placement = std::make_shared<Placement>();
   placement->gpu_model = job.gpu_model;
   placement->gpus.resize(static_cast<size_t>(job.world_size));
-  for (int32_t rank = 0; rank < job.world_size; ++rank) {
-    const Seat* seat = job.seats.find(static_cast<size_t>(rank));
+  for (const Rank rank : lockstep::all_ranks(job.world_size)) {
+    const Seat* seat = job.seats.find(index_of(rank));
     if (seat == nullptr || !seat->known) continue;
-    placement->gpus[static_cast<size_t>(rank)] = seat->gpu_uuid;
+    placement->gpus[index_of(rank)] = seat->gpu_uuid;
     std::vector<Placement::HostRun>& hosts = placement->hosts;
     if (!hosts.empty() && hosts.back().end() == rank && hosts.back().host == seat->host) {
       ++hosts.back().ranks;

@@ -365,7 +365,7 @@ TEST_F(SleWatchTest, ASilentHostOfManyIsChargedWithItsOwnRanks) {
   const RankCells cells = ledger_->cells("job", Sle::kCoverage, kBegin + 6);
   ASSERT_EQ(cells.size(), 2u);
   EXPECT_EQ(cells[0].cell, Cell::good());
-  EXPECT_EQ(cells[1].first, 2);
+  EXPECT_EQ(cells[1].first, 2_rank);
   EXPECT_EQ(ledger_->owner_at(cells[1].cell.owner()).culprit, "node-2");
 }
 

@@ -3,7 +3,6 @@
 // Thread rule: Thread-safe.
 #pragma once
 
-#include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -17,8 +16,7 @@ inline std::string hex(std::string_view bytes, std::string_view between = "") {
   std::string text;
   for (const char c : bytes) {
     if (!text.empty()) text += between;
-    text += "0123456789abcdef"[static_cast<uint8_t>(c) >> 4];
-    text += "0123456789abcdef"[static_cast<uint8_t>(c) & 15];
+    text += to_hex({&c, 1});
   }
   return text;
 }

@@ -156,19 +156,19 @@ Result<CommandList> parse_commands(std::string_view text) {
       list.cursor = words[1];
     } else if (words[0] == "detail") {
       Result<DetailRequest> request = parse_detail(words, ranks_left);
-      if (!request.ok()) return Error{"a detail line " + request.error()};
+      if (!request.ok()) return prefixed(request.failure(), "a detail line ");
       list.details.push_back(std::move(*request));
     } else if (words[0] == "stacks") {
       Result<StackRequest> request = parse_stacks(words, ranks_left);
-      if (!request.ok()) return Error{"a stacks line " + request.error()};
+      if (!request.ok()) return prefixed(request.failure(), "a stacks line ");
       list.stacks.push_back(std::move(*request));
     } else if (words[0] == "profile") {
       Result<ProfileRequest> request = parse_profile(words, ranks_left);
-      if (!request.ok()) return Error{"a profile line " + request.error()};
+      if (!request.ok()) return prefixed(request.failure(), "a profile line ");
       list.profiles.push_back(std::move(*request));
     } else if (words[0] == "sample") {
       Result<SampleRequest> request = parse_sample(words, ranks_left);
-      if (!request.ok()) return Error{"a sample line " + request.error()};
+      if (!request.ok()) return prefixed(request.failure(), "a sample line ");
       list.samples.push_back(std::move(*request));
     } else {
       ++list.unknown;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "base/characters.h"
 #include "base/protobuf_wire.h"
 #include "base/text.h"
 #include "model/prometheus_name.h"
@@ -78,8 +79,7 @@ void read_exemplar(WireReader in, std::vector<PushedExemplar>& out) {
         const bool is_trace = in.tag() == tag_of(5, kBytes);
         const std::string_view id = in.bytes();
         if (id.size() == (is_trace ? 16u : 8u)) {
-          exemplar.labels.emplace_back(is_trace ? "trace_id" : "span_id",
-                                       to_hex({reinterpret_cast<const uint8_t*>(id.data()), id.size()}));
+          exemplar.labels.emplace_back(is_trace ? "trace_id" : "span_id", to_hex(id));
         }
         break;
       }

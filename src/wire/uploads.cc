@@ -77,7 +77,7 @@ void write_parts(JsonWriter& json, const char* name, const std::vector<UploadPar
 
 Result<JsonDocument> document_of(std::string_view json) {
   Result<JsonDocument> document = JsonDocument::parse(json, kLimits);
-  if (!document.ok()) return Error{"the upload's JSON: " + document.error()};
+  if (!document.ok()) return prefixed(document.failure(), "the upload's JSON: ");
   if (!document->root().is_object()) return Error{"the upload's JSON is no object"};
   return document;
 }

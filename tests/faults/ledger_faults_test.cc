@@ -32,7 +32,7 @@ RankCells judgement(int job, int32_t minute, uint64_t rows) {
   const uint64_t draw =
       (static_cast<uint64_t>(minute) * 31 + rows * 7 + static_cast<uint64_t>(job)) * 0x9e3779b97f4a7c15;
   const Cell cells[] = {Cell::good(), Cell::unknown(), Cell::idle(), Cell::degraded(1)};
-  const auto some = static_cast<int32_t>(draw >> 40 & 3);
+  const Rank some{static_cast<int32_t>(draw >> 40 & 3)};
   return with(all_ranks(kRanks, cells[draw >> 60 & 3]), {{some, some + 2}}, cells[draw >> 50 & 3]);
 }
 std::string owner_key(int job, int32_t minute) {
@@ -139,7 +139,7 @@ class World {
 
   static std::shared_ptr<const Placement> placement(int which) {
     auto placement = std::make_shared<Placement>();
-    placement->hosts = {{0, kRanks, format("node-%d", which)}};
+    placement->hosts = {{0_rank, kRanks, format("node-%d", which)}};
     for (int32_t rank = 0; rank < kRanks; ++rank) placement->gpus.push_back(format("GPU-%d-%d", which, rank));
     return placement;
   }

@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/secret_file.h"
 #include "base/text.h"
-#include "net/server_ports.h"
 #include "wire/commands.h"
 
 namespace lockstep {
@@ -116,14 +115,14 @@ CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& host
   request.headers.insert(request.headers.end(), target.headers.begin(), target.headers.end());
 
   Result<HttpResponse> answer = client_->send(request);
-  if (!answer.ok()) return {"failed", -1, answer.error()};
+  if (!answer.ok()) return {"failed", -1, answer.error(), answer.code() == ErrorCode::kOtherProtocol};
   switch (answer->status) {
     case 204:
       return {"empty", 0, {}};
     case 404:
     case 405:
     case 501:
-      return {"unknown_path", options_.unknown_wait_ms, format("it answers %d", answer->status)};
+      return {"unknown_path", options_.unknown_wait_ms, format("it answers %d", answer->status), true};
     case 200:
       break;
     default: {
@@ -135,7 +134,7 @@ CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& host
   }
   // Pages that people look at answer every path: it is not the receiver.
   if (answer->header("content-type").starts_with("text/html"))
-    return {"unknown_path", options_.unknown_wait_ms, "it answers with a page"};
+    return {"unknown_path", options_.unknown_wait_ms, "it answers with a page", true};
   Result<CommandList> list = parse_commands(answer->body);
   if (!list.ok()) return {"malformed", -1, list.error()};
   cursor_ = list->cursor;
@@ -170,8 +169,7 @@ void CommandPoll::run() {
       hosts = hosts_;
     }
     Outcome outcome = poll_once(hosts);
-    const bool wrong_place = std::string_view(outcome.result) == "unknown_path" || speaks_otherwise(outcome.why);
-    if (wrong_place && !moved && find_right_port()) {
+    if (outcome.wrong_place && !moved && find_right_port()) {
       moved = true;
       continue;
     }

@@ -60,9 +60,10 @@ class CommandPoll {
 
  private:
   struct Outcome {
-    const char* result;    // for counters
-    int64_t wait_ms = -1;  // until the next poll; -1: back off
-    std::string why;       // one line, where something is wrong
+    const char* result;        // for counters
+    int64_t wait_ms = -1;      // until the next poll; -1: back off
+    std::string why;           // one line, where something is wrong
+    bool wrong_place = false;  // no receiver of polls answers there: another port of the server may
   };
   void run();
   Outcome poll_once(const std::vector<std::string>& hosts);

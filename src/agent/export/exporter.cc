@@ -47,10 +47,10 @@ Result<std::unique_ptr<Exporter>> Exporter::start(ExporterOptions options, Count
   std::unique_ptr<OtlpSender> sender;
   uint64_t file_sequence = 0;
   if (!options.folder.empty()) {
-    if (Result<void> made = make_directories(options.folder); !made.ok()) return Error{"--export: " + made.error()};
+    if (Result<void> made = make_directories(options.folder); !made.ok()) return prefixed(made.failure(), "--export: ");
     // Go on behind what an earlier agent wrote.
     Result<std::vector<std::string>> names = list_directory(options.folder);
-    if (!names.ok()) return Error{"--export: " + names.error()};
+    if (!names.ok()) return prefixed(names.failure(), "--export: ");
     for (const std::string& name : *names) {
       if (auto number = parse_uint(std::string_view(name).substr(0, name.find('-'))))
         file_sequence = std::max(file_sequence, *number);

@@ -1,7 +1,6 @@
 #include "agent/export/otlp_sender.h"
 
 #include <sys/stat.h>
-#include <time.h>
 
 #include <algorithm>
 #include <optional>
@@ -15,9 +14,9 @@
 #include "base/protobuf_wire.h"
 #include "base/secret_file.h"
 #include "base/text.h"
+#include "base/utc_time.h"
 #include "net/grpc_client.h"
 #include "net/http_client.h"
-#include "net/server_ports.h"
 #include "wire/otlp.h"
 
 namespace lockstep {
@@ -152,6 +151,7 @@ class HttpTransport final : public OtlpTransport {
     if (!answer.ok()) {
       result.bytes = 0;
       result.why = answer.error();
+      result.other_protocol = answer.code() == ErrorCode::kOtherProtocol;
       return attempt;
     }
     const int status = answer->status;
@@ -205,6 +205,7 @@ class GrpcTransport final : public OtlpTransport {
     if (!answer.ok()) {
       result.bytes = 0;
       result.why = answer.error();
+      result.other_protocol = answer.code() == ErrorCode::kOtherProtocol;
       return attempt;
     }
     const GrpcCode code = answer->code;
@@ -277,11 +278,9 @@ int64_t parse_retry_after(std::string_view value, int64_t now_unix_ns) {
   if (value.empty()) return -1;
   if (const std::optional<uint64_t> seconds = parse_uint(value))
     return static_cast<int64_t>(std::min<uint64_t>(*seconds, OtlpSender::kRetryAfterMsMax / 1000)) * 1000;
-  struct tm date {};
-  const std::string text(value);
-  const char* end = strptime(text.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &date);
-  if (end == nullptr || *end != '\0') return -1;
-  const int64_t ms = (static_cast<int64_t>(timegm(&date)) * 1'000'000'000 - now_unix_ns) / 1'000'000;
+  const std::optional<int64_t> date_s = unix_s_from_http_date(std::string(value));
+  if (!date_s) return -1;
+  const int64_t ms = (*date_s * 1'000'000'000 - now_unix_ns) / 1'000'000;
   return std::clamp<int64_t>(ms, 0, OtlpSender::kRetryAfterMsMax);
 }
 
@@ -320,9 +319,7 @@ void OtlpSender::connect(size_t lane, const OtlpTarget& target) {
 
 bool OtlpSender::find_right_port(const Way& way, const SendResult& result) {
   constexpr int64_t kAskEveryNs = 60'000'000'000;
-  const bool is_elsewhere =
-      result.code == "404" || result.code == "405" || (result.code == "0" && speaks_otherwise(result.why));
-  if (!is_elsewhere) return false;
+  if (result.code != "404" && result.code != "405" && !result.other_protocol) return false;
   const int64_t now_ns = SystemClock().monotonic_ns();
   int64_t& asked_ns = ports_asked_ns_[way.lane];
   if (asked_ns != 0 && now_ns - asked_ns < kAskEveryNs) return false;

@@ -31,6 +31,7 @@ struct SendResult {
   std::string code = "0";       // for counters: "200", "grpc_14"; "0" where no answer came
   std::string reason;           // for counters, of a refusal: "http_400", "grpc_3"
   std::string why;              // one line, unless all is well
+  bool other_protocol = false;  // who answers speaks another one than was expected
   int64_t rejected = 0;         // records, of a request that was delivered
   int64_t retry_after_ms = -1;  // what the server asked for; -1: nothing
   uint64_t bytes = 0;           // sent, compressed

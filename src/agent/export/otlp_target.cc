@@ -236,7 +236,7 @@ Result<void> read_tls(const OtlpSettings& settings, const Reader& reader, OtlpTa
                                        : file == TlsFile::kCertificate ? cert
                                        : file == TlsFile::kKey         ? key
                                                                        : std::nullopt;
-    return Error{given ? given->name + ": " + loaded.error() : loaded.error()};
+    return given ? prefixed(loaded.failure(), given->name + ": ") : loaded.failure();
   }
   return {};
 }
@@ -288,7 +288,7 @@ Result<OtlpTarget> choose_one(const OtlpSettings& settings, const OtelVariables&
   target.token_file = settings.token_file;
   if (!target.token_file.empty()) {
     Result<std::string> token = read_private_file(target.token_file);
-    if (!token.ok()) return Error{"--token-file: " + token.error()};
+    if (!token.ok()) return prefixed(token.failure(), "--token-file: ");
     target.token = std::move(token).value();
   } else if (!is_printable(target.token)) {
     return Error{"the token has bytes that no header can carry"};

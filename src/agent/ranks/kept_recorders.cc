@@ -127,7 +127,7 @@ Result<void> KeptRecorders::copy(int file, uid_t user, const std::string& name) 
       if (Result<void> put = write_all(out.get(), std::string_view(piece).substr(0, static_cast<size_t>(got)));
           !put.ok()) {
         ::unlink(beside.c_str());
-        return Error{beside + ": " + put.error()};
+        return prefixed(put.failure(), beside + ": ");
       }
       at += static_cast<uint64_t>(got);
       if (heartbeat_ != nullptr) heartbeat_->beat();

@@ -18,6 +18,7 @@
 #include "agent/testing.h"
 #include "base/text.h"
 #include "model/events.h"
+#include "model/testing/comm_ras_record.h"
 #include "recorder/control.h"
 #include "recorder/layout.h"
 #include "recorder/writer.h"
@@ -28,6 +29,7 @@
 namespace lockstep {
 namespace {
 
+using testing::comm_ras_of;
 using testing::eventually;
 using testing::FakeClock;
 using testing::FakeRas;
@@ -599,11 +601,10 @@ TEST_F(RecorderWatchTest, ARankThatHangsIsToldWithWhatNcclSaysItHasLaunched) {
   EXPECT_TRUE(batch.urgent);
   std::vector<LogRecord> trouble = events(batch, kEventCommRas);
   ASSERT_EQ(trouble.size(), 1u) << "of the node's own communicators";
-  Result<CommRas> comm = comm_ras_from_record(trouble[0]);
-  ASSERT_TRUE(comm.ok()) << comm.error();
-  EXPECT_EQ(comm->comm_id, CommId{77});
-  EXPECT_EQ(comm->missing.at(0), (RasMissing{7, "10.0.0.7", 99, false, true}));
-  EXPECT_EQ(comm->behind.at(0), (RasBehind{"AllReduce", 1, 2, 1, {6}}));
+  const CommRas comm = comm_ras_of(trouble[0]);
+  EXPECT_EQ(comm.comm_id, CommId{77});
+  EXPECT_EQ(comm.missing.at(0), (RasMissing{7, "10.0.0.7", 99, false, true}));
+  EXPECT_EQ(comm.behind.at(0), (RasBehind{"AllReduce", 1, 2, 1, {6}}));
   EXPECT_EQ(identity_from_resource(batch.logs.at(0).resource)->rank, 3_rank);
 
   clock.advance(kSecond);

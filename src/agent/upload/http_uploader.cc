@@ -15,6 +15,7 @@
 #include "agent/export/other_port.h"
 #include "agent/export/otlp_sender.h"
 #include "base/base64.h"
+#include "base/characters.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/md5.h"
@@ -35,12 +36,6 @@ constexpr uint64_t kAnswerBytesMax = kUploadBodyBytesMax;
 constexpr int kPassesMax = 4;
 constexpr const char* kServer = "the server";
 constexpr const char* kBucket = "the bucket";
-
-std::string hex(const std::array<uint8_t, 16>& digest) {
-  std::string text;
-  for (const uint8_t byte : digest) text += format("%02x", byte);
-  return text;
-}
 
 std::string_view bytes_of(const std::array<uint8_t, 16>& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
@@ -232,7 +227,7 @@ class Upload {
     if (done == begun.done_parts.end() || done->bytes != part.size()) return false;
     *etag = done->etag;
     if (!done->sha256.empty()) return done->sha256 == sum;
-    return done->etag.find(hex(md5(part))) != std::string::npos;
+    return done->etag.find(to_hex(md5(part))) != std::string::npos;
   }
 
   Result<void> send_part(const UploadBegun& begun, uint32_t number, const std::string& part, const std::string& sum) {
@@ -345,7 +340,8 @@ Result<Uploaded> HttpUploader::upload(int fd, const UploadOrder& order, const st
     Result<Uploaded> done = upload.run();
     std::string why;
     std::optional<OtlpTarget> right;
-    if (!done.ok() && pass == 1 && std::string_view(upload.result()) == "refused") right = at_right_port(options.target, why);
+    if (!done.ok() && pass == 1 && std::string_view(upload.result()) == "refused")
+      right = at_right_port(options.target, why);
     if (!right) {
       counters_.add("lockstep_agent_uploads_total", format("result=\"%s\"", done.ok() ? "done" : upload.result()));
       return done;

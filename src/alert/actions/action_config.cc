@@ -90,7 +90,7 @@ const char* to_text(ActionMode mode) {
 
 Result<std::vector<ActionConfig>> parse_actions(std::string_view text) {
   std::vector<ActionConfig> actions;
-  const Result<void> read = yaml::read(text, [&](const YAML::Node& root) {
+  const auto take = [&](const YAML::Node& root) {
     yaml::each_key(root, "the file", {"actions"}, [&](const std::string&, const YAML::Node& list) {
       yaml::each_item(list, "actions", [&](const YAML::Node& item) {
         ActionConfig action = read_action(item);
@@ -102,19 +102,19 @@ Result<std::vector<ActionConfig>> parse_actions(std::string_view text) {
         actions.push_back(std::move(action));
       });
     });
-  });
-  if (!read.ok()) return read.failure();
+  };
+  LOCKSTEP_TRY(yaml::read(text, take));
   return actions;
 }
 
 Result<std::vector<ActionConfig>> read_actions_file(const std::string& path) {
   if (path.empty()) return std::vector<ActionConfig>();
   const Result<std::string> checked = operators_file(path);
-  if (!checked.ok()) return Error{"--actions: " + checked.error()};
+  if (!checked.ok()) return prefixed(checked.failure(), "--actions: ");
   const Result<std::string> text = read_file(*checked, 1 << 20);
-  if (!text.ok()) return Error{"--actions: " + text.error()};
+  if (!text.ok()) return prefixed(text.failure(), "--actions: ");
   Result<std::vector<ActionConfig>> actions = parse_actions(*text);
-  if (!actions.ok()) return Error{"--actions " + path + ": " + actions.error()};
+  if (!actions.ok()) return prefixed(actions.failure(), "--actions " + path + ": ");
   for (const ActionConfig& action : *actions) {
     std::string wrong;
     if (!action.command.empty()) {

@@ -131,7 +131,7 @@ RuleGroup group_of(const YAML::Node& node, const std::string& file, size_t& rule
 Result<std::vector<RuleGroup>> parse_rule_file(std::string_view text, const std::string& file) {
   std::vector<RuleGroup> groups;
   size_t rules = 0;
-  const Result<void> read = yaml::read(text, [&](const YAML::Node& root) {
+  const auto take = [&](const YAML::Node& root) {
     if (root.IsNull()) return;
     yaml::each_key(root, "the file", {"groups"}, [&](const std::string&, const YAML::Node& list) {
       if (list.IsNull()) return;
@@ -142,8 +142,8 @@ Result<std::vector<RuleGroup>> parse_rule_file(std::string_view text, const std:
           throw Wrong{line_of(item), format("two groups are called \"%s\"", yaml::shown(groups.back().name).c_str())};
       });
     });
-  });
-  if (!read.ok()) return read.failure();
+  };
+  LOCKSTEP_TRY(yaml::read(text, take));
   return groups;
 }
 
@@ -159,9 +159,9 @@ Result<std::vector<RuleGroup>> read_rule_files(const std::vector<std::string>& p
     if (files.empty() && pattern.find_first_of("*?[") == std::string::npos) files.push_back(pattern);
     for (const std::string& file : files) {
       const Result<std::string> text = read_file(file, kRuleFileBytesMax);
-      if (!text.ok()) return Error{"--rules: " + text.error()};
+      if (!text.ok()) return prefixed(text.failure(), "--rules: ");
       Result<std::vector<RuleGroup>> read = parse_rule_file(*text, file);
-      if (!read.ok()) return Error{format("--rules %s: %s", file.c_str(), read.error().c_str())};
+      if (!read.ok()) return prefixed(read.failure(), format("--rules %s: ", file.c_str()));
       for (RuleGroup& group : *read) {
         rules += group.rules.size();
         groups.push_back(std::move(group));

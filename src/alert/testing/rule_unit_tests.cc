@@ -142,7 +142,7 @@ OneTest test_of(const YAML::Node& node, int64_t interval_ms) {
 
 Result<TestFile> parse(const std::string& text) {
   TestFile file;
-  const Result<void> read = yaml::read(text, [&](const YAML::Node& root) {
+  const auto take = [&](const YAML::Node& root) {
     std::optional<YAML::Node> tests;
     yaml::each_key(
         root, "the file", {"rule_files", "evaluation_interval", "group_eval_order", "tests", "fuzzy_compare"},
@@ -156,8 +156,8 @@ Result<TestFile> parse(const std::string& text) {
     if (!tests) throw Wrong{1, "the file has no tests"};
     yaml::each_item(*tests, "tests",
                     [&](const YAML::Node& one) { file.tests.push_back(test_of(one, file.interval_ms)); });
-  });
-  if (!read.ok()) return read.failure();
+  };
+  LOCKSTEP_TRY(yaml::read(text, take));
   return file;
 }
 
@@ -272,7 +272,7 @@ class Run {
 Result<RuleUnitTests> run_rule_unit_tests(const std::string& file) {
   const std::string text = LOCKSTEP_TRY(read_file(file, kRuleFileBytesMax));
   const Result<TestFile> parsed = parse(text);
-  if (!parsed.ok()) return Error{file + ": " + parsed.error()};
+  if (!parsed.ok()) return prefixed(parsed.failure(), file + ": ");
   std::vector<std::string> rule_files;
   for (const std::string& one : parsed->rule_files)
     rule_files.push_back(one.starts_with('/') ? one : (std::filesystem::path(file).parent_path() / one).string());

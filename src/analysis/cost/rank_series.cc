@@ -64,14 +64,14 @@ void RankSeries::on_step(const Identity& identity, const StepSummary& summary, i
     job.ranks.clear();
     job.attempt = identity.attempt;
   }
-  auto rank = job.ranks.find(identity.rank.value());
+  auto rank = job.ranks.find(identity.rank);
   if (rank == job.ranks.end()) {
     if (ranks_ >= kRanksMax) {
       ++left_out_;
       return;
     }
     ++ranks_;
-    rank = job.ranks.try_emplace(identity.rank.value()).first;
+    rank = job.ranks.try_emplace(identity.rank).first;
   }
   RankSums& sums = rank->second;
   const int64_t end = summary.start_unix_ns + summary.duration_ns;
@@ -95,9 +95,9 @@ void RankSeries::on_step(const Identity& identity, const StepSummary& summary, i
 RankSeries::Due RankSeries::take(const std::string& job_id, Job& job) {
   Due due{.job_id = job_id, .time_ms = job.newest_end_unix_ns / kNsPerMs, .labels = {}, .values = {}};
   std::map<std::string, double> slowest;  // by host
-  const auto add = [&](RankNumber number, int32_t rank, const RankSums& sums, double value) {
+  const auto add = [&](RankNumber number, Rank rank, const RankSums& sums, double value) {
     Labels labels = labels_of(number, job_id, sums.host);
-    labels.emplace_back("rank", format("%d", rank));
+    labels.emplace_back("rank", format("%d", rank.value()));
     labels.emplace_back("gpu_uuid", sums.gpu_uuid);
     due.labels.push_back(std::move(labels));
     due.values.push_back(value);

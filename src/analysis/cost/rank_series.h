@@ -23,6 +23,7 @@
 #include "apply/subscriber.h"
 #include "base/counters.h"
 #include "base/mutex.h"
+#include "model/ids.h"
 #include "store/metric_writer.h"
 
 namespace lockstep {
@@ -59,7 +60,7 @@ class RankSeries final : public StoreSubscriber {
   };
   struct Job {
     int64_t attempt = 0;
-    std::map<int32_t, RankSums> ranks;
+    std::map<Rank, RankSums> ranks;
     int64_t newest_end_unix_ns = 0;
     int64_t written_unix_ns = 0;
   };

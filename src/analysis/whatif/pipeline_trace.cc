@@ -378,11 +378,10 @@ Result<std::vector<Row>> rows_of(const ParquetTable& table, std::vector<StepNumb
       return {};
     };
     int32_t rank = 0;
-    for (const Result<void>& checked :
-         {bounded(columns.dp, kRankMax, row.dp), bounded(columns.stage, kStageMax, row.stage),
-          bounded(columns.rank, kRankMax, rank), bounded(columns.seq, kRankMax, row.seq)}) {
-      if (!checked.ok()) return checked.failure();
-    }
+    LOCKSTEP_TRY(bounded(columns.dp, kRankMax, row.dp));
+    LOCKSTEP_TRY(bounded(columns.stage, kStageMax, row.stage));
+    LOCKSTEP_TRY(bounded(columns.rank, kRankMax, rank));
+    LOCKSTEP_TRY(bounded(columns.seq, kRankMax, row.seq));
     row.rank = Rank{rank};
     const uint32_t code = columns.optype->codes[i];
     if (kind_of_code[code] < 0)

@@ -70,7 +70,7 @@ HttpResponse get_affected(const ApiContext& context, const ApiRequest& request) 
     json.begin_object().field("job_id", job.job).field("ranks_hit", job.ranks_hit).field("ranks", job.ranks);
     write_number(json, "share", job.share);
     json.key("first_ranks").begin_array();
-    for (const int32_t rank : job.first_ranks) json.number(rank);
+    for (const Rank rank : job.first_ranks) json.number(rank.value());
     json.end_array().end_object();
   }
   return list_answer(json, affected->jobs.size(), shown);

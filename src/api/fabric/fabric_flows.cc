@@ -22,7 +22,7 @@ void write_end(JsonWriter& json, const char* key, const fabric::Topology& topolo
   json.key("jobs").begin_array();
   for (const fabric::FlowEnds::JobRanks& job : ends.ranks_behind(node)) {
     json.begin_object().field("job_id", job.job).key("ranks").begin_array();
-    for (size_t i = 0; i < std::min(kRanksShown, job.ranks.size()); ++i) json.number(job.ranks[i]);
+    for (size_t i = 0; i < std::min(kRanksShown, job.ranks.size()); ++i) json.number(job.ranks[i].value());
     json.end_array().field("ranks_total", static_cast<uint64_t>(job.ranks.size())).end_object();
   }
   json.end_array().end_object();

@@ -28,10 +28,9 @@ constexpr int64_t kObservedNs = 300'000'000'000;
 
 // "101,102": the numbers of both queue pairs.
 Result<uint16_t> source_port_in(const ServerRequest& request) {
-  const Result<int64_t> given = int_parameter(request, "source_port", 0, 0, 65535);
-  if (!given.ok()) return Error{given.error()};
+  const int64_t given = LOCKSTEP_TRY(int_parameter(request, "source_port", 0, 0, 65535));
   const std::string pairs = request.parameter("qp");
-  if (pairs.empty()) return static_cast<uint16_t>(*given);
+  if (pairs.empty()) return static_cast<uint16_t>(given);
   const std::vector<std::string_view> numbers = split(pairs, ',');
   const std::optional<uint64_t> local = parse_uint(numbers[0]),
                                 remote = numbers.size() == 2 ? parse_uint(numbers[1]) : std::nullopt;
@@ -44,7 +43,7 @@ void write_end(JsonWriter& json, const char* key, const Topology& topology, cons
   const fabric::Node& gpu = topology.nodes()[end.gpu];
   json.key(key).begin_object().field("gpu", topology.name(end.gpu)).field("host", topology.name(gpu.parent));
   json.field("index", static_cast<int64_t>(gpu.index));
-  if (end.rank >= 0) json.field("rank", end.rank);
+  if (end.rank != kNoRank) json.field("rank", end.rank.value());
   if (gpu.more != fabric::kNoText) json.field("model", topology.text(gpu.more));
   if (nic != kNone) {
     json.field("nic", topology.name(nic));

@@ -16,7 +16,7 @@ Result<int64_t> duration_parameter(const ServerRequest& request, const char* nam
   const std::string text = request.parameter(name);
   if (text.empty()) return int64_t{0};
   Result<int64_t> duration = duration_from_text(text);
-  if (!duration.ok()) return Error{format("%s: %s", name, duration.error().c_str())};
+  if (!duration.ok()) return prefixed(duration.failure(), format("%s: ", name));
   if (*duration < 0) return Error{format("%s is negative", name)};
   return duration;
 }
@@ -33,9 +33,9 @@ Result<JaegerSearch> search_of(const ApiContext& context, const ServerRequest& r
   int64_t most = LOCKSTEP_TRY(duration_parameter(request, "maxDuration"));
   if (most != 0 && most < least) return Error{"maxDuration is less than minDuration"};
   Result<int64_t> start = int_parameter(request, "start", 0, 0, kMicrosecondsMax);
-  if (!start.ok()) return Error{start.error() + " (microseconds)"};
+  if (!start.ok()) return Error{start.error() + " (microseconds)", start.code()};
   Result<int64_t> end = int_parameter(request, "end", 0, 0, kMicrosecondsMax);
-  if (!end.ok()) return Error{end.error() + " (microseconds)"};
+  if (!end.ok()) return Error{end.error() + " (microseconds)", end.code()};
   if (*end != 0 && *end < *start) return Error{"end is before start"};
   int64_t limit = LOCKSTEP_TRY(int_parameter(request, "limit", 20, 1, kTracesOfAnswerMax));
   also.duration_least_ns = least;

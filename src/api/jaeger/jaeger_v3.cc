@@ -3,6 +3,7 @@
 #include "api/endpoints.h"
 #include "api/jaeger/jaeger_answer.h"
 #include "base/text.h"
+#include "base/utc_time.h"
 #include "query/traceql/span_text.h"
 
 namespace lockstep {
@@ -15,7 +16,7 @@ Result<JaegerSearch> search_of(const ServerRequest& request) {
   if (also.service.empty()) return Error{"query.service_name is missing: /api/v3/services lists them"};
   also.name = request.parameter("query.operation_name");
   if (Result<void> tags = add_tags(wanted, request.parameter("query.attributes")); !tags.ok())
-    return Error{"query.attributes: " + tags.error()};
+    return prefixed(tags.failure(), "query.attributes: ");
   struct {
     const char* name;
     Result<int64_t> (*read)(std::string_view);
@@ -28,7 +29,7 @@ Result<JaegerSearch> search_of(const ServerRequest& request) {
     const std::string text = request.parameter(value.name);
     if (text.empty()) continue;
     Result<int64_t> read = value.read(text);
-    if (!read.ok()) return Error{format("%s: %s", value.name, read.error().c_str())};
+    if (!read.ok()) return prefixed(read.failure(), format("%s: ", value.name));
     if (*read < 0) return Error{format("%s is negative", value.name)};
     *value.target = *read;
   }

@@ -76,21 +76,20 @@ void count_ranks(const JobInfo& job, int64_t now_unix_ns, JobSeen& seen) {
       std::max<size_t>(job.ranks.size(), job.world_size > 0 ? static_cast<size_t>(job.world_size) : 0);
   seen.ended = job_state(job, now_unix_ns) == std::string_view("ended");
   std::set<CommId> comms;
-  std::set<int32_t> heard;
+  std::set<Rank> heard;
   for (const RankInfo& rank : job.ranks) {
     // Of a job that is over, everybody who was heard of counts.
     const bool reports = seen.ended || rank_state(rank, now_unix_ns) != "silent";
     seen.ranks_reporting += reports;
-    if (reports) heard.insert(rank.identity.rank.value());
+    if (reports) heard.insert(rank.identity.rank);
     seen.ranks_with_comms += !rank.comms.empty();
     for (const CommInit& comm : rank.comms) comms.insert(comm.comm_id);
     seen.records_lost += rank.records_lost;
     seen.ranks_with_ras += rank.status && std::any_of(rank.status->comms.begin(), rank.status->comms.end(),
                                                       [](const CommStatus& comm) { return comm.launched >= 0; });
   }
-  for (int32_t rank = 0; rank < static_cast<int32_t>(seen.ranks_expected) && seen.missing.size() < kMissingShown;
-       ++rank)
-    if (!heard.contains(rank)) seen.missing.push_back(rank);
+  for (size_t i = 0; i < seen.ranks_expected && seen.missing.size() < kMissingShown; ++i)
+    if (!heard.contains(rank_at(i))) seen.missing.push_back(rank_at(i));
   seen.comms = comms.size();
 }
 
@@ -151,10 +150,9 @@ Result<void> count_signals(const ApiContext& context, const JobInfo& job, JobSee
     for (const char* metric : row.metrics) {
       for (const std::string& name : stored_names(known, metric)) {
         const std::vector<std::vector<LabelMatcher>> matchers = {{label_is("__name__", name)}};
-        const Result<std::vector<std::string>> values =
-            context.metrics.label_values("host", matchers, to_ms - kMetricsLookedMs, to_ms + 1000);
-        if (!values.ok()) return Error{values.error()};
-        for (const std::string& host : *values)
+        const std::vector<std::string> values =
+            LOCKSTEP_TRY(context.metrics.label_values("host", matchers, to_ms - kMetricsLookedMs, to_ms + 1000));
+        for (const std::string& host : values)
           if (hosts.contains(host)) heard.insert(host);
       }
     }

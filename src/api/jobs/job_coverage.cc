@@ -54,9 +54,7 @@ class Coverage {
   void ranks() {
     std::string why = of(seen_.ranks_reporting, seen_.ranks_expected, "ranks report");
     if (!seen_.missing.empty()) {
-      std::vector<Rank> missing;
-      for (int32_t rank : seen_.missing) missing.push_back(Rank{rank});
-      why += "; nothing is heard of rank " + human_ranks(missing, 8);
+      why += "; nothing is heard of rank " + human_ranks(seen_.missing, 8);
     }
     if (seen_.ended) why += "; the job has ended";
     add("ranks", "which rank is slow or stuck", share(seen_.ranks_reporting, seen_.ranks_expected), std::move(why),

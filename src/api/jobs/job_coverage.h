@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "model/ids.h"
+
 namespace lockstep {
 
 enum class Judged : uint8_t { kYes, kPartly, kNo };
@@ -37,7 +39,7 @@ struct HeardOnHosts {
 // What is heard of a job: counted once, worded by coverage_of_job().
 struct JobSeen {
   size_t ranks_expected = 0, ranks_heard = 0, ranks_reporting = 0;
-  std::vector<int32_t> missing;  // of those expected, never heard of or silent; the first few
+  std::vector<Rank> missing;  // of those expected, never heard of or silent; the first few
   // Over the newest steps:
   size_t steps = 0, steps_complete = 0;    // complete: of every rank that was heard of
   size_t rows = 0, rows_inferred = 0;      // a rank's step each; inferred: its boundaries are guessed

@@ -48,7 +48,7 @@ TEST(JobCoverage, AJobOfWhichAllIsHeardIsJudgedButForEventsThatNobodyCanCountOn)
 TEST(JobCoverage, ARankOfWhichNothingIsHeardIsNamed) {
   JobSeen seen = everything();
   seen.ranks_reporting = 7;
-  seen.missing = {3};
+  seen.missing = {3_rank};
   seen.ranks_heard = 7;
   const std::vector<CoverageRow> rows = coverage_of_job(seen);
   EXPECT_EQ(row_of(rows, "ranks").judged, Judged::kPartly);

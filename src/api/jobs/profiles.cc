@@ -59,7 +59,7 @@ Result<std::vector<Rank>> chosen_ranks(const ApiContext& context, const JobInfo&
   }
   if (!numbers.empty()) {
     const Result<std::vector<Rank>> list = ranks_from_text(numbers, kDetailRanksMax);
-    if (!list.ok()) return Error{"ranks: " + list.error() + " (numbers, worst, median or all)"};
+    if (!list.ok()) return Error{"ranks: " + list.error() + " (numbers, worst, median or all)", list.code()};
     ranks.insert(list->begin(), list->end());
   }
   return std::vector<Rank>(ranks.begin(), ranks.end());

@@ -52,7 +52,7 @@ Result<std::vector<Rank>> wanted_ranks(const ApiRequest& request) {
   const std::string text = request.http.parameter("ranks");
   if (text.empty()) return std::vector<Rank>();
   Result<std::vector<Rank>> ranks = ranks_from_text(text, kSampleRanksMax);
-  if (!ranks.ok()) return Error{"ranks: " + ranks.error()};
+  if (!ranks.ok()) return prefixed(ranks.failure(), "ranks: ");
   return ranks;
 }
 

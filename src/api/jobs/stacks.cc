@@ -129,7 +129,7 @@ Result<std::set<Rank>> wanted_ranks(const ApiRequest& request, size_t most) {
   const std::string text = request.http.parameter("ranks");
   if (text.empty()) return std::set<Rank>();
   Result<std::vector<Rank>> ranks = ranks_from_text(text, most);
-  if (!ranks.ok()) return Error{"ranks: " + ranks.error()};
+  if (!ranks.ok()) return prefixed(ranks.failure(), "ranks: ");
   return std::set<Rank>(ranks->begin(), ranks->end());
 }
 

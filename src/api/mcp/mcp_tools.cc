@@ -126,7 +126,7 @@ void write_node_metrics(JsonWriter& json, const Asker& api, const std::string& h
     const Result<std::string> answer = api.get("/prometheus/api/v1/query", with("", "query", query));
     json.begin_object().field("what", row.what).field("query", query);
     const Result<JsonDocument> read =
-        answer.ok() ? JsonDocument::parse(*answer) : Result<JsonDocument>(Error{answer.error()});
+        answer.ok() ? JsonDocument::parse(*answer) : Result<JsonDocument>(answer.failure());
     const JsonValue result = read.ok() ? read->root()["data"]["result"] : JsonValue();
     json.key("result");
     if (result.present()) {

@@ -84,7 +84,7 @@ Result<int64_t> prometheus_timeout(const PrometheusForm& form) {
   const std::string text = form.value("timeout");
   if (text.empty()) return kPrometheusTimeoutMs;
   const Result<int64_t> given = prometheus_duration(text);
-  if (!given.ok()) return Error{"invalid parameter \"timeout\": " + given.error()};
+  if (!given.ok()) return prefixed(given.failure(), "invalid parameter \"timeout\": ");
   return std::clamp<int64_t>(*given, 0, kPrometheusTimeoutMs);
 }
 
@@ -179,7 +179,7 @@ Result<std::vector<std::vector<LabelMatcher>>> prometheus_matchers(const Prometh
   std::vector<std::vector<LabelMatcher>> any;
   for (const std::string& text : form.values("match[]")) {
     Result<std::vector<LabelMatcher>> matchers = promql::parse_selector(text);
-    if (!matchers.ok()) return Error{"invalid parameter \"match[]\": " + matchers.error()};
+    if (!matchers.ok()) return prefixed(matchers.failure(), "invalid parameter \"match[]\": ");
     any.push_back(std::move(*matchers));
   }
   return any;

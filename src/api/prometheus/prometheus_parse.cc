@@ -177,7 +177,7 @@ void write_tree(JsonWriter& json, const Expr& expr) {
 Result<std::unique_ptr<Expr>> parsed(const ApiRequest& request) {
   const PrometheusForm form = LOCKSTEP_TRY(PrometheusForm::read(request.http));
   Result<std::unique_ptr<Expr>> expr = promql::parse(form.value("query"));
-  if (!expr.ok()) return Error{"invalid parameter \"query\": " + expr.error()};
+  if (!expr.ok()) return prefixed(expr.failure(), "invalid parameter \"query\": ");
   return expr;
 }
 

@@ -220,7 +220,7 @@ Result<MatcherLists> compiled(const PrometheusForm& form) {
   MatcherLists any;
   for (const std::vector<LabelMatcher>& list : lists) {
     Result<metrics::CompiledMatchers> all = metrics::compile_matchers(list, true);
-    if (!all.ok()) return Error{"invalid parameter \"match[]\": " + all.error()};
+    if (!all.ok()) return prefixed(all.failure(), "invalid parameter \"match[]\": ");
     any.push_back(std::move(*all));
   }
   return any;

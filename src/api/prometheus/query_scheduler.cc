@@ -101,13 +101,19 @@ std::optional<QueryScheduler::Turn> QueryScheduler::next() {
   note();
   auto& all = slots_.schedulers_;
   auto chosen = all.end();
+  size_t running_least = 0;
   for (auto one = all.begin(); one != all.end(); ++one) {
-    if ((*one)->waiting_.empty() || !(*one)->has_slot()) continue;
-    if (chosen == all.end() || (*one)->running_ < (*chosen)->running_) chosen = one;
+    const QueryScheduler& other = **one;
+    other.slots_.mutex_.assert_held();  // it shares our slots, and so their mutex
+    if (other.waiting_.empty() || !other.has_slot()) continue;
+    if (chosen != all.end() && other.running_ >= running_least) continue;
+    chosen = one;
+    running_least = other.running_;
   }
   if (chosen == all.end()) return std::nullopt;
   std::rotate(chosen, chosen + 1, all.end());
   QueryScheduler& of = *all.back();
+  of.slots_.mutex_.assert_held();  // likewise
   Turn turn{&of, std::move(of.waiting_.front())};
   of.waiting_.pop_front();
   ++slots_.running_;

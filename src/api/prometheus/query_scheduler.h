@@ -82,8 +82,8 @@ class QueryScheduler {
     QueryScheduler* of;
     Query query;
   };
-  // Of any scheduler, or the slot is given back. Not followed by Clang: the others' queues are under the same mutex.
-  std::optional<Turn> next() LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS;
+  // Of any scheduler, or the slot is given back.
+  std::optional<Turn> next();
   bool has_slot() const LOCKSTEP_REQUIRES(slots_.mutex_);
   void note() LOCKSTEP_REQUIRES(slots_.mutex_);
 

@@ -14,9 +14,9 @@ Result<void> add_times(const ServerRequest& request, TraceQuery& query) {
   constexpr int64_t kSecond = 1'000'000'000;
   constexpr int64_t kSecondsMax = std::numeric_limits<int64_t>::max() / kSecond - 1;
   Result<int64_t> start = int_parameter(request, "start", 0, 0, kSecondsMax);
-  if (!start.ok()) return Error{start.error() + " (seconds)"};
+  if (!start.ok()) return Error{start.error() + " (seconds)", start.code()};
   Result<int64_t> end = int_parameter(request, "end", 0, 0, kSecondsMax);
-  if (!end.ok()) return Error{end.error() + " (seconds)"};
+  if (!end.ok()) return Error{end.error() + " (seconds)", end.code()};
   if (*end != 0 && *end < *start) return Error{"end is before start"};
   query.start_from_unix_ns = *start * kSecond;
   // The whole last second: what was a moment ago is asked for with end=now.

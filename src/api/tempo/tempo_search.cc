@@ -35,7 +35,7 @@ Result<void> add_durations(const ServerRequest& request, TraceQuery& also) {
     const std::string text = request.parameter(name);
     if (text.empty()) continue;
     Result<int64_t> duration = duration_from_text(text);
-    if (!duration.ok()) return Error{format("%s: %s", name, duration.error().c_str())};
+    if (!duration.ok()) return prefixed(duration.failure(), format("%s: ", name));
     if (*duration < 0) return Error{format("%s is negative", name)};
     *target = *duration;
   }

@@ -1,7 +1,6 @@
 #include "backup/s3/s3_lock.h"
 
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -59,13 +58,6 @@ std::optional<LockHolder> read_lock(std::string_view text_untrusted) {
 
 bool is_dead(const LockHolder& holder) {
   return holder.machine == machine_name() && ::kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH;
-}
-
-std::optional<int64_t> http_date_unix_s(const std::string& text) {
-  tm parts{};
-  const char* end = ::strptime(text.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &parts);
-  if (end == nullptr || *end != '\0') return std::nullopt;
-  return static_cast<int64_t>(::timegm(&parts));
 }
 
 }  // namespace lockstep::backup

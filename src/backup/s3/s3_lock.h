@@ -24,7 +24,5 @@ LockHolder this_process();
 std::optional<LockHolder> read_lock(std::string_view text_untrusted);
 // It was a process of this machine, and is none any more.
 bool is_dead(const LockHolder& holder);
-// "Tue, 17 Nov 2026 04:05:06 GMT"
-std::optional<int64_t> http_date_unix_s(const std::string& text);
 
 }  // namespace lockstep::backup

@@ -96,8 +96,8 @@ class S3Objects final : public Objects {
     const std::optional<LockHolder> holder = read_lock(lock.body);
     if (holder && is_dead(*holder)) return {};
     // Both by the store's clock.
-    const std::optional<int64_t> written_s = http_date_unix_s(std::string(lock.header("last-modified")));
-    const std::optional<int64_t> now_s = http_date_unix_s(std::string(lock.header("date")));
+    const std::optional<int64_t> written_s = unix_s_from_http_date(std::string(lock.header("last-modified")));
+    const std::optional<int64_t> now_s = unix_s_from_http_date(std::string(lock.header("date")));
     if (written_s && now_s && *now_s - *written_s > kLockLeaseS) return {};
     return Error{
         format("%s is in use by another lockstep backup (pid %lld of %s); if that was killed, it counts for %lld "

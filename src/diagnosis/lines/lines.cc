@@ -37,10 +37,10 @@ void add_lines(Finding& finding, const SampledRanks& samples, int64_t now_unix_n
     if (!difference.named) continue;
     std::vector<Rank> shown{rank};
     shown.insert(shown.end(), difference.peers.begin(), difference.peers.end());
-    claims.push_back(claim(ClaimKind::kEvent, format("rank %d", rank.value()), difference.sentence,
-                           difference.named->share * 100, "%", 0, difference.named->peer_share * 100,
-                           finding.since_step, finding.through_step,
-                           "/api/jobs/{job}/samples?ranks=" + ranks_text(shown)));
+    claims.push_back(
+        claim(ClaimKind::kEvent, format("rank %d", rank.value()), difference.sentence,
+              {.value = difference.named->share * 100, .unit = "%", .peers = difference.named->peer_share * 100},
+              finding.since_step, finding.through_step, "/api/jobs/{job}/samples?ranks=" + ranks_text(shown)));
   }
   finding.chain.insert(finding.chain.begin(), claims.begin(), claims.end());
 }

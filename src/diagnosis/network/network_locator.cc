@@ -213,7 +213,8 @@ Claim claim_of(const PortEvidence& ports, const Finding& finding, int64_t now_un
       ClaimKind::kCounter, ports.switch_name + ":" + ports.port,
       format("Port %s of %s: %s %.3g%s, %.3g at its siblings (%s).", ports.port.c_str(), ports.switch_name.c_str(),
              odd.meaning.c_str(), odd.value, odd.is_rate ? "/s" : "", odd.siblings.value_or(0), odd.metric.c_str()),
-      odd.value, odd.is_rate ? "/s" : "", 0, odd.siblings.value_or(0), finding.since_step, finding.through_step,
+      {.value = odd.value, .unit = odd.is_rate ? "/s" : "", .peers = odd.siblings.value_or(0)}, finding.since_step,
+      finding.through_step,
       format("/prometheus/api/v1/query?query=%s&time=%lld", url_part(query).c_str(),
              static_cast<long long>(now_unix_ns / 1'000'000'000)));
 }
@@ -320,8 +321,7 @@ void NetworkLocator::add_flow_claims(const Question& question, Located& located)
             format("%zu of %zu slow flows may cross %s, and %zu of %zu others.", best.suspect.slow_crossing, slow,
                    words_of(topology, best.suspect.component).c_str(), best.suspect.fast_crossing,
                    question.paths.size() - slow),
-            0, "", 0, 0, finding.since_step, finding.through_step,
-            affected_query(place_of(topology, best.suspect.component))));
+            {}, finding.since_step, finding.through_step, affected_query(place_of(topology, best.suspect.component))));
   if (best.ports.odd) located.claims.push_back(claim_of(best.ports, finding, question.moment.now_unix_ns));
   // The switch that most of these flows cross, and that is cleared by the fast ones.
   const auto cleared = std::find_if(question.weighed.begin(), question.weighed.end(), [&](const Weighed& one) {
@@ -330,12 +330,11 @@ void NetworkLocator::add_flow_claims(const Question& question, Located& located)
            one.suspect.fast_crossing > 0 && one.suspect.score < best.suspect.score - kApart;
   });
   if (cleared != question.weighed.end())
-    located.claims.push_back(
-        claim(ClaimKind::kExclusion, name_of(topology, cleared->suspect.component),
-              format("Not %s as a whole: %zu flows that may cross it are as fast as before.",
-                     words_of(topology, cleared->suspect.component).c_str(), cleared->suspect.fast_crossing),
-              0, "", 0, 0, finding.since_step, finding.through_step,
-              affected_query(place_of(topology, cleared->suspect.component))));
+    located.claims.push_back(claim(
+        ClaimKind::kExclusion, name_of(topology, cleared->suspect.component),
+        format("Not %s as a whole: %zu flows that may cross it are as fast as before.",
+               words_of(topology, cleared->suspect.component).c_str(), cleared->suspect.fast_crossing),
+        {}, finding.since_step, finding.through_step, affected_query(place_of(topology, cleared->suspect.component))));
   constexpr size_t kAlternativesMax = 3;
   for (size_t i = 1; i < std::min(question.weighed.size(), kAlternativesMax + 1); ++i) {
     const Weighed& one = question.weighed[i];
@@ -378,7 +377,7 @@ void NetworkLocator::add_changes(const Question& question, Located& located) con
                      std::fabs(static_cast<double>(before_ns)) / 1e9, before_ns >= 0 ? "before" : "after",
                      change.after.empty() ? "gone" : change.after.c_str(),
                      change.before.empty() ? "not there" : change.before.c_str()),
-              static_cast<double>(before_ns) / 1e9, "s", 0, 0, question.finding.since_step,
+              {.value = static_cast<double>(before_ns) / 1e9, .unit = "s"}, question.finding.since_step,
               question.finding.through_step, "/api/fabric"));
   }
 }

@@ -21,7 +21,7 @@ void add_profile(Finding& finding, const ProfiledRanks& profiles, int64_t now_un
     const bool by_step = profile.first_step != kNoStep && profile.steps > 0;
     claims.push_back(
         claim(ClaimKind::kEvent, format("rank %d", rank.value()), "Kernel profile: " + profile.sentence,
-              profile.cost_us / 1e3, "ms", 0, 0, by_step ? profile.first_step : finding.since_step,
+              {.value = profile.cost_us / 1e3, .unit = "ms"}, by_step ? profile.first_step : finding.since_step,
               by_step ? profile.first_step + (profile.steps - 1) : finding.through_step,
               format("/api/jobs/{job}/evidence?of=profile&ranks=%d&name=%s", rank.value(), profile.capture.c_str())));
   }

@@ -391,7 +391,7 @@ void ShiftMonitor::begin(Stream& stream, float value) {
 }
 
 template <int kFreedom>
-void ShiftMonitor::update(int64_t step, std::span<const float> values, const StepModel& model) {
+void ShiftMonitor::update(StepNumber step, std::span<const float> values, const StepModel& model) {
   const float r = model.correlation;
   const float lasting_max = static_cast<float>(options_.lasting_max);
   const float least = static_cast<float>(options_.least_shift);
@@ -482,7 +482,7 @@ void ShiftMonitor::add_warm_up(std::span<const float> values) {
       compare(streams_[i], beside_others(i, values[i], model), model);
 }
 
-void ShiftMonitor::add_step(int64_t step, std::span<const float> values) {
+void ShiftMonitor::add_step(StepNumber step, std::span<const float> values) {
   make_room(values.size());
   StepModel model = model_of(values);
   if (std::any_of(streams_.begin(), streams_.end(), [](const Stream& stream) { return stream.values == 0; }))

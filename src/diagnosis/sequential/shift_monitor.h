@@ -44,6 +44,8 @@
 #include <span>
 #include <vector>
 
+#include "model/ids.h"
+
 namespace lockstep {
 
 // The evidence at which something is told, so that a job in which all is well has on average `alarms_per_hour` false
@@ -55,11 +57,11 @@ inline constexpr double kConfirmedPerJobHour = 1.0 / 1000;
 inline constexpr double kSuspectedPerJobHour = 1.0 / 10;
 
 struct ShiftEstimate {
-  double size = 0;          // in units of the values
-  double error = 0;         // standard error of that
-  int64_t begin_step = -1;  // the first step that belongs to it
-  int64_t steps = 0;        // values since
-  bool lasting = false;     // it was never otherwise: the size is against zero, and there is no begin
+  double size = 0;                  // in units of the values
+  double error = 0;                 // standard error of that
+  StepNumber begin_step = kNoStep;  // the first step that belongs to it
+  int64_t steps = 0;                // values since
+  bool lasting = false;             // it was never otherwise: the size is against zero, and there is no begin
 };
 
 class ShiftMonitor {
@@ -92,7 +94,7 @@ class ShiftMonitor {
   explicit ShiftMonitor(Options options) : options_(options) {}
 
   // The values of one step, by stream; NaN: not known. Steps come in order; some may be missing.
-  void add_step(int64_t step, std::span<const float> values);
+  void add_step(StepNumber step, std::span<const float> values);
   // The same of a step before those, in which all is different still (compilation, caches): it tells who stands apart
   // from its siblings, and nothing of the noise that is to come.
   void add_warm_up(std::span<const float> values);
@@ -130,7 +132,7 @@ class ShiftMonitor {
     float run_ratio = 1;   // likelihood ratio of the stretch; 1: there is none
     int32_t run_values = 0;
     int32_t seen = 0;
-    int64_t begin_step = 0;
+    StepNumber begin_step;
     float block_sum = 0;  // of what was left of the last values, in scales
     int32_t block_values = 0;
     float ratio[kHypotheses] = {};
@@ -150,7 +152,7 @@ class ShiftMonitor {
   StepModel model_of(std::span<const float> values);
   static float tail_density(const StepModel& model, float scales);
   template <int kFreedom>
-  void update(int64_t step, std::span<const float> values, const StepModel& model);
+  void update(StepNumber step, std::span<const float> values, const StepModel& model);
   void learn(std::span<const float> values, const StepModel& model);
 
   Options options_;

@@ -25,7 +25,7 @@ struct Job {
     for (int64_t i = 0; i < steps; ++i) {
       source.draw(values);
       values[culprit] += static_cast<float>(shift);
-      monitor.add_step(step++, values);
+      monitor.add_step(StepNumber{step++}, values);
     }
   }
   // Steps until the culprit is told.
@@ -117,7 +117,7 @@ TEST(ShiftMonitor, SaysHowLargeAShiftIsAndSinceWhen) {
     job.play(20, 9, 0.05);
     const ShiftEstimate estimate = job.monitor.estimate(9);
     EXPECT_FALSE(estimate.lasting);
-    EXPECT_NEAR(estimate.begin_step, 80, 2) << seed;
+    EXPECT_NEAR(estimate.begin_step.value(), 80, 2) << seed;
     EXPECT_NEAR(static_cast<double>(estimate.steps), 20, 2) << seed;
     EXPECT_GT(estimate.error, 0.001);
     EXPECT_LT(estimate.error, 0.004);
@@ -144,7 +144,7 @@ TEST(ShiftMonitor, LastingDifferencesAreToldOnlyBeyondWhatIsUsual) {
     job.source.draw(job.values);
     job.values[3] += 0.03f;
     job.values[5] += 0.09f;
-    job.monitor.add_step(i, job.values);
+    job.monitor.add_step(StepNumber{i}, job.values);
   }
   EXPECT_LT(job.monitor.evidence_nats(3), job.sure);
   EXPECT_GE(job.monitor.evidence_nats(5), job.sure);
@@ -170,7 +170,7 @@ TEST(ShiftMonitor, AStepInWhichAllSpreadTellsOfNobody) {
   for (int i = 0; i < 3; ++i) {  // an evaluation: everybody ten times as far apart as usual
     job.source.draw(job.values);
     for (float& value : job.values) value *= 10;
-    job.monitor.add_step(job.step++, job.values);
+    job.monitor.add_step(StepNumber{job.step++}, job.values);
   }
   job.play(10);
   EXPECT_EQ(job.told(), 0u);
@@ -182,7 +182,7 @@ TEST(ShiftMonitor, NoiseThatGrowsForAllIsLearnedNotTold) {
   for (int i = 0; i < 100; ++i) {
     job.source.draw(job.values);
     for (float& value : job.values) value *= 3;
-    job.monitor.add_step(job.step++, job.values);
+    job.monitor.add_step(StepNumber{job.step++}, job.values);
     EXPECT_EQ(job.told(), 0u) << i;
   }
   EXPECT_NEAR(job.monitor.noise().scale, 3 * NoiseSource::kScale, 0.004);
@@ -197,12 +197,12 @@ TEST(ShiftMonitor, WhatIsNotKnownNeitherAccusesNorExcuses) {
   for (int i = 0; i < 20; ++i) {
     job.source.draw(job.values);
     job.values[2] = static_cast<float>(kNan);
-    job.monitor.add_step(job.step++, job.values);
+    job.monitor.add_step(StepNumber{job.step++}, job.values);
   }
   EXPECT_EQ(job.monitor.evidence_nats(2), before);
   EXPECT_EQ(job.told(), 1u);
   std::fill(job.values.begin(), job.values.end(), static_cast<float>(kNan));
-  job.monitor.add_step(job.step++, job.values);
+  job.monitor.add_step(StepNumber{job.step++}, job.values);
   EXPECT_EQ(job.monitor.evidence_nats(2), before);
 }
 
@@ -228,9 +228,9 @@ TEST(ShiftMonitor, SaysNothingBeforeItKnowsTheNoise) {
   EXPECT_LT(job.monitor.evidence_nats(3), 0);
   ShiftMonitor constant{{}};  // values that never differ have no noise; the least shift bounds what is believed of it
   std::vector<float> values(8, 0.0f);
-  for (int i = 0; i < 50; ++i) constant.add_step(i, values);
+  for (int i = 0; i < 50; ++i) constant.add_step(StepNumber{i}, values);
   values[1] = 0.002f;
-  for (int i = 50; i < 100; ++i) constant.add_step(i, values);
+  for (int i = 50; i < 100; ++i) constant.add_step(StepNumber{i}, values);
   EXPECT_LT(constant.evidence_nats(1), 10) << "a fifth of the least shift";
 }
 
@@ -247,7 +247,7 @@ struct Start : Job {
     if (step++ < 2) {
       monitor.add_warm_up(values);
     } else {
-      monitor.add_step(step, values);
+      monitor.add_step(StepNumber{step}, values);
     }
   }
   double suspect;
@@ -323,7 +323,7 @@ TEST(ShiftMonitor, WhoOnlyStandsInTheShadowOfAnotherIsNotTold) {
       job.values[4] += 0.04f;  // waits for it and is measured as slow,
       job.values[5] -= 0.04f;  // or as quick,
       job.values[6] += 0.3f;   // or is slow itself
-      job.monitor.add_step(job.step++, job.values);
+      job.monitor.add_step(StepNumber{job.step++}, job.values);
     }
     EXPECT_GE(job.monitor.evidence_nats(3), job.sure);
     EXPECT_GE(job.monitor.evidence_nats(6), job.sure);
@@ -344,7 +344,7 @@ TEST(ShiftMonitor, SlowWavesBelowTheNoiseMakeAllEvidenceWorthLess) {
     for (size_t stream = 0; stream < waves.values.size(); ++stream)
       waves.values[stream] +=
           static_cast<float>(0.9 * NoiseSource::kScale * std::sin(0.12 * i + 0.5 * static_cast<double>(stream)));
-    waves.monitor.add_step(waves.step++, waves.values);
+    waves.monitor.add_step(StepNumber{waves.step++}, waves.values);
     told += waves.told();
   }
   EXPECT_EQ(told, 0u);
@@ -372,7 +372,7 @@ TEST(ShiftMonitor, TheMedianOfFewIsNotTakenForCorrelation) {
     std::nth_element(sorted.begin(), sorted.begin() + 2, sorted.end());
     const float middle = sorted[2];
     for (float& value : job.values) value -= middle;
-    job.monitor.add_step(job.step++, job.values);
+    job.monitor.add_step(StepNumber{job.step++}, job.values);
   }
   EXPECT_LT(job.monitor.noise().correlation, 0.3);
 }

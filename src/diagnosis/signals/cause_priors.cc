@@ -75,7 +75,7 @@ std::string CausePriors::to_json() const {
 Result<CausePriors> CausePriors::from_json(std::string_view text) {
   Result<JsonDocument> document =
       JsonDocument::parse(text, {.bytes_max = 1u << 20, .values_max = 10'000, .depth_max = 4});
-  if (!document.ok()) return Error{"prior: " + document.error()};
+  if (!document.ok()) return prefixed(document.failure(), "prior: ");
   if (!document->root().is_object()) return Error{"prior: not an object of causes"};
   CausePriors book;
   book.mutex_.assert_held();  // nobody else has it

@@ -17,6 +17,7 @@
 
 #include "fabric/ranks_at.h"
 #include "fabric/topology.h"
+#include "model/ids.h"
 #include "model/ip_address.h"
 
 namespace lockstep::fabric {
@@ -29,7 +30,7 @@ class FlowEnds {
   NodeIndex find(const IpAddress& address) const;
   struct JobRanks {
     std::string_view job;
-    std::vector<int32_t> ranks;  // ascending
+    std::vector<Rank> ranks;  // ascending
   };
   // Who may send by this adapter; none by a storage server.
   std::vector<JobRanks> ranks_behind(NodeIndex node) const;

@@ -131,7 +131,7 @@ Result<void> RunningReceivers::open() {
     for (const ListenAddress& address : is_sflow ? options_.sflow : options_.ipfix) {
       Result<std::unique_ptr<UdpSocket>> socket = UdpSocket::bind(address);
       if (!socket.ok())
-        return Error{format("%s: %s", is_sflow ? "--sflow-listen" : "--ipfix-listen", socket.error().c_str())};
+        return prefixed(socket.failure(), format("%s: ", is_sflow ? "--sflow-listen" : "--ipfix-listen"));
       listeners_.push_back({protocol, std::move(*socket), {}});
     }
   }

@@ -32,9 +32,8 @@ class MetricMappingTest : public ::testing::Test {
     return outcome.ok() ? *outcome : MetricMapping::Outcome{};
   }
   Result<MetricMapping::Outcome> push_bytes(const std::string& bytes) {
-    const Result<otlp::MetricsRequest> request = otlp::decode_metrics(bytes);
-    if (!request.ok()) return Error{request.error()};
-    return mapping.push("otlp_http", *request, kNow);
+    const otlp::MetricsRequest request = LOCKSTEP_TRY(otlp::decode_metrics(bytes));
+    return mapping.push("otlp_http", request, kNow);
   }
   static MetricPoint point(const char* name, const char* unit, MetricKind kind, double value, int64_t second = 1) {
     MetricPoint point;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/json_writer.h"
+#include "base/median.h"
 #include "base/text.h"
 
 namespace lockstep::profile {

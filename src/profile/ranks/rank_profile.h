@@ -5,10 +5,8 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "base/median.h"
 #include "profile/rank/breakdown.h"
 #include "profile/rank/rank_index.h"
 #include "profile/read/trace_events.h"
@@ -26,10 +24,5 @@ struct RankProfile {
   // Of a step, in the middle; where steps are not marked, of the whole trace.
   int64_t step_ns() const;
 };
-
-// Of what ranks have each; 0 where there are none.
-inline double median_or_zero(std::vector<double> values) {
-  return values.empty() ? 0 : median_of(std::move(values));
-}
 
 }  // namespace lockstep::profile

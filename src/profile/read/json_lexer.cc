@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/characters.h"
+
 namespace lockstep::profile {
 namespace {
 
@@ -10,10 +12,7 @@ constexpr int kDepthMax = 64;
 constexpr int64_t kMicrosecondsMax = 4'000'000'000'000'000;  // as nanoseconds: far from where additions overflow
 
 bool is_literal(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '+' || c == '.';
-}
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
+  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '+' || c == '.';
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/characters.h"
+
 namespace lockstep::profile {
 namespace {
 
@@ -25,34 +27,12 @@ uint64_t hash_of(std::string_view text) {
   return hash | 1;  // 0 is a free slot
 }
 
-void append_utf8(std::string& out, uint32_t code) {
-  if (code < 0x80) {
-    out.push_back(static_cast<char>(code));
-  } else if (code < 0x800) {
-    out.push_back(static_cast<char>(0xC0 | code >> 6));
-    out.push_back(static_cast<char>(0x80 | (code & 0x3F)));
-  } else if (code < 0x10000) {
-    out.push_back(static_cast<char>(0xE0 | code >> 12));
-    out.push_back(static_cast<char>(0x80 | (code >> 6 & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (code & 0x3F)));
-  } else {
-    out.push_back(static_cast<char>(0xF0 | code >> 18));
-    out.push_back(static_cast<char>(0x80 | (code >> 12 & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (code >> 6 & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (code & 0x3F)));
-  }
-}
-
 // Four hexadecimal digits; -1: they are none.
 int32_t hex4(std::string_view raw, size_t at) {
   if (at + 4 > raw.size()) return -1;
   int32_t value = 0;
   for (size_t i = at; i < at + 4; ++i) {
-    const char c = raw[i];
-    const int digit = c >= '0' && c <= '9'   ? c - '0'
-                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                             : -1;
+    const int digit = hex_digit(raw[i]);
     if (digit < 0) return -1;
     value = value << 4 | digit;
   }

@@ -122,7 +122,7 @@ struct DeviceInfo {
 struct GroupInfo {
   std::string name;
   std::string description;
-  std::vector<int32_t> ranks;  // empty: not known, or cut short
+  std::vector<Rank> ranks;  // empty: not known, or cut short
 };
 
 // How reading went: read = kept + skipped + bad.

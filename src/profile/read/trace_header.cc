@@ -37,16 +37,16 @@ void read_devices(const Json& list, TraceEvents& out) {
 }
 
 // Ranks are a list, or as the profiler of a daemon writes them, a text that is cut after 30.
-std::vector<int32_t> group_ranks(const Json& group) {
+std::vector<Rank> group_ranks(const Json& group) {
   std::string_view text;
   if (!group["ranks"].get(text)) return ranks_of_list(text);
-  std::vector<int32_t> ranks;
+  std::vector<Rank> ranks;
   simdjson::dom::array list;
   if (group["ranks"].get(list)) return ranks;
   for (const Json item : list) {
     int64_t rank = -1;
     if (item.get(rank) || rank < 0 || rank >= kRanksMost) return {};
-    ranks.push_back(static_cast<int32_t>(rank));
+    ranks.push_back(Rank{static_cast<int32_t>(rank)});
   }
   return ranks;
 }
@@ -98,16 +98,16 @@ std::optional<Rank> rank_in_name(std::string_view path) {
   return std::nullopt;
 }
 
-std::vector<int32_t> ranks_of_list(std::string_view text) {
+std::vector<Rank> ranks_of_list(std::string_view text) {
   text = trim(text);
   if (text.size() < 2 || text.front() != '[' || text.back() != ']' || text.find("..") != std::string_view::npos) {
     return {};
   }
-  std::vector<int32_t> ranks;
+  std::vector<Rank> ranks;
   for (std::string_view part : split(text.substr(1, text.size() - 2), ',')) {
     const std::optional<int64_t> rank = parse_int(trim(part));
     if (!rank || *rank < 0 || *rank >= kRanksMost) return {};
-    ranks.push_back(static_cast<int32_t>(*rank));
+    ranks.push_back(Rank{static_cast<int32_t>(*rank)});
   }
   return ranks;
 }

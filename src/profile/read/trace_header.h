@@ -19,6 +19,6 @@ void read_header_value(std::string_view key, std::string_view raw, TraceEvents& 
 std::optional<Rank> rank_in_name(std::string_view path);
 
 // "[0, 1, 2]"; empty where it is cut short ("...") or anything else.
-std::vector<int32_t> ranks_of_list(std::string_view text);
+std::vector<Rank> ranks_of_list(std::string_view text);
 
 }  // namespace lockstep::profile

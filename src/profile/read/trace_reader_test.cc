@@ -63,7 +63,7 @@ TEST(TraceReader, KeepsWhatAnalysesNeed) {
   ASSERT_TRUE(events.ok()) << events.error();
   EXPECT_EQ(events->rank, Rank{3});
   EXPECT_EQ(events->world_size, 8);
-  EXPECT_EQ(events->groups.at(0).ranks, (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(events->groups.at(0).ranks, (std::vector<Rank>{0_rank, 1_rank, 2_rank}));
   EXPECT_EQ(events->devices.at(0).name, "NVIDIA H200");
   EXPECT_EQ(events->texts[events->op(0)->dims], "[[8, 8]]");
   const KernelDetail* gemm = events->kernel(2);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <set>
 
 #include "base/text.h"
@@ -145,21 +144,14 @@ Result<double> parse_moment(std::string_view text, double now_s) {
     return now_s - before;
   }
   if (std::optional<double> seconds = parse_double(text); seconds && std::isfinite(*seconds)) return *seconds;
-  tm parts{};
-  const std::string copy(text);
-  const char* rest = strptime(copy.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
-  double fraction = 0;
-  if (rest != nullptr && *rest == '.') {
-    const size_t digits = std::string_view(rest + 1).find_first_not_of("0123456789");
-    fraction =
-        parse_double("0." + std::string(rest + 1, std::min(digits, std::string_view(rest + 1).size()))).value_or(0);
-    rest += 1 + std::min(digits, std::string_view(rest + 1).size());
-  }
-  if (rest == nullptr || std::string_view(rest) != "Z") {
+  constexpr int64_t kSecond = 1'000'000'000;
+  const Result<int64_t> ns = unix_ns_from_rfc3339(text);
+  if (!ns.ok() || !text.ends_with('Z')) {
     return Error{
         format("\"%.40s\" is no moment (now, -2h, unix seconds, 2026-11-15T22:00:00Z)", as_one_line(text).c_str())};
   }
-  return static_cast<double>(timegm(&parts)) + fraction;
+  // In two parts: so many nanoseconds since 1970 are more than a double holds.
+  return static_cast<double>(*ns / kSecond) + static_cast<double>(*ns % kSecond) / kSecond;
 }
 
 }  // namespace lockstep

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <set>
 
+#include "base/characters.h"
 #include "model/series_labels.h"
 
 namespace lockstep {
 namespace {
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 
 bool is_plain(char c, bool colon) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_' || (colon && c == ':');

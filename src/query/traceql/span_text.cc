@@ -1,8 +1,6 @@
 #include "query/traceql/span_text.h"
 
 #include <algorithm>
-#include <cctype>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -17,10 +15,6 @@ namespace {
 constexpr const char* kKinds[] = {"unspecified", "internal", "server", "client", "producer", "consumer"};
 constexpr const char* kStatuses[] = {"unset", "ok", "error"};
 constexpr size_t kTagsMax = 64;
-
-bool is_digit(char letter) {
-  return letter >= '0' && letter <= '9';
-}
 
 // The longest unit that stands here.
 std::optional<std::pair<double, size_t>> unit_at(std::string_view text) {
@@ -147,42 +141,6 @@ Result<int64_t> duration_from_text(std::string_view text) {
         format("\"%.40s\" is not a duration, such as 1.5s, 250ms or 1h30m", as_one_line(text.substr(0, 40)).c_str())};
   }
   return found->first;
-}
-
-Result<int64_t> unix_ns_from_rfc3339(std::string_view text) {
-  const Error wrong{
-      format("\"%.40s\" is not a time, such as 2026-06-10T10:15:30Z", as_one_line(text.substr(0, 40)).c_str())};
-  constexpr std::string_view kShape = "dddd-dd-ddTdd:dd:dd";
-  if (text.size() <= kShape.size()) return wrong;
-  for (size_t i = 0; i < kShape.size(); ++i) {
-    if (kShape[i] == 'd' ? !is_digit(text[i]) : text[i] != kShape[i]) return wrong;
-  }
-  auto number = [&](size_t at, size_t size) { return *parse_int(text.substr(at, size)); };
-  const int64_t year = number(0, 4), month = number(5, 2), day = number(8, 2);
-  const int64_t hour = number(11, 2), minute = number(14, 2), second = number(17, 2);
-  if (year < 1970 || year > 2200 || month < 1 || month > 12 || day < 1 || day > 31 || hour > 23 || minute > 59 ||
-      second > 60)
-    return wrong;
-  size_t at = kShape.size();
-  int64_t fraction_ns = 0;
-  if (text[at] == '.') {
-    int64_t scale = 100'000'000;
-    for (++at; at < text.size() && is_digit(text[at]); ++at, scale /= 10) fraction_ns += scale * (text[at] - '0');
-  }
-  int64_t zone_s = 0;
-  const std::string_view zone = text.substr(at);
-  // A plus that nobody has encoded in a URL arrives as a blank.
-  if (zone.size() == 6 && (zone[0] == '+' || zone[0] == '-' || zone[0] == ' ') && zone[3] == ':') {
-    std::optional<int64_t> hours = parse_int(zone.substr(1, 2)), minutes = parse_int(zone.substr(4, 2));
-    if (!hours || !minutes || *hours < 0 || *hours > 23 || *minutes < 0 || *minutes > 59) return wrong;
-    zone_s = (*hours * 60 + *minutes) * (zone[0] == '-' ? -60 : 60);
-  } else if (zone != "Z") {
-    return wrong;
-  }
-  const std::chrono::sys_days date =
-      std::chrono::year(static_cast<int>(year)) / static_cast<int>(month) / static_cast<int>(day);
-  const int64_t days = date.time_since_epoch().count();
-  return (((days * 24 + hour) * 60 + minute) * 60 + second - zone_s) * 1'000'000'000 + fraction_ns;
 }
 
 Result<std::vector<AttributeMatch>> tags_from_logfmt(std::string_view text) {

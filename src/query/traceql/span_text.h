@@ -27,9 +27,6 @@ Result<int64_t> duration_from_text(std::string_view text);
 // The same at the beginning of a longer text; says how much of it was used. nullopt: it does not begin with one.
 std::optional<std::pair<int64_t, size_t>> duration_prefix(std::string_view text);
 
-// "2026-06-10T10:15:30.123Z", or with +02:00 at its end. Unix nanoseconds.
-Result<int64_t> unix_ns_from_rfc3339(std::string_view text);
-
 // `service.name=trainer http.status=200 msg="two words"`, at most 64 of them.
 Result<std::vector<AttributeMatch>> tags_from_logfmt(std::string_view text);
 

@@ -25,16 +25,6 @@ TEST(SpanText, DurationsAsGoWritesThem) {
     EXPECT_FALSE(duration_from_text(bad).ok()) << bad;
 }
 
-TEST(SpanText, TimesAsRfc3339) {
-  EXPECT_EQ(*unix_ns_from_rfc3339("1970-01-01T00:00:01Z"), 1'000'000'000);
-  EXPECT_EQ(*unix_ns_from_rfc3339("2026-06-10T10:15:30.123456789Z"), 1'781'086'530'123'456'789);
-  EXPECT_EQ(*unix_ns_from_rfc3339("2026-06-10T12:15:30.5+02:00"), 1'781'086'530'500'000'000);
-  EXPECT_EQ(*unix_ns_from_rfc3339("2026-06-10T12:15:30 02:00"), 1'781'086'530'000'000'000) << "a plus in a URL";
-  for (const char* bad :
-       {"", "now", "2026-06-10", "2026-06-10T10:15:30", "2026-13-10T10:15:30Z", "2026-06-10T10:15:30.1"})
-    EXPECT_FALSE(unix_ns_from_rfc3339(bad).ok()) << bad;
-}
-
 TEST(SpanText, TagsAsLogfmt) {
   Result<std::vector<AttributeMatch>> tags = tags_from_logfmt("  service.name=a  msg=\"two \\\"words\\\"\" empty= ");
   ASSERT_TRUE(tags.ok()) << tags.error();

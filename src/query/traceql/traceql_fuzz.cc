@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "base/counters.h"
+#include "base/utc_time.h"
 #include "query/traceql/span_text.h"
 #include "query/traceql/traceql.h"
 #include "query/traceql/traceql_search.h"

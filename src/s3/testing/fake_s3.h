@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/base64.h"
+#include "base/characters.h"
 #include "base/md5.h"
 #include "base/mutex.h"
 #include "base/sha256.h"
@@ -166,11 +167,7 @@ class FakeS3 {
     const auto digest = md5(content);
     return {reinterpret_cast<const char*>(digest.data()), digest.size()};
   }
-  static std::string etag_of(const std::string& content) {
-    std::string text;
-    for (const char byte : md5_of(content)) text += format("%02x", static_cast<unsigned char>(byte));
-    return "\"" + text + "\"";
-  }
+  static std::string etag_of(const std::string& content) { return "\"" + to_hex(md5_of(content)) + "\""; }
   std::string time_text() const LOCKSTEP_REQUIRES(mutex_) {
     return utc_time((static_cast<int64_t>(std::time(nullptr)) - age_s_) * 1000, "%Y-%m-%dT%H:%M:%S.000Z");
   }

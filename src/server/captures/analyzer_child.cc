@@ -104,7 +104,7 @@ Result<AnalyzerTrace> parse_trace(const std::string& line) {
   const auto rank = parse_int(words[0]), first_step = parse_int(words[1]);
   const auto bytes = parse_uint(words[2]);
   if (!rank || !first_step || !bytes) return Error{"a number of the manifest is wrong"};
-  return AnalyzerTrace{static_cast<int32_t>(*rank), *first_step, *bytes, std::string(words[3])};
+  return AnalyzerTrace{Rank{static_cast<int32_t>(*rank)}, *first_step, *bytes, std::string(words[3])};
 }
 
 // Traces of a job with many ranks, or long ones, are read up to what the memory holds; the analysis says what it left
@@ -146,8 +146,8 @@ Result<void> analyze_input(uint64_t memory_bytes) {
   for (uint64_t i = 0; i < *count; ++i) {
     const std::string line = LOCKSTEP_TRY(input.line());
     const AnalyzerTrace trace = LOCKSTEP_TRY(parse_trace(line));
-    if (trace.first_step >= 0) timeline.first_steps[Rank{trace.rank}] = trace.first_step;
-    inputs.push_back({trace.file, Rank{trace.rank}, [&input, trace]() -> Result<std::unique_ptr<ByteSource>> {
+    if (trace.first_step >= 0) timeline.first_steps[trace.rank] = trace.first_step;
+    inputs.push_back({trace.file, trace.rank, [&input, trace]() -> Result<std::unique_ptr<ByteSource>> {
                         LOCKSTEP_TRY(input.next_trace(trace.bytes));
                         return std::unique_ptr<ByteSource>(std::make_unique<TraceBytes>(input));
                       }});
@@ -179,7 +179,7 @@ Result<FrameHead> parse_frame_head(std::string_view bytes) {
 std::string analyzer_manifest(const std::vector<AnalyzerTrace>& traces) {
   std::string text = format("%zu\n", traces.size());
   for (const AnalyzerTrace& trace : traces)
-    text += format("%d %lld %llu %s\n", trace.rank, static_cast<long long>(trace.first_step),
+    text += format("%d %lld %llu %s\n", trace.rank.value(), static_cast<long long>(trace.first_step),
                    static_cast<unsigned long long>(trace.bytes), trace.file.c_str());
   return text;
 }

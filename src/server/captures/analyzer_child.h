@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/ids.h"
 
 namespace lockstep {
 
@@ -40,7 +41,7 @@ struct FrameHead {
 Result<FrameHead> parse_frame_head(std::string_view bytes_untrusted);
 
 struct AnalyzerTrace {
-  int32_t rank = 0;
+  Rank rank;
   int64_t first_step = -1;  // -1: not known
   uint64_t bytes = 0;
   std::string file;  // "rank-17.json.gz"

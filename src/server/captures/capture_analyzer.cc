@@ -148,7 +148,7 @@ AnalyzerOutcome CaptureAnalyzer::analyze(const Capture& capture, std::string& su
     if (!reader.ok() && reader.code() == ErrorCode::kNotFound) continue;  // removed meanwhile
     if (!reader.ok()) return {State::kNotNow, reader.error()};
     const int64_t first_step = rank.first_step == kNoStep ? -1 : rank.first_step.value();
-    inputs.push_back({{rank.rank.value(), first_step, (*reader)->bytes(), file}, std::move(*reader)});
+    inputs.push_back({{rank.rank, first_step, (*reader)->bytes(), file}, std::move(*reader)});
   }
   if (inputs.empty()) return {State::kFailed, "none of its traces is stored any more"};
   Results results(blobs_, capture);

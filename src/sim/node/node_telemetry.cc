@@ -174,7 +174,7 @@ NodeTelemetry::Impl::Impl(std::string host, int32_t host_index, const Topology& 
 std::shared_ptr<const NodeLayout> NodeTelemetry::Impl::layout_of(const Impl& node, bool all_series) {
   // Nodes of one shape share it; there are as many shapes as a program has kinds of nodes.
   static Mutex mutex;
-  static std::map<std::pair<size_t, bool>, std::shared_ptr<const NodeLayout>> layouts;
+  static std::map<std::pair<size_t, bool>, std::shared_ptr<const NodeLayout>> layouts LOCKSTEP_GUARDED_BY(mutex);
   MutexLock lock(mutex);
   std::shared_ptr<const NodeLayout>& found = layouts[{node.slots_.size(), all_series}];
   if (!found) {

@@ -43,7 +43,7 @@ Result<std::string> read_unpacked(const File& file) {
   Result<std::string> bytes = read_file(file.path, kCallsBytesMax);
   if (!bytes.ok() || file.encoding == Encoding::kIdentity) return bytes;
   Result<std::string> text = decompress(file.encoding, *bytes, kCallsBytesMax);
-  if (!text.ok()) return Error{file.path + ": " + text.error()};
+  if (!text.ok()) return prefixed(text.failure(), file.path + ": ");
   return text;
 }
 

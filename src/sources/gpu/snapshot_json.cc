@@ -210,7 +210,7 @@ GpuLineReader::GpuLineReader() {
 
 Result<GpuLine> GpuLineReader::read(std::string_view text) {
   const Result<JsonDocument> document = JsonDocument::parse(text, kJsonLimits);
-  if (!document.ok()) return Error{"gpu line: " + document.error()};
+  if (!document.ok()) return prefixed(document.failure(), "gpu line: ");
   const JsonValue root = document->root();
   GpuLine line;
   for (const char* key : {"ready", "error"}) {

@@ -1,5 +1,6 @@
 #include "sources/kernel/kernel_lines.h"
 
+#include "base/characters.h"
 #include "sources/kernel/line_words.h"
 
 namespace lockstep {
@@ -364,7 +365,6 @@ uint64_t hash_without_numbers(std::string_view text, uint64_t seed) {
   constexpr uint64_t kPrime = 0x100000001b3;
   uint64_t hash = seed ^ 0xcbf29ce484222325;
   const auto mix = [&](char c) { hash = (hash ^ static_cast<unsigned char>(c)) * kPrime; };
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   for (size_t at = 0; at < text.size();) {
     if (!is_digit(text[at]) && !is_letter(text[at])) {

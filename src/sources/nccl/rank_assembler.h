@@ -105,7 +105,6 @@ class RankAssembler {
   // Latency and bandwidth by communicator id and peer (rank in it), computed here and now.
   std::map<CommId, std::map<int32_t, LinkFit>> link_fits() const { return link_fits_.fits(); }
   bool shut_down() const { return shut_down_; }
-  bool any_marks() const { return any_marks_; }
   // Records of operations that never came; and those whose operation may still come.
   uint64_t orphans() const { return orphans_; }
   size_t waiting() const { return waiting_.size(); }
@@ -113,7 +112,6 @@ class RankAssembler {
   uint64_t malformed() const { return malformed_ + texts_.dropped(); }
   const WorkFigures& work_figures() const { return figures_; }
   StepSource step_source() const;
-  uint64_t inference_breaks() const { return inference_breaks_; }
   // What is remembered of operations, roughly; and forgetting the oldest of it until it is no more than that.
   size_t memory_bytes() const;
   void shrink_to(size_t bytes);
@@ -286,7 +284,6 @@ class RankAssembler {
   WorkFigures figures_;
   std::unique_ptr<StepInference> inference_ = std::make_unique<StepInference>();  // none once steps are told
   uint64_t inference_lost_ = 0;  // records lost since the last inferred step ended
-  uint64_t inference_breaks_ = 0;
   uint64_t malformed_ = 0;
   StepNumber last_step_ = kNoStep;
   uint64_t orphans_ = 0;

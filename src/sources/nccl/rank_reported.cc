@@ -210,7 +210,6 @@ void RankAssembler::infer_from(const Op& op) {
 
 void RankAssembler::take_inferred(int64_t now_ns, uint64_t records_lost) {
   inference_lost_ += records_lost;
-  inference_breaks_ = inference_->breaks();
   std::vector<InferredStep> inferred = inference_->take();
   for (const InferredStep& one : inferred) {
     OpenStep& step = steps_.emplace_back();

@@ -207,7 +207,7 @@ Result<RasReport> parse_ras_json(std::string_view text) {
   // Only a text that is not JSON as it stands is worth repairing.
   std::string repaired = with_missing_commas(text);
   Result<JsonDocument> second = JsonDocument::parse(repaired, {.bytes_max = repaired.size()});
-  if (!second) return Error{"RAS " + document.error()};
+  if (!second) return prefixed(document.failure(), "RAS ");
   return JsonReport().read(second->root());
 }
 

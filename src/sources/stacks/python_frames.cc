@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/characters.h"
 #include "base/text.h"
 #include "sources/stacks/elf_symbols.h"
 
@@ -30,25 +31,6 @@ uint64_t pointer_in(const uint8_t* bytes, uint32_t offset) {
   uint64_t value = 0;
   std::memcpy(&value, bytes + offset, sizeof value);
   return value;
-}
-
-void append_utf8(std::string& text, uint32_t c) {
-  if (c >= 0x110000 || (c >= 0xd800 && c < 0xe000)) c = 0xfffd;
-  if (c < 0x80) {
-    text += static_cast<char>(c);
-  } else if (c < 0x800) {
-    text += static_cast<char>(0xc0 | c >> 6);
-    text += static_cast<char>(0x80 | (c & 63));
-  } else if (c < 0x10000) {
-    text += static_cast<char>(0xe0 | c >> 12);
-    text += static_cast<char>(0x80 | (c >> 6 & 63));
-    text += static_cast<char>(0x80 | (c & 63));
-  } else {
-    text += static_cast<char>(0xf0 | c >> 18);
-    text += static_cast<char>(0x80 | (c >> 12 & 63));
-    text += static_cast<char>(0x80 | (c >> 6 & 63));
-    text += static_cast<char>(0x80 | (c & 63));
-  }
 }
 
 // The end of a path says more than its beginning.
@@ -100,10 +82,9 @@ Result<PythonFrames> PythonFrames::attach(MemoryReader& memory, std::string_view
     if (!runtime || !code_type || !memory.read_value(*runtime, words)) continue;
     uint64_t hex = has_debug_offsets(words) ? words[1] : version_of_name(file.path);
     if (const std::optional<uint64_t> version = symbols->find(memory, "Py_Version")) memory.read_value(*version, hex);
-    Result<PythonLayout> layout =
-        has_debug_offsets(words) ? layout_untrusted(words) : known_layout(static_cast<uint32_t>(hex));
-    if (!layout.ok()) return std::move(layout).failure();
-    PythonFrames reader = of(*layout, *runtime, *code_type);
+    const PythonLayout layout =
+        LOCKSTEP_TRY(has_debug_offsets(words) ? layout_untrusted(words) : known_layout(static_cast<uint32_t>(hex)));
+    PythonFrames reader = of(layout, *runtime, *code_type);
     reader.version_ = python_version_text(static_cast<uint32_t>(hex));
     for (int tries = 0; tries < kSelfTestTries; ++tries) {
       if (reader.sample(memory).empty()) continue;
@@ -346,7 +327,7 @@ std::string PythonFrames::text_at(MemoryReader& memory, uint64_t address) {
   for (uint64_t i = 0; i < length; ++i) {
     uint32_t c = 0;
     std::memcpy(&c, bytes + i * kind, kind);
-    append_utf8(text, c);
+    append_utf8(text, c >= 0x110000 || (c >= 0xd800 && c < 0xe000) ? 0xfffd : c);
   }
   return as_one_line(last_characters(std::move(text), kEvidenceTextMax));
 }

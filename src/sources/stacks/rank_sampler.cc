@@ -35,7 +35,7 @@ Result<Attached> attach(int32_t pid, uint64_t start_ticks, uid_t owner) {
   ProcessMemory memory(pid);
   Result<PythonFrames> frames = PythonFrames::attach(memory, maps);
   if (!handle->holds()) return Error{"its process is gone"};
-  if (!frames.ok()) return Error{memory.error() == EPERM ? memory.why() : frames.error()};
+  if (!frames.ok()) return memory.error() == EPERM ? Error{memory.why()} : frames.failure();
   return Attached{std::move(*handle), memory, std::move(*frames)};
 }
 

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/median.h"
 #include "base/text.h"
 #include "sources/stacks/rank_sampler.h"
 #include "testing/temporary_folder.h"
@@ -80,12 +81,6 @@ void BM_Look(benchmark::State& state) {
 }
 BENCHMARK(BM_Look)->Unit(benchmark::kMicrosecond);
 
-double median(std::vector<double>& values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
 void BM_LookedAt(benchmark::State& state) {
   const int64_t period_ns = 1'000'000'000 / state.range(0), window_ns = 50'000'000;
   testing::TemporaryFolder folder;
@@ -121,8 +116,8 @@ void BM_LookedAt(benchmark::State& state) {
     values.resize(values.size() * 99 / 100);
     return mean(values);
   };
-  state.counters["piece_us"] = median(alone) / 1000;
-  state.counters["median_slower_percent"] = 100 * (median(sampled) / median(alone) - 1);
+  state.counters["piece_us"] = upper_median_in_place(alone) / 1000;
+  state.counters["median_slower_percent"] = 100 * (upper_median_in_place(sampled) / upper_median_in_place(alone) - 1);
   state.counters["mean_slower_percent"] = 100 * (trimmed(sampled) / trimmed(alone) - 1);
   state.counters["pieces"] = static_cast<double>(sampled.size() + alone.size());
 }

@@ -386,7 +386,7 @@ Result<void> DirectoryBlobStore::write_part(const std::string& folder, const Blo
     return error;
   };
   if (Result<void> written = write_all(file.get(), bytes); !written.ok())
-    return given_up(no_room(Error{beside + ": " + written.error()}));
+    return given_up(no_room(prefixed(written.failure(), beside + ": ")));
   if (disk::sync(file.get()) != 0) return given_up(not_written("sync", beside));
   if (disk::rename(beside, name) != 0) return given_up(not_written("rename", beside));
   if (disk::sync_folder(folder) != 0) {
@@ -511,7 +511,7 @@ Result<BlobFinish> DirectoryBlobStore::put_together(const std::string& path, con
     sum.add(*bytes);
     made.info.bytes += bytes->size();
     if (Result<void> written = write_all(file.get(), *bytes); !written.ok())
-      return no_room(Error{whole + ": " + written.error()});
+      return no_room(prefixed(written.failure(), whole + ": "));
   }
   if (to_text(sum.digest()) != sha256) {
     made.state = BlobFinish::State::kDiffers;

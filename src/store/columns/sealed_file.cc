@@ -68,7 +68,7 @@ Result<void> write_whole(const std::string& folder, const std::string& name, std
   if (done.ok()) done = file.write(content);
   if (done.ok()) done = file.sync();
   if (done.ok()) done = file.rename();
-  if (!done.ok()) return Error{file.path() + ": " + done.error()};
+  if (!done.ok()) return prefixed(done.failure(), file.path() + ": ");
   return {};
 }
 

@@ -106,7 +106,7 @@ Result<std::shared_ptr<const Block>> Block::open(const std::string& folder, cons
     block->mapped_ = true;
     ::madvise(map, block->map_.size(), MADV_RANDOM);
   }
-  if (Result<void> read = block->read_footer(); !read.ok()) return Error{block->path_ + ": " + read.error()};
+  if (Result<void> read = block->read_footer(); !read.ok()) return prefixed(read.failure(), block->path_ + ": ");
   return std::shared_ptr<const Block>(std::move(block));
 }
 

@@ -61,7 +61,7 @@ Result<std::unique_ptr<BlockWriter>> BlockWriter::create(const std::string& fold
   info.last_ms = INT64_MIN;
   std::unique_ptr<BlockWriter> writer(new BlockWriter(folder, info));
   if (Result<void> opened = writer->file_.opened(); !opened.ok())
-    return Error{writer->file_.part_path() + ": " + opened.error()};
+    return prefixed(opened.failure(), writer->file_.part_path() + ": ");
   LOCKSTEP_TRY(writer->put(columns::start_content(kFormat)));
   return writer;
 }
@@ -77,7 +77,7 @@ Result<void> BlockWriter::put(std::string_view bytes) {
 
 Result<void> BlockWriter::flush() {
   if (Result<void> written = file_.write(buffer_); !written.ok())
-    return Error{file_.part_path() + ": " + written.error()};
+    return prefixed(written.failure(), file_.part_path() + ": ");
   buffer_.clear();
   return {};
 }
@@ -314,8 +314,8 @@ Result<BlockInfo> BlockWriter::finish() {
   if (info_.first_ms > info_.last_ms) info_.first_ms = info_.last_ms = 0;
   LOCKSTEP_TRY(put_sections(sections));
   LOCKSTEP_TRY(flush());
-  if (Result<void> synced = file_.sync(); !synced.ok()) return Error{file_.part_path() + ": " + synced.error()};
-  if (Result<void> renamed = file_.rename(); !renamed.ok()) return Error{file_.path() + ": " + renamed.error()};
+  if (Result<void> synced = file_.sync(); !synced.ok()) return prefixed(synced.failure(), file_.part_path() + ": ");
+  if (Result<void> renamed = file_.rename(); !renamed.ok()) return prefixed(renamed.failure(), file_.path() + ": ");
   LOCKSTEP_TRY(sync_directory(folder_));
   return info_;
 }

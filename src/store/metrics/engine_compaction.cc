@@ -161,7 +161,7 @@ Result<bool> MetricEngine::merge() {
     Result<bool> merged = merge_tier(tier);
     if (!merged.ok()) {
       counters_.add("lockstep_metric_write_failed_total", "what=\"merge\"");
-      return Error{"metrics not merged: " + merged.error() + "; the blocks stay as they are"};
+      return Error{"metrics not merged: " + merged.error() + "; the blocks stay as they are", merged.code()};
     }
     if (*merged) return true;
   }

@@ -120,7 +120,7 @@ Result<void> MetricEngine::seal() {
     for (const std::unique_ptr<Shard>& shard : shards_) shard->end_seal(false);
     note_trouble("not sealed: " + written.error());
     counters_.add("lockstep_metric_write_failed_total", "what=\"seal\"");
-    return Error{"metrics not sealed: " + written.error() + "; they stay in memory and in the log"};
+    return Error{"metrics not sealed: " + written.error() + "; they stay in memory and in the log", written.code()};
   }
   Result<void> written = write_snapshots(generation);
   if (written.ok()) written = mark_sealed(generation);

@@ -174,7 +174,8 @@ Result<PushOutcome> MetricEngine::push(std::string_view stream, std::span<const 
   }
   if (!committed.ok()) {
     counters_.add("lockstep_metric_write_failed_total", "what=\"log\"");
-    return Error{format("metrics cannot be written now: %s; send this push again", committed.error().c_str())};
+    return Error{format("metrics cannot be written now: %s; send this push again", committed.error().c_str()),
+                 committed.code()};
   }
   received_.fetch_add(static_cast<int64_t>(received), std::memory_order_relaxed);
   stored_.fetch_add(static_cast<int64_t>(tally.outcome.stored), std::memory_order_relaxed);

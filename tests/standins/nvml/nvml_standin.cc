@@ -32,6 +32,8 @@
 #include "tests/standins/nvml/standin_script.h"
 
 using namespace lockstep::nvml;
+using lockstep::Mutex;
+using lockstep::MutexLock;
 using lockstep::standin::Event;
 using lockstep::standin::Instance;
 using lockstep::standin::Process;
@@ -173,10 +175,10 @@ class Standin {
   // The beginning of every call: counts it, reads the script again, and says how the call ends before it begins.
   int enter(Call call, Handle handle = nullptr) {
     const size_t index = static_cast<size_t>(call);
-    const int gpu = handle == nullptr ? -1 : gpu_of(handle);
     for (bool counted = false;; counted = true) {
       {
-        lockstep::MutexLock lock(mutex_);
+        MutexLock lock(mutex_);
+        const int gpu = handle == nullptr ? -1 : gpu_of_known(handle);
         reload();
         if (!counted) ++calls_[index];
         if (!is_blocked(kNames[index], gpu)) {
@@ -189,11 +191,11 @@ class Standin {
   }
 
   int init() {
-    lockstep::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     if (references_++ > 0) return kOk;
     if (!begun_) begun_ = steady_seconds();
-    if (!script_.real.empty() && !real_) {
-      auto library = Library::open(script_.real);
+    if (!script_->real.empty() && !real_) {
+      auto library = Library::open(script_->real);
       if (!library.ok()) stop(library.error());
       real_ = std::make_unique<Library>(std::move(library).value());
       steer_real();
@@ -207,122 +209,140 @@ class Standin {
   }
 
   int shutdown() {
-    lockstep::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     write_calls(true);
     if (--references_ > 0) return kOk;
     if (real_) return real_->api().shutdown.call();
     return kOk;
   }
 
-  // Where another library does the work: its functions, and its name for our handle.
-  const Api* real() const { return real_ ? &real_->api() : nullptr; }
-  Handle real_handle(Handle handle) const { return is_ours(handle) ? real_handle_ : handle; }
-  int copies() const { return script_.copies; }
+  // Where another library does the work: its functions, and its name for our handle. It stays once it is there.
+  const Api* real() const {
+    MutexLock lock(mutex_);
+    return real_ ? &real_->api() : nullptr;
+  }
+  Handle real_handle(Handle handle) const {
+    MutexLock lock(mutex_);
+    return is_known(handle) ? real_handle_ : handle;
+  }
+  int copies() const { return script()->copies; }
 
   std::vector<int> present() const {
+    MutexLock lock(mutex_);
     std::vector<int> found;
-    for (int gpu = 0; gpu < script_.gpus; ++gpu) {
+    for (int gpu = 0; gpu < script_->gpus; ++gpu) {
       if (!about(gpu) || !about(gpu)->absent) found.push_back(gpu);
     }
     return found;
   }
 
   Handle object(int gpu, const std::string& instance = "") {
-    lockstep::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     for (Object& object : objects_) {
       if (object.gpu == gpu && object.instance == instance) return &object;
     }
     return &objects_.emplace_back(Object{gpu, instance});
   }
   bool is_ours(Handle handle) const {
-    for (const Object& object : objects_) {
-      if (&object == handle) return true;
-    }
-    return false;
+    MutexLock lock(mutex_);
+    return is_known(handle);
   }
   int gpu_of(Handle handle) const {
-    if (!is_ours(handle)) {
-      if (real_) return -1;
-      stop("a handle that was never given out");
-    }
-    return static_cast<Object*>(handle)->gpu;
+    MutexLock lock(mutex_);
+    return gpu_of_known(handle);
   }
-  const Instance* instance_of(Handle handle) const {
+  std::optional<Instance> instance_of(Handle handle) const {
     const Object* object = static_cast<Object*>(handle);
-    if (object->instance.empty() || !about(object->gpu)) return nullptr;
-    for (const Instance& instance : about(object->gpu)->instances) {
-      if (instance.uuid == object->instance) return &instance;
+    if (object->instance.empty()) return std::nullopt;
+    for (const Instance& instance : instances(object->gpu)) {
+      if (instance.uuid == object->instance) return instance;
     }
-    return nullptr;
+    return std::nullopt;
   }
-  const std::vector<Instance>& instances(int gpu) const {
-    static const std::vector<Instance> none;
-    return about(gpu) ? about(gpu)->instances : none;
+  std::vector<Instance> instances(int gpu) const {
+    MutexLock lock(mutex_);
+    return about(gpu) ? about(gpu)->instances : std::vector<Instance>();
   }
-  std::vector<Process> processes(int gpu) const { return about(gpu) ? about(gpu)->processes : std::vector<Process>(); }
+  std::vector<Process> processes(int gpu) const {
+    MutexLock lock(mutex_);
+    return about(gpu) ? about(gpu)->processes : std::vector<Process>();
+  }
 
   // First key that the script or the defaults know; nullopt: not supported.
   std::optional<double> value(int gpu, std::initializer_list<std::string> keys) {
-    lockstep::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     for (const std::string& key : keys) {
       ++asked_[key];
-      const std::map<std::string, Value>* places[] = {about(gpu) ? &about(gpu)->values : nullptr, &script_.all.values,
+      const std::map<std::string, Value>* places[] = {about(gpu) ? &about(gpu)->values : nullptr, &script_->all.values,
                                                       &defaults()};
       for (const auto* values : places) {
         if (values == nullptr) continue;
         auto found = values->find(key);
         if (found == values->end()) continue;
         if (found->second.none) return std::nullopt;
-        return found->second.base + found->second.per_second * seconds();
+        return found->second.base + found->second.per_second * seconds_since_begin();
       }
     }
     return std::nullopt;
   }
   int part_failure(const std::string& what, int gpu) const {
-    for (const auto* script : {about(gpu), &script_.all}) {
+    MutexLock lock(mutex_);
+    for (const auto* script : {about(gpu), &script_->all}) {
       if (script == nullptr) continue;
       if (auto found = script->failures.find(what); found != script->failures.end()) return found->second;
     }
     return kOk;
   }
 
-  void use_script(const char* path) { own_path_ = path; }
+  void use_script(const char* path) {
+    MutexLock lock(mutex_);
+    own_path_ = path;
+  }
 
-  double seconds() const { return begun_ ? steady_seconds() - *begun_ : 0; }
-  const Script& script() const { return script_; }
+  double seconds() const {
+    MutexLock lock(mutex_);
+    return seconds_since_begin();
+  }
+  std::shared_ptr<const Script> script() const {
+    MutexLock lock(mutex_);
+    return script_;
+  }
 
   Handle add_sample() {
-    lockstep::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     return samples_.emplace_back(std::make_unique<Sample>()).get();
   }
-  Sample& sample(Handle handle) {
-    for (auto& sample : samples_) {
-      if (sample.get() == handle) return *sample;
-    }
-    stop("a GPM sample that was never given out, or freed before");
+  void take_sample(Handle handle, const Sample& sample) {
+    MutexLock lock(mutex_);
+    known_sample(handle) = sample;
+  }
+  Sample sample(Handle handle) {
+    MutexLock lock(mutex_);
+    return known_sample(handle);
   }
   void drop_sample(Handle handle) {
-    sample(handle);
+    MutexLock lock(mutex_);
+    known_sample(handle);
     std::erase_if(samples_, [handle](const auto& sample) { return sample.get() == handle; });
   }
   Handle add_set() {
-    lockstep::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     return sets_.emplace_back(std::make_unique<EventSet>()).get();
   }
-  EventSet& set(Handle handle) {
-    for (auto& set : sets_) {
-      if (set.get() == handle) return *set;
-    }
-    stop("an event set that was never given out, or freed before");
+  void add_to_set(Handle handle, int gpu, uint64_t types) {
+    MutexLock lock(mutex_);
+    known_set(handle).masks[gpu] |= types;
   }
   void drop_set(Handle handle) {
-    set(handle);
+    MutexLock lock(mutex_);
+    known_set(handle);
     std::erase_if(sets_, [handle](const auto& set) { return set.get() == handle; });
   }
-  bool next_event(EventSet& set, Event& event) {
-    lockstep::MutexLock lock(mutex_);
+  bool next_event(Handle handle, Event& event) {
+    MutexLock lock(mutex_);
+    const EventSet& set = known_set(handle);
     write_calls(false);
-    for (const Event& candidate : script_.events) {
+    for (const Event& candidate : script_->events) {
       auto mask = set.masks.find(candidate.gpu);
       if (reported_.count(candidate.id) || mask == set.masks.end() || (mask->second & candidate.type) == 0) continue;
       reported_.insert(candidate.id);
@@ -332,14 +352,16 @@ class Standin {
     return false;
   }
   // As the real one: a lost GPU in the set spoils the waiting.
-  bool has_lost(const EventSet& set) {
-    for (const auto& [gpu, mask] : set.masks) {
-      if (lost(gpu) != 0) return true;
+  bool has_lost(Handle handle) {
+    MutexLock lock(mutex_);
+    for (const auto& [gpu, mask] : known_set(handle).masks) {
+      if (lost_now(gpu) != 0) return true;
     }
     return false;
   }
 
   uint64_t calls(const char* name) const {
+    MutexLock lock(mutex_);
     uint64_t sum = 0;
     for (size_t i = 0; i < kCallCount; ++i) {
       if (name == nullptr || std::strcmp(name, kNames[i]) == 0) sum += calls_[i];
@@ -347,34 +369,68 @@ class Standin {
     return sum;
   }
   uint64_t asked(const char* key) const {
+    MutexLock lock(mutex_);
     auto found = asked_.find(key);
     return found == asked_.end() ? 0 : found->second;
   }
   void reset_counts() {
-    lockstep::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     calls_.fill(0);
     asked_.clear();
   }
-  size_t open_objects() const { return samples_.size() + sets_.size() + static_cast<size_t>(references_); }
+  size_t open_objects() const {
+    MutexLock lock(mutex_);
+    return samples_.size() + sets_.size() + static_cast<size_t>(references_);
+  }
 
   int lost(int gpu) const {
+    MutexLock lock(mutex_);
+    return lost_now(gpu);
+  }
+
+ private:
+  const lockstep::standin::Gpu* about(int gpu) const LOCKSTEP_REQUIRES(mutex_) {
+    auto found = script_->by_gpu.find(gpu);
+    return found == script_->by_gpu.end() ? nullptr : &found->second;
+  }
+  double seconds_since_begin() const LOCKSTEP_REQUIRES(mutex_) { return begun_ ? steady_seconds() - *begun_ : 0; }
+  bool is_known(Handle handle) const LOCKSTEP_REQUIRES(mutex_) {
+    for (const Object& object : objects_) {
+      if (&object == handle) return true;
+    }
+    return false;
+  }
+  int gpu_of_known(Handle handle) const LOCKSTEP_REQUIRES(mutex_) {
+    if (!is_known(handle)) {
+      if (real_) return -1;
+      stop("a handle that was never given out");
+    }
+    return static_cast<Object*>(handle)->gpu;
+  }
+  Sample& known_sample(Handle handle) LOCKSTEP_REQUIRES(mutex_) {
+    for (auto& sample : samples_) {
+      if (sample.get() == handle) return *sample;
+    }
+    stop("a GPM sample that was never given out, or freed before");
+  }
+  EventSet& known_set(Handle handle) LOCKSTEP_REQUIRES(mutex_) {
+    for (auto& set : sets_) {
+      if (set.get() == handle) return *set;
+    }
+    stop("an event set that was never given out, or freed before");
+  }
+  int lost_now(int gpu) const LOCKSTEP_REQUIRES(mutex_) {
     const lockstep::standin::Gpu* script = about(gpu);
     if (script == nullptr) return 0;
     if (script->lost != 0) return script->lost;
-    if (script->lost_at >= 0 && seconds() >= script->lost_at) return kGpuLost;
+    if (script->lost_at >= 0 && seconds_since_begin() >= script->lost_at) return kGpuLost;
     if (!script->lost_file.empty() && access(script->lost_file.c_str(), F_OK) == 0) return kGpuLost;
     return 0;
   }
 
- private:
-  const lockstep::standin::Gpu* about(int gpu) const {
-    auto found = script_.by_gpu.find(gpu);
-    return found == script_.by_gpu.end() ? nullptr : &found->second;
-  }
-
   // The library behind may be a copy of this one, in a test: it then has a script of its own, named after ours.
-  void steer_real() {
-    void* file = dlopen(script_.real.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  void steer_real() LOCKSTEP_REQUIRES(mutex_) {
+    void* file = dlopen(script_->real.c_str(), RTLD_NOW | RTLD_NOLOAD);
     if (file == nullptr) return;
     if (void* use_script = dlsym(file, "nvml_standin_use_script")) {
       reinterpret_cast<void (*)(const char*)>(use_script)((path_ + ".real").c_str());
@@ -382,7 +438,7 @@ class Standin {
     dlclose(file);
   }
 
-  void reload() {
+  void reload() LOCKSTEP_REQUIRES(mutex_) {
     const char* path = own_path_.empty() ? std::getenv("LOCKSTEP_NVML_STANDIN") : own_path_.c_str();
     if (path == nullptr) return;
     struct stat now = {};
@@ -397,19 +453,19 @@ class Standin {
     std::ifstream file(path);
     std::stringstream text;
     text << file.rdbuf();
-    script_ = lockstep::standin::parse_script(text.str());
+    script_ = std::make_shared<const Script>(lockstep::standin::parse_script(text.str()));
     path_ = path;
     seen_ = now;
   }
 
-  bool is_blocked(const char* name, int gpu) const {
-    for (const auto* script : {about(gpu), &script_.all}) {
+  bool is_blocked(const char* name, int gpu) const LOCKSTEP_REQUIRES(mutex_) {
+    for (const auto* script : {about(gpu), &script_->all}) {
       if (script != nullptr && (script->blocked.count(name) || script->blocked.count("*"))) return true;
     }
     return false;
   }
-  int failure(const char* name, int gpu) const {
-    for (const auto* script : {about(gpu), &script_.all}) {
+  int failure(const char* name, int gpu) const LOCKSTEP_REQUIRES(mutex_) {
+    for (const auto* script : {about(gpu), &script_->all}) {
       if (script == nullptr) continue;
       for (const char* what : {name, "*"}) {
         if (auto found = script->failures.find(what); found != script->failures.end()) return found->second;
@@ -418,32 +474,33 @@ class Standin {
     return kOk;
   }
 
-  void write_calls(bool at_once) {
-    if (script_.calls_file.empty() || (!at_once && seconds() - written_at_ < 0.2)) return;
-    written_at_ = seconds();
-    const std::string beside = script_.calls_file + ".new";
+  void write_calls(bool at_once) LOCKSTEP_REQUIRES(mutex_) {
+    const double now = seconds_since_begin();
+    if (script_->calls_file.empty() || (!at_once && now - written_at_ < 0.2)) return;
+    written_at_ = now;
+    const std::string beside = script_->calls_file + ".new";
     std::ofstream out(beside);
     for (size_t i = 0; i < kCallCount; ++i) out << kNames[i] << ' ' << calls_[i] << '\n';
     out.close();
-    std::rename(beside.c_str(), script_.calls_file.c_str());
+    std::rename(beside.c_str(), script_->calls_file.c_str());
   }
 
-  lockstep::Mutex mutex_;
-  Script script_;
-  std::string path_;
-  std::string own_path_;
-  struct stat seen_ = {};
-  int references_ = 0;
-  std::optional<double> begun_;
-  double written_at_ = 0;
-  std::array<uint64_t, kCallCount> calls_ = {};
-  std::map<std::string, uint64_t> asked_;
-  std::set<int64_t> reported_;
-  std::deque<Object> objects_;
-  std::vector<std::unique_ptr<Sample>> samples_;
-  std::vector<std::unique_ptr<EventSet>> sets_;
-  std::unique_ptr<Library> real_;
-  Handle real_handle_ = nullptr;
+  mutable Mutex mutex_;
+  std::shared_ptr<const Script> script_ LOCKSTEP_GUARDED_BY(mutex_) = std::make_shared<const Script>();
+  std::string path_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::string own_path_ LOCKSTEP_GUARDED_BY(mutex_);
+  struct stat seen_ LOCKSTEP_GUARDED_BY(mutex_) = {};
+  int references_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::optional<double> begun_ LOCKSTEP_GUARDED_BY(mutex_);
+  double written_at_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::array<uint64_t, kCallCount> calls_ LOCKSTEP_GUARDED_BY(mutex_) = {};
+  std::map<std::string, uint64_t> asked_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::set<int64_t> reported_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::deque<Object> objects_ LOCKSTEP_GUARDED_BY(mutex_);  // themselves they never change
+  std::vector<std::unique_ptr<Sample>> samples_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<EventSet>> sets_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::unique_ptr<Library> real_ LOCKSTEP_GUARDED_BY(mutex_);
+  Handle real_handle_ LOCKSTEP_GUARDED_BY(mutex_) = nullptr;
 };
 
 Standin& standin() {
@@ -503,7 +560,7 @@ EXPORT int nvmlShutdown() {
 EXPORT int nvmlSystemGetDriverVersion(char* out, uint32_t length) {
   ENTER(driver_version);
   FORWARD(driver_version, out, length);
-  return write_text(standin().script().driver, out, length);
+  return write_text(standin().script()->driver, out, length);
 }
 EXPORT int nvmlDeviceGetCount_v2(uint32_t* count) {
   ENTER(count);
@@ -543,7 +600,7 @@ EXPORT int nvmlDeviceGetName(Handle device, char* out, uint32_t length) {
   ENTER_DEVICE(name, device);
   FORWARD(name, REAL(device), out, length);
   const Object* object = static_cast<Object*>(device);
-  return write_text(standin().script().model + (object->instance.empty() ? "" : " MIG 1g.18gb"), out, length);
+  return write_text(standin().script()->model + (object->instance.empty() ? "" : " MIG 1g.18gb"), out, length);
 }
 EXPORT int nvmlDeviceGetSerial(Handle device, char* out, uint32_t length) {
   ENTER_DEVICE(serial, device);
@@ -574,7 +631,7 @@ EXPORT int nvmlDeviceGetMemoryInfo_v2(Handle device, MemoryV2* memory) {
   FORWARD(memory_v2, REAL(device), memory);
   if (memory->version != MemoryV2{}.version) return kWrongVersion;
   const int gpu = standin().gpu_of(device);
-  const Instance* instance = standin().instance_of(device);
+  const std::optional<Instance> instance = standin().instance_of(device);
   const auto total =
       instance ? std::optional<double>(static_cast<double>(instance->bytes)) : standin().value(gpu, {"memory.total"});
   const double used =
@@ -802,10 +859,10 @@ EXPORT int nvmlDeviceGetGridLicensableFeatures_v4(Handle device, LicensableFeatu
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(Handle device, uint32_t* count, ProcessInfo* infos) {
   ENTER_DEVICE(processes, device);
   FORWARD(processes, REAL(device), count, infos);
-  const Instance* instance = standin().instance_of(device);
+  const std::optional<Instance> instance = standin().instance_of(device);
   std::vector<ProcessInfo> found;
   for (const Process& process : standin().processes(standin().gpu_of(device))) {
-    if (instance != nullptr && process.gpu_instance != instance->gpu) continue;
+    if (instance && process.gpu_instance != instance->gpu) continue;
     found.push_back({process.pid, process.bytes, process.gpu_instance, kNoInstance});
   }
   const uint32_t room = *count;
@@ -830,23 +887,24 @@ EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(Handle device, uint32_t index, Ha
   ENTER_DEVICE(mig_handle, device);
   FORWARD(mig_handle, REAL(device), index, instance);
   const int gpu = standin().gpu_of(device);
-  if (index >= standin().instances(gpu).size()) return kNotFound;
-  *instance = standin().object(gpu, standin().instances(gpu)[index].uuid);
+  const std::vector<Instance> instances = standin().instances(gpu);
+  if (index >= instances.size()) return kNotFound;
+  *instance = standin().object(gpu, instances[index].uuid);
   return kOk;
 }
 EXPORT int nvmlDeviceGetGpuInstanceId(Handle device, uint32_t* id) {
   ENTER_DEVICE(gpu_instance_id, device);
   FORWARD(gpu_instance_id, REAL(device), id);
-  const Instance* instance = standin().instance_of(device);
-  if (instance == nullptr) return kInvalidArgument;
+  const std::optional<Instance> instance = standin().instance_of(device);
+  if (!instance) return kInvalidArgument;
   *id = instance->gpu;
   return kOk;
 }
 EXPORT int nvmlDeviceGetComputeInstanceId(Handle device, uint32_t* id) {
   ENTER_DEVICE(compute_instance_id, device);
   FORWARD(compute_instance_id, REAL(device), id);
-  const Instance* instance = standin().instance_of(device);
-  if (instance == nullptr) return kInvalidArgument;
+  const std::optional<Instance> instance = standin().instance_of(device);
+  if (!instance) return kInvalidArgument;
   *id = instance->compute;
   return kOk;
 }
@@ -874,21 +932,20 @@ EXPORT int nvmlGpmSampleGet(Handle device, Handle sample) {
   ENTER_DEVICE(gpm_sample_get, device);
   FORWARD(gpm_sample_get, REAL(device), sample);
   if (is_split(device)) return kNotSupported;
-  standin().sample(sample) = {standin().gpu_of(device), kNoInstance, standin().seconds()};
+  standin().take_sample(sample, {standin().gpu_of(device), kNoInstance, standin().seconds()});
   return kOk;
 }
 EXPORT int nvmlGpmMigSampleGet(Handle device, uint32_t instance, Handle sample) {
   ENTER_DEVICE(gpm_mig_sample_get, device);
   FORWARD(gpm_mig_sample_get, REAL(device), instance, sample);
-  standin().sample(sample) = {standin().gpu_of(device), instance, standin().seconds()};
+  standin().take_sample(sample, {standin().gpu_of(device), instance, standin().seconds()});
   return kOk;
 }
 EXPORT int nvmlGpmMetricsGet(GpmMetricsGet* get) {
   ENTER(gpm_metrics_get);
   FORWARD(gpm_metrics_get, get);
   if (get->version != 1) return kWrongVersion;
-  const Sample& older = standin().sample(get->older);
-  const Sample& newer = standin().sample(get->newer);
+  const Sample older = standin().sample(get->older), newer = standin().sample(get->newer);
   if (older.gpu != newer.gpu || older.instance != newer.instance) stop("GPM samples of different GPUs");
   if (older.at < 0 || newer.at < 0) stop("a GPM sample that was never taken");
   if (newer.at - older.at < kGpmIntervalMin) stop("GPM samples less than 100 ms apart, or in the wrong order");
@@ -927,7 +984,7 @@ EXPORT int nvmlDeviceRegisterEvents(Handle device, uint64_t types, Handle set) {
   // One real GPU: its events are told once, as those of the first copy.
   if (standin().real() && standin().is_ours(device) && standin().gpu_of(device) > 0) return kOk;
   FORWARD(events_register, REAL(device), types, set);
-  standin().set(set).masks[standin().gpu_of(device)] |= types;
+  standin().add_to_set(set, standin().gpu_of(device), types);
   return kOk;
 }
 EXPORT int nvmlEventSetWait_v2(Handle set, EventData* data, uint32_t timeout_ms) {
@@ -938,10 +995,9 @@ EXPORT int nvmlEventSetWait_v2(Handle set, EventData* data, uint32_t timeout_ms)
     if (status == kOk) data->device = standin().object(0);
     return status;
   }
-  EventSet& known = standin().set(set);
-  if (standin().has_lost(known)) return kGpuLost;
+  if (standin().has_lost(set)) return kGpuLost;
   Event event;
-  if (!standin().next_event(known, event)) return kTimeout;
+  if (!standin().next_event(set, event)) return kTimeout;
   *data = {standin().object(event.gpu), event.type, event.data, event.gpu_instance, kNoInstance};
   return kOk;
 }

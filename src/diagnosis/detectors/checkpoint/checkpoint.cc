@@ -104,16 +104,17 @@ std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::v
       ClaimKind::kSelfTime, finding.component,
       format("%s of the last %zu took %s; those before %s.", long_ones == 1 ? "One" : format("%zu", long_ones).c_str(),
              all.size(), human_duration(length).c_str(), human_duration(usual).c_str()),
-      length / 1e6, "ms", usual / 1e6, 0, from, to, query("checkpoint_ms")));
+      {.value = length / 1e6, .unit = "ms", .baseline = usual / 1e6}, from, to, query("checkpoint_ms")));
   finding.chain.push_back(
       claim(ClaimKind::kExclusion, alone ? "other ranks" : "ranks",
             alone ? format("Not the storage of all: the others' took %s.", human_duration(median(medians)).c_str())
                   : format("Not one rank: the median of the ranks took %s.", human_duration(median(medians)).c_str()),
-            median(medians) / 1e6, "ms", 0, 0, from, to, query("checkpoint_of_most_ms")));
+            {.value = median(medians) / 1e6, .unit = "ms"}, from, to, query("checkpoint_of_most_ms")));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("As before, a step with a checkpoint would take %s instead of %s.",
                                        human_duration(with_it - excess).c_str(), human_duration(with_it).c_str()),
-                                (with_it - excess) / 1e6, "ms", with_it / 1e6, 0, from, to, query("step_ms")));
+                                {.value = (with_it - excess) / 1e6, .unit = "ms", .baseline = with_it / 1e6}, from, to,
+                                query("step_ms")));
   finding.next.push_back({"look at what checkpoints are written to: free space, bandwidth, other writers", ""});
   finding.sentence =
       format("Checkpoints {take|took} %s instead of %s%s {when}: %s of the job.", human_duration(length).c_str(),

@@ -186,7 +186,7 @@ void word(const JobWindow& window, const FailInput& input, const std::vector<Dea
                                   !death.end.reason.empty() ? "It raised " + death.end.reason + "."
                                   : death.end.exit          ? "Its process ended" + how(death.end) + "."
                                                    : "Its process is gone, in the middle of its work; nobody saw how.",
-                                  number, unit, 0, 0, finding.since_step, finding.since_step,
+                                  {.value = number, .unit = unit}, finding.since_step, finding.since_step,
                                   format("/api/logs?event=job.end&job={job}&rank=%d&limit=1", death.rank.value())));
   }
   finding.next.push_back(next_of(one.end));

@@ -51,7 +51,7 @@ std::string key_of(const DumpGroup& group) {
 }
 
 Claim evidence_claim(Rank rank, std::string text, double value, const char* unit, const Finding& finding) {
-  return claim(ClaimKind::kEvent, format("rank %d", rank.value()), std::move(text), value, unit, 0, 0,
+  return claim(ClaimKind::kEvent, format("rank %d", rank.value()), std::move(text), {.value = value, .unit = unit},
                finding.since_step, finding.since_step, format("/api/jobs/{job}/stacks?ranks=%d", rank.value()));
 }
 
@@ -68,7 +68,7 @@ std::optional<Claim> groups_claim(const Finding& finding, const RankStacks& stac
   const std::vector<StackGroup> groups = group_stacks(fresh);
   if (fresh.size() < kRanksGrouped || groups.size() == fresh.size()) return std::nullopt;
   return claim(ClaimKind::kEvent, format("%zu ranks", fresh.size()), "Stacks: " + groups_text(groups) + ".",
-               static_cast<double>(groups.size()), "places", 0, 0, finding.since_step, finding.since_step,
+               {.value = static_cast<double>(groups.size()), .unit = "places"}, finding.since_step, finding.since_step,
                "/api/jobs/{job}/stacks");
 }
 
@@ -87,7 +87,7 @@ void become_mismatch(Finding& finding, const DumpMismatch& mismatch) {
   // What spoke for another reason speaks no more.
   std::erase_if(finding.chain, [](const Claim& entry) { return entry.kind != ClaimKind::kWaitsFor; });
   finding.chain.push_back(claim(ClaimKind::kExclusion, "network",
-                                "Not the network: such an operation cannot complete on any network.", 0, "", 0, 0,
+                                "Not the network: such an operation cannot complete on any network.", {},
                                 finding.since_step, finding.since_step, "/api/jobs/{job}/stacks"));
   finding.alternatives.clear();
   if (mismatch.even) {

@@ -67,7 +67,8 @@ std::string HangPhrasing::longest_quiet_query() const {
 
 void HangPhrasing::add(Finding& finding, ClaimKind kind, std::string subject, std::string text, double value,
                        const char* unit, std::string query, double baseline) const {
-  finding.chain.push_back(claim(kind, std::move(subject), std::move(text), value, unit, baseline, 0, finding.since_step,
+  finding.chain.push_back(claim(kind, std::move(subject), std::move(text),
+                                {.value = value, .unit = unit, .baseline = baseline}, finding.since_step,
                                 finding.since_step, std::move(query)));
 }
 

@@ -140,8 +140,9 @@ class SilentJobPhrasing {
 
   void add(Finding& finding, ClaimKind kind, std::string subject, std::string text, double value, const char* unit,
            std::string query, double baseline = 0) const {
-    finding.chain.push_back(claim(kind, std::move(subject), std::move(text), value, unit, baseline, 0,
-                                  finding.since_step, finding.since_step, std::move(query)));
+    finding.chain.push_back(claim(kind, std::move(subject), std::move(text),
+                                  {.value = value, .unit = unit, .baseline = baseline}, finding.since_step,
+                                  finding.since_step, std::move(query)));
   }
 
   void add_claims(const Culprits& culprits, Finding& finding) const {

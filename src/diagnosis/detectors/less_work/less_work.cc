@@ -68,17 +68,17 @@ std::vector<Finding> find_less_work(const JobWindow& window, const std::vector<A
       claim(ClaimKind::kCounter, finding.component,
             format("Since step %s a rank does %.3g %s a step, %.3g before%s.",
                    with_thousands(finding.since_step.value()).c_str(), is, what, was, restarted ? " the restart" : ""),
-            is, what, was, 0, finding.since_step, finding.through_step, query));
+            {.value = is, .unit = what, .baseline = was}, finding.since_step, finding.through_step, query));
   finding.chain.push_back(claim(ClaimKind::kExclusion, "step time",
                                 format("Not slower steps: they take %s, as before (%s).",
                                        human_duration(length).c_str(), human_duration(length_was).c_str()),
-                                length / 1e6, "ms", length_was / 1e6, 0, finding.since_step, finding.through_step,
-                                of_these.query()));
+                                {.value = length / 1e6, .unit = "ms", .baseline = length_was / 1e6}, finding.since_step,
+                                finding.through_step, of_these.query()));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("At the rate of before this work would take %s a step instead of %s.",
                                        human_duration(length - share * length).c_str(), human_duration(length).c_str()),
-                                (length - share * length) / 1e6, "ms", length / 1e6, 0, finding.since_step,
-                                finding.through_step, of_these.query()));
+                                {.value = (length - share * length) / 1e6, .unit = "ms", .baseline = length / 1e6},
+                                finding.since_step, finding.through_step, of_these.query()));
   finding.next.push_back({"compare batch size, sequence length and data filters with those before this step", ""});
   finding.next.push_back({"see where MFU goes now", "lockstep mfu {job}"});
   finding.sentence =

@@ -106,21 +106,21 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<At
     finding.chain.push_back(
         claim(ClaimKind::kEvent, finding.component,
               format("%s is not a finite number since step %s.", what.c_str(), with_thousands(first.value()).c_str()),
-              static_cast<double>(all_bad.size()), "ranks", 0, 0, first, first,
+              {.value = static_cast<double>(all_bad.size()), .unit = "ranks"}, first, first,
               Measure{.of = "not_finite", .steps = {first}, .name = what}.query()));
     if (!finding.ranks.empty()) {
       finding.chain.push_back(claim(
           ClaimKind::kExclusion, "other ranks",
           format("Before the reduction only %zu of %zu ranks had it: the others' own values are finite.",
                  finding.ranks.size(), window.step(first)->size()),
-          static_cast<double>(finding.ranks.size()), "ranks", 0, 0, first, first,
+          {.value = static_cast<double>(finding.ranks.size()), .unit = "ranks"}, first, first,
           Measure{.of = "not_finite", .steps = {source_known ? first_local : first}, .name = source_known ? "" : what}
               .query()));
     } else {
       finding.chain.push_back(
           claim(ClaimKind::kExclusion, "ranks",
-                "Which rank it came from is not known: no rank reports its own values before the reduction.", 0, "", 0,
-                0, first, first, steps_query(first, first)));
+                "Which rank it came from is not known: no rank reports its own values before the reduction.", {}, first,
+                first, steps_query(first, first)));
     }
     finding.alternatives.push_back(
         {"a silent error of the GPU", 0.3, "no sign of one so far", "the same batch once more on another GPU"});
@@ -146,11 +146,11 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<At
     finding.chain.push_back(claim(
         ClaimKind::kEvent, finding.component,
         format("%s is %.3g, in the %zu steps before about %.3g.", name.c_str(), values.back(), kUsualSteps, before),
-        values.back(), "", before, 0, steps.back(), steps.back(),
+        {.value = values.back(), .baseline = before}, steps.back(), steps.back(),
         Measure{.of = "scalar", .steps = {steps.back()}, .name = name}.query()));
     finding.chain.push_back(claim(ClaimKind::kExclusion, finding.component,
-                                  "Not a number that is not finite: it may recover.", 0, "", 0, 0, steps.back(),
-                                  steps.back(), steps_query(steps.back(), steps.back())));
+                                  "Not a number that is not finite: it may recover.", {}, steps.back(), steps.back(),
+                                  steps_query(steps.back(), steps.back())));
     finding.sentence = format("%s jumped from %.3g to %.3g in step {since}.", name.c_str(), before, values.back());
     return {finding};
   }

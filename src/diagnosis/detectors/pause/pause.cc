@@ -382,8 +382,10 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
       claim(ClaimKind::kWaitsFor, subject,
             format("Rank %d has a part in %zu of the %zu interruptions since step %s.", culprit.value(), most_events,
                    eventful.size(), with_thousands((*eventful.begin()).value()).c_str()),
-            static_cast<double>(most_events), "steps", 0, static_cast<double>(eventful.size() - most_events), from, to,
-            Measure{.of = "steps", .ranks = {culprit}, .steps = hit}.query()));
+            {.value = static_cast<double>(most_events),
+             .unit = "steps",
+             .peers = static_cast<double>(eventful.size() - most_events)},
+            from, to, Measure{.of = "steps", .ranks = {culprit}, .steps = hit}.query()));
   if (own_side && part.stood.empty() && part.quiet.empty()) {
     explain_own_time(window, {culprit}, part.late, finding);
   } else if (own_side) {
@@ -402,7 +404,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
               format("%s%s, %s at a time: the process was not running.", still.c_str(),
                      part.late.empty() ? "" : format(", and it was late itself in %zu", part.late.size()).c_str(),
                      human_duration(stood_ms * 1e6).c_str()),
-              stood_ms, "ms", 0, longest_ns / 1e6, from, to, stood.query()));
+              {.value = stood_ms, .unit = "ms", .peers = longest_ns / 1e6}, from, to, stood.query()));
     finding.alternatives.push_back({format("NIC of rank %d", culprit.value()), 0.3,
                                     "data that had arrived was not handed on either: that is the process, not the wire",
                                     "NIC counters of its host"});
@@ -423,18 +425,19 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
               format("Transfers between rank %d and rank %d stood still in %zu steps, %s at a time; "
                      "each rank's own work took as long as ever.",
                      culprit.value(), peer.value(), part.stood.size(), human_duration(stood_ms * 1e6).c_str()),
-              stood_ms, "ms", 0, longest_ns / 1e6, from, to, stood.query()));
+              {.value = stood_ms, .unit = "ms", .peers = longest_ns / 1e6}, from, to, stood.query()));
     finding.next.push_back({"look at the link's error and flap counters on both hosts", "ethtool -S DEV"});
   }
   finding.chain.push_back(claim(ClaimKind::kExclusion, subject,
                                 format("Not a steady slowness: in the other steps its own time and its transfers are "
                                        "like its peers'; a step takes %s then.",
                                        human_duration(good_ns).c_str()),
-                                good_ns / 1e6, "ms", 0, 0, steps.front(), steps.back(), good_query));
+                                {.value = good_ns / 1e6, .unit = "ms"}, steps.front(), steps.back(), good_query));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, subject,
                                 format("Without the pauses no step would wait %s for it, as %s does now.",
                                        human_duration(per_hit).c_str(), one_step_of(every).c_str()),
-                                good_ns / 1e6, "ms", (good_ns + per_hit) / 1e6, 0, from, to, good_query));
+                                {.value = good_ns / 1e6, .unit = "ms", .baseline = (good_ns + per_hit) / 1e6}, from, to,
+                                good_query));
   finding.sentence =
       format("%s {stops|stopped} now and then and {makes|made} everybody wait %s in %s {when}: %s of the job.",
              name_of(window, culprit).c_str(), human_duration(per_hit).c_str(), one_step_of(every).c_str(),

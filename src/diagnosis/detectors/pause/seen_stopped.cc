@@ -8,6 +8,7 @@
 #include "diagnosis/evidence.h"
 #include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
+#include "diagnosis/roles.h"
 
 namespace lockstep {
 namespace {
@@ -104,16 +105,16 @@ Finding word(const JobWindow& window, const std::vector<StepNumber>& steps, cons
             format("Its process was found stopped (state T) in %zu steps, for %s in all, as far as looks a quarter of "
                    "a second apart tell.",
                    stopped.hit.size(), human_duration(stopped.ns).c_str()),
-            static_cast<double>(stopped.hit.size()), "steps", 0, 0, from, to,
+            {.value = static_cast<double>(stopped.hit.size()), .unit = "steps"}, from, to,
             Measure{.of = "steps", .ranks = finding.ranks, .steps = stopped.hit}.query()));
   finding.chain.push_back(claim(ClaimKind::kExclusion, subject,
-                                "Not its GPU, its input or its link: a process that is stopped uses none of them.", 0,
-                                "", 0, 0, from, to, Measure{.of = "step_ms", .steps = since}.query()));
+                                "Not its GPU, its input or its link: a process that is stopped uses none of them.", {},
+                                from, to, Measure{.of = "step_ms", .steps = since}.query()));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, subject,
                                 format("A step takes %s since it is stopped, %s without that.",
                                        human_duration(price.now_ns).c_str(), human_duration(price.without_ns).c_str()),
-                                price.without_ns / 1e6, "ms", price.now_ns / 1e6, 0, from, to,
-                                Measure{.of = "step_ms", .steps = since}.query()));
+                                {.value = price.without_ns / 1e6, .unit = "ms", .baseline = price.now_ns / 1e6}, from,
+                                to, Measure{.of = "step_ms", .steps = since}.query()));
   finding.next.push_back({"look for what stops the process: SIGSTOP, a debugger, the freezer, a checkpointing tool",
                           "grep -E 'State|TracerPid' /proc/PID/status"});
   finding.sentence =

@@ -273,14 +273,15 @@ void add_claims(const Bottleneck& who, bool has_before, const std::vector<StepNu
                                : "Its neighbours in the pipeline wait at least %s%s for each of its transfers, it "
                                  "waits at most %s%s for theirs.",
                    human_duration(who.others_wait_ns).c_str(), longer, human_duration(who.waits_ns).c_str(), longer),
-            0, "", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
+            {}, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, subject,
                                 format("Without it a step would take %s instead of %s.",
                                        human_duration(static_cast<double>(finding.step_without_ns)).c_str(),
                                        human_duration(static_cast<double>(finding.step_ns)).c_str()),
-                                static_cast<double>(finding.step_without_ns) / 1e6, "ms",
-                                static_cast<double>(finding.step_ns) / 1e6, 0, steps.front(), steps.back(),
-                                Measure{.of = "step_ms", .steps = steps}.query()));
+                                {.value = static_cast<double>(finding.step_without_ns) / 1e6,
+                                 .unit = "ms",
+                                 .baseline = static_cast<double>(finding.step_ns) / 1e6},
+                                steps.front(), steps.back(), Measure{.of = "step_ms", .steps = steps}.query()));
 }
 
 // What has become longer on this rank: its input, its GPU, or what its host does.
@@ -294,8 +295,8 @@ void explain(const JobWindow& window, Rank rank, const std::vector<StepNumber>& 
     const Measure measure{.of = of, .ranks = {rank}, .steps = now};
     const double is_ms = measured(window, measure);
     finding.chain.push_back(claim(ClaimKind::kSelfTime, subject,
-                                  format(text, per_step(is_ms * 1e6).c_str(), human_duration(was_ns).c_str()), is_ms,
-                                  "ms", was_ns / 1e6, 0, from, to, measure.query()));
+                                  format(text, per_step(is_ms * 1e6).c_str(), human_duration(was_ns).c_str()),
+                                  {.value = is_ms, .unit = "ms", .baseline = was_ns / 1e6}, from, to, measure.query()));
   };
   if (is.input_ns - was.input_ns >= 0.5 * lost) {
     finding.layer = emits<Emitter::kPipeline, Layer::kInput>;
@@ -338,7 +339,7 @@ void blame_link(const JobWindow& window, const Bottleneck& who, const std::vecto
       claim(ClaimKind::kExclusion, format("rank %d", who.rank.value()),
             "Not the work of a rank: one that is slow waits for nobody, and here each end waits for "
             "the other.",
-            0, "", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
+            {}, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
   finding.next.push_back({"check its NIC, cable and switch port: speed, errors, rate limits",
                           "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
 }

@@ -204,17 +204,18 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
       ClaimKind::kSelfTime, finding.component,
       format("Since step %s a step takes %s instead of %s%s: %s.", with_thousands(from.value()).c_str(),
              human_duration(now).c_str(), human_duration(usual).c_str(), restarted ? " before the restart" : "", what),
-      now / 1e6, "ms", usual / 1e6, 0, from, to, query("step_ms")));
+      {.value = now / 1e6, .unit = "ms", .baseline = usual / 1e6}, from, to, query("step_ms")));
   finding.chain.push_back(
       claim(ClaimKind::kExclusion, "ranks",
             format("Not one rank: the one with the most to do takes %s more than most, %s before; "
                    "the step is %s longer.",
                    human_duration(latest).c_str(), human_duration(latest - late).c_str(), human_duration(rise).c_str()),
-            latest / 1e6, "ms", (latest - late) / 1e6, 0, from, to, query("most_own_ms")));
+            {.value = latest / 1e6, .unit = "ms", .baseline = (latest - late) / 1e6}, from, to, query("most_own_ms")));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("As before a step would take %s instead of %s.", human_duration(usual).c_str(),
                                        human_duration(now).c_str()),
-                                usual / 1e6, "ms", now / 1e6, 0, from, to, query("step_ms")));
+                                {.value = usual / 1e6, .unit = "ms", .baseline = now / 1e6}, from, to,
+                                query("step_ms")));
   finding.sentence =
       format("The whole job {is|was} slower {when}: %s, and a step {takes|took} %s instead of %s: %s of the job.", what,
              human_duration(now).c_str(), human_duration(usual).c_str(), percent(rise / now).c_str());

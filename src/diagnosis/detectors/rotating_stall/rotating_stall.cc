@@ -142,26 +142,28 @@ std::vector<Finding> find_rotating_stall(const JobWindow& window, const std::vec
     if (stalls[i].slot >= 0) stalled.push_back(steps[i]);
   }
   const double per_hit = seen.cost_ns / static_cast<double>(std::max<size_t>(1, seen.hits));
-  finding.chain.push_back(claim(ClaimKind::kWaitsFor, "all ranks",
-                                format("In %zu of %zu steps everybody waits for one rank, %zu different ones.",
-                                       seen.hits, seen.steps, seen.ranks.size()),
-                                static_cast<double>(seen.hits), "steps", 0, static_cast<double>(seen.steps), from, to,
-                                Measure{.of = "steps", .steps = stalled}.query()));
+  finding.chain.push_back(
+      claim(ClaimKind::kWaitsFor, "all ranks",
+            format("In %zu of %zu steps everybody waits for one rank, %zu different ones.", seen.hits, seen.steps,
+                   seen.ranks.size()),
+            {.value = static_cast<double>(seen.hits), .unit = "steps", .peers = static_cast<double>(seen.steps)}, from,
+            to, Measure{.of = "steps", .steps = stalled}.query()));
   finding.chain.push_back(claim(ClaimKind::kSelfTime, "whoever stalls",
                                 format("It is %s behind its peers, with neither its GPU busy nor input missing.",
                                        human_duration(per_hit).c_str()),
-                                per_hit / 1e6, "ms", 0, 0, from, to,
+                                {.value = per_hit / 1e6, .unit = "ms"}, from, to,
                                 Measure{.of = "apart_ms", .steps = stalled}.query()));
   finding.chain.push_back(claim(ClaimKind::kExclusion, "ranks", "Not one rank or host: it is another one each time.",
-                                static_cast<double>(seen.ranks.size()), "ranks", 0, 0, from, to,
+                                {.value = static_cast<double>(seen.ranks.size()), .unit = "ranks"}, from, to,
                                 Measure{.of = "latest_ranks", .steps = stalled}.query()));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, "all ranks",
                                 format("Without the stalls a step would take %s instead of %s.",
                                        human_duration(static_cast<double>(finding.step_without_ns)).c_str(),
                                        human_duration(static_cast<double>(finding.step_ns)).c_str()),
-                                static_cast<double>(finding.step_without_ns) / 1e6, "ms",
-                                static_cast<double>(finding.step_ns) / 1e6, 0, from, to,
-                                Measure{.of = "step_mean_ms", .steps = looked_at}.query()));
+                                {.value = static_cast<double>(finding.step_without_ns) / 1e6,
+                                 .unit = "ms",
+                                 .baseline = static_cast<double>(finding.step_ns) / 1e6},
+                                from, to, Measure{.of = "step_mean_ms", .steps = looked_at}.query()));
   finding.alternatives.push_back({"something else on the hosts that comes and goes (a cron job, a daemon)", 0.3,
                                   "it would follow hosts, not ranks", "a stack of a rank while it stalls"});
   finding.next.push_back(

@@ -137,8 +137,8 @@ void common(const JobWindow& window, const std::vector<StepNumber>& steps, doubl
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("At the pace of its like a step would take %s instead of %s.",
                                        human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
-                                (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
-                                Measure{.of = "step_ms", .steps = steps}.query()));
+                                {.value = (step_ns - saved) / 1e6, .unit = "ms", .baseline = step_ns / 1e6},
+                                steps.front(), steps.back(), Measure{.of = "step_ms", .steps = steps}.query()));
 }
 
 // Back over the window, as long as the flow stays slow.
@@ -243,19 +243,19 @@ void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
       claim(ClaimKind::kPath, finding.component,
             format("%zu flows move slower than their like: rank %d to rank %d at %.2f GB/s, flows alike at %.2f.",
                    slow.size(), first.value(), worst.to.value(), worst.rate(), worst.like_rate),
-            worst.rate(), "GB/s", 0, worst.like_rate, from, to, flow_query("sent_gb_s")));
+            {.value = worst.rate(), .unit = "GB/s", .peers = worst.like_rate}, from, to, flow_query("sent_gb_s")));
   const double wire_ns = worst.wire_ns / static_cast<double>(worst.steps);
   finding.chain.push_back(
       claim(ClaimKind::kWaitsFor, finding.component,
             format("Nobody arrives late; the collectives of %s wait for these transfers, which are on the wire for %s.",
                    group_name(window, worst.comm_id).c_str(), per_step(wire_ns).c_str()),
-            wire_ns / 1e6, "ms", 0, (wire_ns - saved) / 1e6, from, to, flow_query("wire_ms")));
+            {.value = wire_ns / 1e6, .unit = "ms", .peers = (wire_ns - saved) / 1e6}, from, to, flow_query("wire_ms")));
   finding.victim_groups.push_back(group_name(window, worst.comm_id));
   const double late = typical_lateness(window, steps, worst.from);
   finding.chain.push_back(claim(ClaimKind::kExclusion, format("rank %d", first.value()),
                                 format("Not its GPU and not its input: its own time differs from its peers' by %s.",
                                        human_duration(std::fabs(late)).c_str()),
-                                late / 1e6, "ms", 0, 0, from, to,
+                                {.value = late / 1e6, .unit = "ms"}, from, to,
                                 Measure{.of = "late_ms", .ranks = {first}, .steps = steps}.query()));
   finding.next.push_back({"check the adapters, cables and switch ports on the way: speed, errors, ECN marks, pauses",
                           "ethtool -S DEV; rdma statistic show link DEV"});

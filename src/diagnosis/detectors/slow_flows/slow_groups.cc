@@ -142,18 +142,18 @@ void add_claims(const JobWindow& window, const SlowGroup& slow, double step_ns, 
             format("Even the last to arrive in the collectives of %s spends %s there; in groups alike %s.",
                    group_name(window, slow.comm_id).c_str(), per_step(slow.least_ns).c_str(),
                    human_duration(slow.usual_ns).c_str()),
-            slow.least_ns / 1e6, "ms", 0, slow.usual_ns / 1e6, from, to,
+            {.value = slow.least_ns / 1e6, .unit = "ms", .peers = slow.usual_ns / 1e6}, from, to,
             Measure{.of = "transfer_ms", .steps = slow.steps, .comm_id = slow.comm_id}.query()));
   const Measure late{.of = "late_ms", .ranks = {finding.ranks.front()}, .steps = slow.steps};
   finding.chain.push_back(
       claim(ClaimKind::kExclusion, finding.component,
             "Not a late rank and not the network: all its members are on one host, and their own times are "
             "like their peers'.",
-            measured(window, late), "ms", 0, 0, from, to, late.query()));
+            {.value = measured(window, late), .unit = "ms"}, from, to, late.query()));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("At the pace of its like a step would take %s instead of %s.",
                                        human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
-                                (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, from, to,
+                                {.value = (step_ns - saved) / 1e6, .unit = "ms", .baseline = step_ns / 1e6}, from, to,
                                 Measure{.of = "step_ms", .steps = slow.steps}.query()));
   finding.victim_groups.push_back(group_name(window, slow.comm_id));
   finding.next.push_back({"look at the host's NVLinks: state, replay and recovery counters, fabric manager",

@@ -244,17 +244,18 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
         claim(ClaimKind::kWaitsFor, name,
               format("Nobody arrives late; even the last to arrive in the collectives of %s spends %s there.",
                      name.c_str(), per_step(group.typical).c_str()),
-              group.typical / 1e6, "ms", 0, usual / 1e6, from, to, transfer_query));
+              {.value = group.typical / 1e6, .unit = "ms", .peers = usual / 1e6}, from, to, transfer_query));
     finding.chain.push_back(claim(ClaimKind::kPath, finding.component,
                                   format("The same transfer takes the other groups %s, this one %s.",
                                          human_duration(usual).c_str(), human_duration(group.typical).c_str()),
-                                  group.typical / 1e6, "ms", 0, usual / 1e6, from, to, transfer_query));
+                                  {.value = group.typical / 1e6, .unit = "ms", .peers = usual / 1e6}, from, to,
+                                  transfer_query));
     if (reported_apart) {
       finding.chain.push_back(
           claim(ClaimKind::kPath, finding.component,
                 format("Its other groups are slow as well (%.1f times their like), its partner's are not (%.1f).",
                        suspects[0].first, suspects[1].first),
-                0, "", 0, 0, from, to, format("/api/jobs/{job}/ranks/%d", first.value())));
+                {}, from, to, format("/api/jobs/{job}/ranks/%d", first.value())));
     }
     std::vector<double> own, peers;
     for (StepNumber number : steps) {
@@ -264,14 +265,16 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.chain.push_back(claim(ClaimKind::kSelfTime, format("rank %d", first.value()),
                                   format("Its own work takes %s, its peers' %s.", per_step(median(own)).c_str(),
                                          human_duration(median(peers)).c_str()),
-                                  median(own) / 1e6, "ms", 0, median(peers) / 1e6, from, to, own_query));
+                                  {.value = median(own) / 1e6, .unit = "ms", .peers = median(peers) / 1e6}, from, to,
+                                  own_query));
     finding.chain.push_back(claim(ClaimKind::kExclusion, format("rank %d", first.value()),
-                                  "Not its GPU and not its input: its own time is like its peers'.", median(own) / 1e6,
-                                  "ms", 0, median(peers) / 1e6, from, to, own_query));
+                                  "Not its GPU and not its input: its own time is like its peers'.",
+                                  {.value = median(own) / 1e6, .unit = "ms", .peers = median(peers) / 1e6}, from, to,
+                                  own_query));
     finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                   format("At the other groups' pace a step would take %s instead of %s.",
                                          human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
-                                  (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, from, to,
+                                  {.value = (step_ns - saved) / 1e6, .unit = "ms", .baseline = step_ns / 1e6}, from, to,
                                   Measure{.of = "step_ms", .steps = steps}.query()));
     finding.alternatives.push_back(
         {format("another member of %s", name.c_str()), reported_apart ? 0.3 : 0.5,
@@ -591,13 +594,14 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
         ClaimKind::kWaitsFor, subject,
         format("Nobody arrives late; all ranks spend equally long in the collectives of %s, waiting for its transfers.",
                group_name(window, entries.front().flow.comm_id).c_str()),
-        wire / 1e6, "ms", 0, 0, steps.front(), steps.back(), flow_query("wire_median_ms")));
+        {.value = wire / 1e6, .unit = "ms"}, steps.front(), steps.back(), flow_query("wire_median_ms")));
     finding.victim_groups.push_back(group_name(window, entries.front().flow.comm_id));
     finding.chain.push_back(
         claim(ClaimKind::kPath, finding.component,
               format("Its transfers move at %.2f GB/s, comparable ones at %.2f, and are on the wire for %s.",
                      worst_rate, peers_rate, per_step(wire).c_str()),
-              worst_rate, "GB/s", 0, peers_rate, steps.front(), steps.back(), flow_query("flow_gb_s")));
+              {.value = worst_rate, .unit = "GB/s", .peers = peers_rate}, steps.front(), steps.back(),
+              flow_query("flow_gb_s")));
     std::vector<double> own, peers;
     for (StepNumber number : steps) {
       for (const auto& [other, row] : *window.step(number))
@@ -606,17 +610,18 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     finding.chain.push_back(claim(ClaimKind::kSelfTime, subject,
                                   format("Its own work takes %s, its peers' %s.", per_step(median(own)).c_str(),
                                          human_duration(median(peers)).c_str()),
-                                  median(own) / 1e6, "ms", 0, median(peers) / 1e6, steps.front(), steps.back(), query));
-    finding.chain.push_back(
-        claim(ClaimKind::kExclusion, subject,
-              format("Not its GPU and not its input: its own time is like its peers' (%s, they %s).",
-                     human_duration(median(own)).c_str(), human_duration(median(peers)).c_str()),
-              median(own) / 1e6, "ms", 0, median(peers) / 1e6, steps.front(), steps.back(), query));
+                                  {.value = median(own) / 1e6, .unit = "ms", .peers = median(peers) / 1e6},
+                                  steps.front(), steps.back(), query));
+    finding.chain.push_back(claim(
+        ClaimKind::kExclusion, subject,
+        format("Not its GPU and not its input: its own time is like its peers' (%s, they %s).",
+               human_duration(median(own)).c_str(), human_duration(median(peers)).c_str()),
+        {.value = median(own) / 1e6, .unit = "ms", .peers = median(peers) / 1e6}, steps.front(), steps.back(), query));
     finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                   format("At its peers' rate a step would take %s instead of %s.",
                                          human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
-                                  (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
-                                  Measure{.of = "step_ms", .steps = steps}.query()));
+                                  {.value = (step_ns - saved) / 1e6, .unit = "ms", .baseline = step_ns / 1e6},
+                                  steps.front(), steps.back(), Measure{.of = "step_ms", .steps = steps}.query()));
     finding.alternatives.push_back({format("receiving side of rank %s", human_ranks(others).c_str()), 0.3,
                                     "a slow receiver would be seen as waiting for its credit, not as time on the wire",
                                     "NIC and switch port counters of both ends"});

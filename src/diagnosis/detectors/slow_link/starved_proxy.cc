@@ -60,7 +60,7 @@ void blame_starved_proxy(const JobWindow& window, const std::vector<StepNumber>&
       format("What has arrived for it waits %s a transfer until its proxy hands it on, its peers' %s: the thread does "
              "not get the CPU, so all its transfers crawl.",
              human_duration(handling.own_ns).c_str(), human_duration(handling.peers_ns).c_str()),
-      handling.own_ns / 1e6, "ms", 0, handling.peers_ns / 1e6, steps.front(), steps.back(),
+      {.value = handling.own_ns / 1e6, .unit = "ms", .peers = handling.peers_ns / 1e6}, steps.front(), steps.back(),
       Measure{.of = "handling_ms", .ranks = {rank}, .steps = steps}.query()));
   finding.alternatives = {{format("link of rank %d", rank.value()), 0.2,
                            "a slow link would leave what has arrived alone; here that is slow too",

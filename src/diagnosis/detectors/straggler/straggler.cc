@@ -218,7 +218,7 @@ void explain_own_time(const JobWindow& window, const std::vector<Rank>& ranks, c
   finding.chain.push_back(claim(
       ClaimKind::kSelfTime, subject,
       format("Its own work takes %s, its peers' %s.", per_step(own_time).c_str(), human_duration(peer_time).c_str()),
-      own_time / 1e6, "ms", 0, peer_time / 1e6, from, to, query("own_ms")));
+      {.value = own_time / 1e6, .unit = "ms", .peers = peer_time / 1e6}, from, to, query("own_ms")));
 
   constexpr size_t kIn = static_cast<size_t>(Phase::kInput);
   double input_excess = own_phase[kIn] - peer_phase[kIn];
@@ -230,14 +230,16 @@ void explain_own_time(const JobWindow& window, const std::vector<Rank>& ranks, c
     finding.chain.push_back(claim(ClaimKind::kExclusion, subject,
                                   format("Not the input: %s, its peers %s.", per_step(own_phase[kIn]).c_str(),
                                          human_duration(peer_phase[kIn]).c_str()),
-                                  own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query("input_ms")));
+                                  {.value = own_phase[kIn] / 1e6, .unit = "ms", .peers = peer_phase[kIn] / 1e6}, from,
+                                  to, query("input_ms")));
   };
   auto exclude_gpu = [&] {
     if (!seen) return;
     finding.chain.push_back(claim(ClaimKind::kExclusion, subject,
                                   format("Not its GPU: work is queued on it for %s, on its peers' %s.",
                                          per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
-                                  own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query("queue_ms")));
+                                  {.value = own_queue / 1e6, .unit = "ms", .peers = peer_queue / 1e6}, from, to,
+                                  query("queue_ms")));
   };
   if (input_excess >= 0.5 * excess) {
     finding.layer = emits<Emitter::kStraggler, Layer::kInput>;
@@ -246,7 +248,8 @@ void explain_own_time(const JobWindow& window, const std::vector<Rank>& ranks, c
     finding.chain.push_back(claim(ClaimKind::kSelfTime, subject,
                                   format("It waits %s for its input, its peers %s.", per_step(own_phase[kIn]).c_str(),
                                          human_duration(peer_phase[kIn]).c_str()),
-                                  own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query("input_ms")));
+                                  {.value = own_phase[kIn] / 1e6, .unit = "ms", .peers = peer_phase[kIn] / 1e6}, from,
+                                  to, query("input_ms")));
     exclude_gpu();
     finding.alternatives.push_back({"storage behind " + who, 0.3,
                                     "only this rank waits; shared storage would slow others too",
@@ -260,7 +263,7 @@ void explain_own_time(const JobWindow& window, const std::vector<Rank>& ranks, c
         ClaimKind::kSelfTime, subject,
         format("Its collectives wait %s behind its own kernels, its peers' %s: the host is on time, the GPU is behind.",
                per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
-        own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query("queue_ms")));
+        {.value = own_queue / 1e6, .unit = "ms", .peers = peer_queue / 1e6}, from, to, query("queue_ms")));
     exclude_input();
     finding.alternatives.push_back(
         {"software of " + who + " (more or other kernels than its peers)", 0.4,
@@ -300,7 +303,7 @@ struct Late {
   bool nearly_sure = false;  // a signal of the node would do
   bool sure = false;
   ShiftEstimate shift;  // in shares of a step
-  StepNumber begin() const { return StepNumber(evident && !shift.lasting ? shift.begin_step : -1); }
+  StepNumber begin() const { return evident && !shift.lasting ? shift.begin_step : kNoStep; }
 };
 
 // Steps from `begin` on, at most the last kStretch of them.
@@ -596,7 +599,7 @@ void add_evidence_claim(const JobWindow& window, const Late& late, const std::ve
                    percent(late.shift.size).c_str(), late.shift.lasting ? "its peers, as ever" : "before",
                    percent(late.shift.error).c_str(), known,
                    with_thousands(std::llround(1 / (late.sure ? kConfirmedPerJobHour : kSuspectedPerJobHour))).c_str()),
-            measured(window, measure), "ms", 0, 0, steps.front(), steps.back(), measure.query()));
+            {.value = measured(window, measure), .unit = "ms"}, steps.front(), steps.back(), measure.query()));
 }
 
 // How much longer a rank waits for its input than its peers do.
@@ -655,8 +658,8 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
       claim(ClaimKind::kCounterfactual, host.empty() ? format("rank %d", worst.rank.value()) : finding.subject,
             format("Without it a step would take %s instead of %s.", human_duration(last.step_ns - saved).c_str(),
                    human_duration(last.step_ns).c_str()),
-            (last.step_ns - saved) / 1e6, "ms", last.step_ns / 1e6, 0, last.steps.front(), last.steps.back(),
-            Measure{.of = "step_ms", .steps = last.steps}.query()));
+            {.value = (last.step_ns - saved) / 1e6, .unit = "ms", .baseline = last.step_ns / 1e6}, last.steps.front(),
+            last.steps.back(), Measure{.of = "step_ms", .steps = last.steps}.query()));
   finding.sentence = format("%s {makes|made} %s wait %s {when}: %s of the job.", who.c_str(),
                             finding.victims.size() + finding.ranks.size() >= static_cast<size_t>(window.world_size())
                                 ? format("all %d ranks", window.world_size()).c_str()
@@ -796,14 +799,14 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
       claim(ClaimKind::kExclusion, "other ranks",
             format("Nobody else: in %zu of the %zu steps in which somebody was late alone it was %s.", best, all,
                    who.c_str()),
-            static_cast<double>(best), "steps", 0, static_cast<double>(all - best), hit.front(), hit.back(),
-            Measure{.of = "steps", .ranks = finding.ranks, .steps = hit}.query()));
+            {.value = static_cast<double>(best), .unit = "steps", .peers = static_cast<double>(all - best)},
+            hit.front(), hit.back(), Measure{.of = "steps", .ranks = finding.ranks, .steps = hit}.query()));
   finding.chain.push_back(
       claim(ClaimKind::kCounterfactual, who,
             format("Without it no step would wait %s for it, as %s does.", human_duration(per_hit).c_str(),
                    one_step_of(1 / std::max(0.01, finding.steps_hit)).c_str()),
-            last.step_ns / 1e6, "ms", (last.step_ns + per_hit) / 1e6, 0, hit.front(), hit.back(),
-            Measure{.of = "step_ms", .steps = last.steps}.query()));
+            {.value = last.step_ns / 1e6, .unit = "ms", .baseline = (last.step_ns + per_hit) / 1e6}, hit.front(),
+            hit.back(), Measure{.of = "step_ms", .steps = last.steps}.query()));
   finding.sentence = format("%s {makes|made} everybody wait %s in %s {when}: %s of the job.",
                             name_or_host(window, host, finding.ranks).c_str(), human_duration(per_hit).c_str(),
                             one_step_of(1 / std::max(0.01, finding.steps_hit)).c_str(), percent(share).c_str());

@@ -99,15 +99,16 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
       format("On %zu of %zu hosts the interfaces send and RDMA next to nothing; those of %s "
              "send %.0f MB/s.",
              over_tcp, reported, most_host.c_str(), most_sent),
-      most_sent, "MB/s", 0, 0, from, to,
+      {.value = most_sent, .unit = "MB/s"}, from, to,
       signal_query(by_net, most_host, signals.adapters_of(most_host, ""), span.since_unix_ns, span.through_unix_ns)));
   finding.chain.push_back(claim(ClaimKind::kExclusion, "adapters",
-                                "Not a slow link: the adapters are there and carry the job's bytes, by TCP.", 0, "", 0,
-                                0, from, to, "/api/metrics?name=hw.network.up"));
+                                "Not a slow link: the adapters are there and carry the job's bytes, by TCP.", {}, from,
+                                to, "/api/metrics?name=hw.network.up"));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("A step of %s has %s of communication: that is the most that RDMA could save.",
                                        human_duration(step_ns).c_str(), human_duration(communication_ns).c_str()),
-                                (step_ns - communication_ns) / 1e6, "ms", step_ns / 1e6, 0, from, to, steps.query()));
+                                {.value = (step_ns - communication_ns) / 1e6, .unit = "ms", .baseline = step_ns / 1e6},
+                                from, to, steps.query()));
   finding.alternatives.push_back({"a job that is meant to use TCP", 0.2, "its hosts have RDMA adapters",
                                   "NCCL's init log (NCCL_DEBUG=INFO) says which transport it took, and why"});
   finding.next.push_back(

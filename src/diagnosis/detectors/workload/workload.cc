@@ -77,8 +77,8 @@ void add_counterfactual(const std::vector<StepNumber>& steps, double step_ns, do
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("With work dealt evenly a step would take %s instead of %s.",
                                        human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
-                                (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
-                                Measure{.of = "step_ms", .steps = steps}.query()));
+                                {.value = (step_ns - saved) / 1e6, .unit = "ms", .baseline = step_ns / 1e6},
+                                steps.front(), steps.back(), Measure{.of = "step_ms", .steps = steps}.query()));
 }
 
 double most_work(const StepLateness& step) {
@@ -138,7 +138,7 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
         ClaimKind::kSelfTime, finding.component,
         format("What is routed to a rank explains its own time: the rank with the most works %s longer than the mean.",
                per_step(saved).c_str()),
-        saved / 1e6, "ms", 0, 0, from, to, Measure{.of = "work_ms", .steps = steps}.query()));
+        {.value = saved / 1e6, .unit = "ms"}, from, to, Measure{.of = "work_ms", .steps = steps}.query()));
     finding.sentence = finding.ranks.empty()
                            ? format(
                                  "Tokens {are|were} routed unevenly to the experts, in changing ways: everybody "
@@ -158,7 +158,8 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
                                          "what it has more explains %s of its "
                                          "own time.",
                                          heaviest.size(), steps.size(), per_step(saved).c_str()),
-                                  saved / 1e6, "ms", 0, 0, from, to, Measure{.of = "work_ms", .steps = steps}.query()));
+                                  {.value = saved / 1e6, .unit = "ms"}, from, to,
+                                  Measure{.of = "work_ms", .steps = steps}.query()));
     finding.sentence = format(
         "Sequences {are|were} packed unevenly: everybody {waits|waited} %s for the rank with the most tokens, {when}: "
         "%s "
@@ -169,7 +170,7 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
   finding.chain.push_back(claim(ClaimKind::kExclusion, finding.component,
                                 format("Not a slow GPU: for the same amount of work all ranks take as long, within %s.",
                                        human_duration(median(late)).c_str()),
-                                median(late) / 1e6, "ms", 0, 0, from, to,
+                                {.value = median(late) / 1e6, .unit = "ms"}, from, to,
                                 Measure{.of = "latest_ms", .steps = steps}.query()));
   common(window, look, saved, finding);
   add_counterfactual(steps, step_ns, saved, finding);
@@ -266,12 +267,12 @@ void word_stage(int32_t place, const Stage& stage, const std::vector<double>& ow
       claim(ClaimKind::kSelfTime, finding.component,
             format("All %zu ranks of stage %d work %s, the other stages %s.", own.size(), place,
                    per_step(median(stage.own)).c_str(), human_duration(median(stage.others)).c_str()),
-            median(stage.own) / 1e6, "ms", 0, median(stage.others) / 1e6, from, to,
+            {.value = median(stage.own) / 1e6, .unit = "ms", .peers = median(stage.others) / 1e6}, from, to,
             Measure{.of = "stage_ms", .steps = stage.slowest_in, .stage = place}.query()));
   finding.chain.push_back(claim(ClaimKind::kExclusion, finding.component,
                                 "Not one slow GPU: the ranks of the stage take as long as each other.",
-                                quantile(own, 0.25) / 1e6, "ms", 0, quantile(own, 0.75) / 1e6, from, to,
-                                Measure{.of = "stage_quarter_ms", .steps = {to}, .stage = place}.query()));
+                                {.value = quantile(own, 0.25) / 1e6, .unit = "ms", .peers = quantile(own, 0.75) / 1e6},
+                                from, to, Measure{.of = "stage_quarter_ms", .steps = {to}, .stage = place}.query()));
   finding.sentence = format(
       "Pipeline stage %d {has|had} more work than the others: everybody {waits|waited} %s {when}: %s of the job.",
       place, per_step(saved).c_str(), percent(saved / look.step_ns).c_str());
