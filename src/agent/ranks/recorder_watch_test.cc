@@ -264,6 +264,15 @@ TEST_F(RecorderWatchTest, AProcessThatCannotNameItsJobIsToldUnderTheNameThatWasF
   EXPECT_EQ(job_of(unnamed), "unknown-gpu-017-42");
 }
 
+TEST_F(RecorderWatchTest, WhereNobodyCompletesThemAProcessThatCannotNameItsJobIsToldAtTheFirstLook) {
+  RecorderWriter::Options nameless = writer_options(folder.path());
+  nameless.identity.job_id = "unknown-gpu-017-42";
+  auto writer = RecorderWriter::open(nameless);
+  ASSERT_TRUE(writer.ok());
+  (*writer)->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
+  EXPECT_FALSE(RecorderWatch(options, clock, counters).poll().logs.empty());
+}
+
 TEST_F(RecorderWatchTest, GivesAStepWhenItCloses) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();
