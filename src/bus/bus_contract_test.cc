@@ -273,6 +273,30 @@ TEST(RecordTimes, AreThoseThatCanBe) {
   EXPECT_EQ(times.believe(other, std::nullopt, kNowNs).unix_ns, kNowNs);
 }
 
+TEST(RecordTimes, AreBelievedToTheirBorders) {
+  const BusPlace place{0, RecordKind::kOtlpLogs};
+  constexpr int64_t kAhead = RecordTimes::kAheadMaxNs, kOldest = RecordTimes::kOldestNs;
+  const auto corrected = [&](int64_t said, int64_t now) {
+    return RecordTimes().believe(place, said, now).is_corrected;
+  };
+  EXPECT_FALSE(corrected(kTimeNs + kAhead, kTimeNs));
+  EXPECT_TRUE(corrected(kTimeNs + kAhead + 1, kTimeNs));
+  EXPECT_FALSE(corrected(kTimeNs - kOldest, kTimeNs));
+  EXPECT_TRUE(corrected(kTimeNs - kOldest - 1, kTimeNs));
+  EXPECT_FALSE(corrected(1, kOldest));
+  EXPECT_TRUE(corrected(0, kOldest));
+  // What was before is news up to ten minutes ago, and then it is not.
+  for (const int64_t more : {0, 1}) {
+    RecordTimes times;
+    times.believe(place, kTimeNs, kTimeNs);
+    const int64_t now = kTimeNs + kAhead + more;
+    EXPECT_EQ(times.believe(place, std::nullopt, now).unix_ns, more == 0 ? now : kTimeNs);
+    EXPECT_FALSE(times.believe(place, std::nullopt, now).is_corrected) << "it does not say";
+    times.reset();
+    EXPECT_EQ(times.believe(place, std::nullopt, now).unix_ns, now);
+  }
+}
+
 // Values of Java's own client, whose test has them (UtilsTest.testMurmur2), taken modulo 100.
 TEST(KafkaBus, AKeyIsWhereJavasClientsPutIt) {
   EXPECT_EQ(partition_of("21", 100), (-973932308 & 0x7fffffff) % 100);
@@ -363,6 +387,32 @@ TEST(PlaceMerge, GivesTheOldestOnceNoOlderOneCanCome) {
   EXPECT_TRUE(merge.is_at_end());
   merge.add({BusPlace{7, RecordKind::kOtlpLogs}, 0, 1, "", "another's"}, false);
   EXPECT_TRUE(merge.is_at_end());
+}
+
+TEST(PlaceMerge, OfTheSameTimeTheFirstPlaceIsFirstAndWhatWasTakenAwayIsForgotten) {
+  const BusPlace steps{0, RecordKind::kOtlpLogs}, metrics{0, RecordKind::kOtlpMetrics};
+  PlaceMerge merge;
+  EXPECT_TRUE(merge.is_empty());
+  EXPECT_FALSE(merge.next(false));
+  EXPECT_FALSE(merge.needs_more(steps)) << "it is another's";
+  merge.reset({steps, metrics});
+  EXPECT_TRUE(merge.needs_more(steps));
+  EXPECT_FALSE(merge.is_at_end());
+  merge.at_end(steps);
+  merge.at_end(metrics);
+  EXPECT_TRUE(merge.is_at_end());
+  merge.add({steps, 0, 20, "", "s"}, true);
+  merge.add({metrics, 0, 20, "", "m"}, true);
+  EXPECT_FALSE(merge.is_empty());
+  EXPECT_FALSE(merge.is_at_end());
+  EXPECT_FALSE(merge.needs_more(steps));
+  EXPECT_EQ(merge.next(true)->payload, "m");
+  EXPECT_EQ(merge.next(true)->payload, "s");
+  EXPECT_TRUE(merge.is_empty());
+  EXPECT_TRUE(merge.is_at_end());
+  merge.add({steps, 1, 30, "", "s"}, false);
+  merge.reset({metrics});
+  EXPECT_TRUE(merge.is_empty());
 }
 
 TEST(LogOrigin, IsTakenOffAsItWasPutOn) {
