@@ -24,13 +24,14 @@ constexpr auto kRows = join_counters(kLogCounters, kBusCounters);
 struct ListBus final : BusWriter {
   mutable Mutex mutex;
   bool is_down LOCKSTEP_GUARDED_BY(mutex) = false;
+  bool refuses LOCKSTEP_GUARDED_BY(mutex) = false;        // all that comes, and knows of no trouble
   bool loses_answers LOCKSTEP_GUARDED_BY(mutex) = false;  // of the next one: it arrives and is refused
   size_t too_large = SIZE_MAX;
   std::vector<std::string> written LOCKSTEP_GUARDED_BY(mutex);  // "tenant/key/payload@received"
 
   Outcome write(std::span<const BusRecord> records) override {
     MutexLock lock(mutex);
-    if (is_down) return {Refused::kDown, "down"};
+    if (is_down || refuses) return {Refused::kDown, "down"};
     for (const BusRecord& record : records) {
       if (record.payload.size() > too_large) return {Refused::kTooLarge, "too large"};
     }
@@ -269,6 +270,12 @@ TEST_F(BusSpoolTest, OneRecordMoreThanTheRoomIsRefusedAndTheWorthOfARequestIsTha
   EXPECT_EQ(counters.value("lockstep_bus_spool_bytes"), 1'000);
   EXPECT_EQ(write(""), BusWriter::Refused::kDown);
   EXPECT_TRUE(spool->trouble());
+  {
+    MutexLock lock(bus.mutex);
+    bus.refuses = true;
+  }
+  bus.set_down(false);
+  EXPECT_TRUE(spool->trouble()) << "a bus that knows of no trouble leaves no more room";
 }
 
 TEST_F(BusSpoolTest, ANameOrARecordThatNoBusTakesIsRefusedAtOnce) {
