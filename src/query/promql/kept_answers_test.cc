@@ -97,6 +97,7 @@ std::vector<NativeHistogram> histograms() {
       custom({0.5}, {3, 0}),
       exponential(0, 0.5, 1e308, {{0, 2}}, {1e308, 1.2e308}),
       exponential(0, 0.25, 3, {{1, 2}}, {1, 2}),
+      exponential(0, 0, 2, {{0, 2}}, {1, 2}, {{0, 1}}, {1}),
   };
   all[14].count = 1.7e308;
   all[15].sum = kNan;  // observations of NaN are in no bucket
