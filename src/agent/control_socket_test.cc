@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "agent/testing.h"
@@ -49,6 +50,33 @@ TEST(ControlSocket, ASocketLeftBehindIsReplacedAndNobodyElseMayUseIt) {
   ASSERT_TRUE(second.ok()) << second.error();
   EXPECT_EQ(std::filesystem::status(path).permissions() & std::filesystem::perms::all,
             std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+TEST(ControlSocket, ALineIsAskedAsLongAsItMayBeAndOneLongerIsNone) {
+  TemporaryFolder folder;
+  const std::string path = folder.path() + "/control.sock";
+  Result<ControlSocket> control = ControlSocket::open(path);
+  ASSERT_TRUE(control.ok()) << control.error();
+  for (const size_t bytes : {ControlSocket::kRequestBytesMax - 1, ControlSocket::kRequestBytesMax}) {
+    std::string answer;
+    std::atomic<bool> done{false};
+    std::thread client([&] {
+      const Result<std::string> got = ask_agent(path, std::string(bytes, 'x'));
+      answer = got.ok() ? *got : got.error();
+      done = true;
+    });
+    size_t asked = 0;
+    while (!done) {
+      control->poll([&](const std::string& request) {
+        asked = request.size();
+        return std::string("yes\n");
+      });
+    }
+    client.join();
+    const bool fits = bytes < ControlSocket::kRequestBytesMax;
+    EXPECT_EQ(asked, fits ? bytes : 0u);
+    EXPECT_EQ(answer == "yes\n", fits) << answer;
+  }
 }
 
 }  // namespace

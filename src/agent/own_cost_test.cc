@@ -1,6 +1,10 @@
 #include "agent/own_cost.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <ctime>
 
 namespace lockstep {
 namespace {
@@ -45,6 +49,27 @@ TEST(OwnCost, MeasuresThisProcess) {
   const OwnUse after = measure_own_use(-1);
   EXPECT_GT(after.cpu_seconds, before.cpu_seconds);
   EXPECT_GT(after.rss_bytes, 1'000'000u);
+}
+
+// As its own child everything counts twice; and what children that have ended used counts for good.
+TEST(OwnCost, IsThatOfThisProcessItsReaderAndThoseBefore) {
+  const auto spin = [](double seconds) {
+    const clock_t end = clock() + static_cast<clock_t>(seconds * CLOCKS_PER_SEC);
+    while (clock() < end) {
+    }
+  };
+  spin(0.1);
+  const OwnUse alone = measure_own_use(0), twice = measure_own_use(::getpid());
+  EXPECT_GT(alone.rss_bytes, 1u << 20);
+  EXPECT_GT(twice.rss_bytes, alone.rss_bytes + alone.rss_bytes / 2);
+  EXPECT_GT(twice.cpu_seconds, 1.5 * alone.cpu_seconds);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    spin(0.1);
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_GT(measure_own_use(0).cpu_seconds, alone.cpu_seconds + 0.09);
 }
 
 }  // namespace

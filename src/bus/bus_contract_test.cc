@@ -64,12 +64,13 @@ struct MockBrokers {
   rd_kafka_mock_cluster_t* cluster = nullptr;
   BusOptions options;
 
-  explicit MockBrokers(int partitions = 4) {
+  // spans: partitions of that topic, where it has others.
+  explicit MockBrokers(int partitions = 4, int spans = 0) {
     char line[256];
     host = rd_kafka_new(RD_KAFKA_PRODUCER, rd_kafka_conf_new(), line, sizeof line);
     cluster = rd_kafka_mock_cluster_new(host, 1);
-    for (const char* topic : {"otlp_metrics", "otlp_logs", "otlp_spans"})
-      rd_kafka_mock_topic_create(cluster, topic, partitions, 1);
+    for (const char* topic : {"otlp_metrics", "otlp_logs"}) rd_kafka_mock_topic_create(cluster, topic, partitions, 1);
+    rd_kafka_mock_topic_create(cluster, "otlp_spans", spans > 0 ? spans : partitions, 1);
     options.brokers = rd_kafka_mock_cluster_bootstraps(cluster);
   }
   ~MockBrokers() {
@@ -208,6 +209,33 @@ TEST(KafkaBus, ATenantTravelsWithItsRecordsAndAKeyIsInOnePartitionOfAllTopics) {
   EXPECT_EQ(bus.counters.value("lockstep_bus_records_received_total"), before + 3);
 }
 
+TEST(KafkaBus, EveryRecordIsCountedWhereItWentOrWhyItDidNot) {
+  KafkaWorld& bus = kafka_world();
+  const auto count = [&](const char* name, const char* labels = "") { return bus.counters.value(name, labels); };
+  const int64_t asked = count("lockstep_bus_records_asked_total");
+  const int64_t logs = count("lockstep_bus_records_written_total", "topic=\"otlp_logs\""),
+                spans = count("lockstep_bus_records_written_total", "topic=\"otlp_spans\""),
+                metrics = count("lockstep_bus_records_written_total", "topic=\"otlp_metrics\""),
+                large = count("lockstep_bus_records_refused_total", "reason=\"too_large\"");
+  const BusRecord three[] = {{.kind = RecordKind::kOtlpLogs, .received_unix_ns = kTimeNs, .payload = "1"},
+                             {.kind = RecordKind::kOtlpSpans, .received_unix_ns = kTimeNs, .payload = "2"},
+                             {.kind = RecordKind::kOtlpLogs, .received_unix_ns = kTimeNs, .payload = "33"}};
+  EXPECT_EQ(bus.writer->write(three).refused, BusWriter::Refused::kNone);
+  const std::string too_much(BusWriter::kRecordBytesMax + 1, 'x');
+  const BusRecord two[] = {three[0], {.payload = too_much}};
+  EXPECT_EQ(bus.writer->write(two).refused, BusWriter::Refused::kTooLarge);
+  EXPECT_EQ(count("lockstep_bus_records_asked_total"), asked + 5);
+  EXPECT_EQ(count("lockstep_bus_records_written_total", "topic=\"otlp_logs\""), logs + 2);
+  EXPECT_EQ(count("lockstep_bus_records_written_total", "topic=\"otlp_spans\""), spans + 1);
+  EXPECT_EQ(count("lockstep_bus_records_written_total", "topic=\"otlp_metrics\""), metrics);
+  EXPECT_EQ(count("lockstep_bus_records_refused_total", "reason=\"too_large\""), large + 2);
+  const auto read_bytes = [&] { return bus.counters.sum("lockstep_bus_read_bytes_total"); };
+  const int64_t before = read_bytes();
+  EXPECT_EQ(bus.read(3).size(), 3u);
+  EXPECT_EQ(read_bytes(), before + 4);
+  EXPECT_EQ(bus.counters.value("lockstep_bus_partitions"), 4);
+}
+
 // What no compression makes smaller.
 std::string noise(size_t bytes, uint32_t seed) {
   std::minstd_rand random(seed);
@@ -273,6 +301,30 @@ TEST(RecordTimes, AreThoseThatCanBe) {
   EXPECT_EQ(times.believe(other, std::nullopt, kNowNs).unix_ns, kNowNs);
 }
 
+TEST(RecordTimes, AreBelievedToTheirBorders) {
+  const BusPlace place{0, RecordKind::kOtlpLogs};
+  constexpr int64_t kAhead = RecordTimes::kAheadMaxNs, kOldest = RecordTimes::kOldestNs;
+  const auto corrected = [&](int64_t said, int64_t now) {
+    return RecordTimes().believe(place, said, now).is_corrected;
+  };
+  EXPECT_FALSE(corrected(kTimeNs + kAhead, kTimeNs));
+  EXPECT_TRUE(corrected(kTimeNs + kAhead + 1, kTimeNs));
+  EXPECT_FALSE(corrected(kTimeNs - kOldest, kTimeNs));
+  EXPECT_TRUE(corrected(kTimeNs - kOldest - 1, kTimeNs));
+  EXPECT_FALSE(corrected(1, kOldest));
+  EXPECT_TRUE(corrected(0, kOldest));
+  // What was before is news up to ten minutes ago, and then it is not.
+  for (const int64_t more : {0, 1}) {
+    RecordTimes times;
+    times.believe(place, kTimeNs, kTimeNs);
+    const int64_t now = kTimeNs + kAhead + more;
+    EXPECT_EQ(times.believe(place, std::nullopt, now).unix_ns, more == 0 ? now : kTimeNs);
+    EXPECT_FALSE(times.believe(place, std::nullopt, now).is_corrected) << "it does not say";
+    times.reset();
+    EXPECT_EQ(times.believe(place, std::nullopt, now).unix_ns, now);
+  }
+}
+
 // Values of Java's own client, whose test has them (UtilsTest.testMurmur2), taken modulo 100.
 TEST(KafkaBus, AKeyIsWhereJavasClientsPutIt) {
   EXPECT_EQ(partition_of("21", 100), (-973932308 & 0x7fffffff) % 100);
@@ -336,11 +388,52 @@ TEST(KafkaBus, RowsThatWereSharedAreThereForWhoeverComesAndHeardByWhoIsThere) {
 
 TEST(KafkaBus, WhatItsPromisesRestOnIsNotForUsersToChange) {
   MockBrokers brokers;
-  brokers.options.properties = {"acks=1"};
+  Counters counters{kBusCounters};
+  const auto said = [&](const char* property) {
+    brokers.options.properties = {property};
+    const auto opened = open_kafka_writer(brokers.options, counters);
+    return opened.ok() ? std::string() : opened.error();
+  };
+  EXPECT_EQ(said("acks=1"), "--kafka-property: acks is not for users to change");
+  EXPECT_EQ(said("acks"), "--kafka-property: \"acks\" is not NAME=VALUE");
+  EXPECT_EQ(said("=1"), "--kafka-property: \"\" is not NAME=VALUE");
+  EXPECT_EQ(said("no.such=secret"),
+            "--kafka-property: no.such: librdkafka has no such property, or not with this value");
+  EXPECT_EQ(said(" socket.timeout.ms =5000"), "");
+}
+
+TEST(KafkaBus, TopicsThatDoNotGoTogetherAreRefused) {
+  MockBrokers brokers(2, 3);
   Counters counters{kBusCounters};
   const auto refused = open_kafka_writer(brokers.options, counters);
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error(), "--kafka-property: acks is not for users to change");
+  EXPECT_EQ(refused.error(),
+            "--kafka: topics otlp_logs and otlp_spans have 2 and 3 partitions; a job is read as a whole only where all "
+            "three topics have the same number");
+}
+
+TEST(KafkaBus, ARowIsFoundByItsTenantAndOneThatIsTooLargeIsNotShared) {
+  MockBrokers brokers;
+  rd_kafka_mock_topic_create(brokers.cluster, kStateTopic, 1, 1);
+  const std::unique_ptr<SharedRows> rows = open_kafka_shared_rows(brokers.options).value();
+  EXPECT_EQ(rows->version(), 0u);
+  const std::string most(SharedRows::kRowBytesMax, 'm'), more(SharedRows::kRowBytesMax + 1, 'm');
+  const std::vector<SharedRow> put{{"a", "1"}, {"large", more}, {"most", most}};
+  ASSERT_TRUE(rows->put("team", put).ok());
+  ASSERT_TRUE(rows->put("team2", {put.data(), 1}).ok());
+  ASSERT_TRUE(testing::eventually([&] { return rows->version() == 3; }));
+  EXPECT_EQ(rows->find("team", "a"), "1");
+  EXPECT_EQ(rows->find("team", "large"), "");
+  EXPECT_TRUE(rows->find("team", "most") == most);
+  EXPECT_EQ(rows->find("", "a"), "");
+  EXPECT_EQ(rows->rows("team").size(), 2u);
+  EXPECT_EQ(rows->rows("team2").size(), 1u);
+  EXPECT_EQ(rows->rows("tea").size(), 0u);
+  const std::vector<SharedRow> gone{{"a", ""}, {"never", ""}};
+  ASSERT_TRUE(rows->put("team", gone).ok());
+  ASSERT_TRUE(testing::eventually([&] { return rows->version() == 5; }));
+  EXPECT_EQ(rows->find("team", "a"), "");
+  EXPECT_EQ(rows->rows("team").size(), 1u);
 }
 
 TEST(PlaceMerge, GivesTheOldestOnceNoOlderOneCanCome) {
@@ -363,6 +456,32 @@ TEST(PlaceMerge, GivesTheOldestOnceNoOlderOneCanCome) {
   EXPECT_TRUE(merge.is_at_end());
   merge.add({BusPlace{7, RecordKind::kOtlpLogs}, 0, 1, "", "another's"}, false);
   EXPECT_TRUE(merge.is_at_end());
+}
+
+TEST(PlaceMerge, OfTheSameTimeTheFirstPlaceIsFirstAndWhatWasTakenAwayIsForgotten) {
+  const BusPlace steps{0, RecordKind::kOtlpLogs}, metrics{0, RecordKind::kOtlpMetrics};
+  PlaceMerge merge;
+  EXPECT_TRUE(merge.is_empty());
+  EXPECT_FALSE(merge.next(false));
+  EXPECT_FALSE(merge.needs_more(steps)) << "it is another's";
+  merge.reset({steps, metrics});
+  EXPECT_TRUE(merge.needs_more(steps));
+  EXPECT_FALSE(merge.is_at_end());
+  merge.at_end(steps);
+  merge.at_end(metrics);
+  EXPECT_TRUE(merge.is_at_end());
+  merge.add({steps, 0, 20, "", "s"}, true);
+  merge.add({metrics, 0, 20, "", "m"}, true);
+  EXPECT_FALSE(merge.is_empty());
+  EXPECT_FALSE(merge.is_at_end());
+  EXPECT_FALSE(merge.needs_more(steps));
+  EXPECT_EQ(merge.next(true)->payload, "m");
+  EXPECT_EQ(merge.next(true)->payload, "s");
+  EXPECT_TRUE(merge.is_empty());
+  EXPECT_TRUE(merge.is_at_end());
+  merge.add({steps, 1, 30, "", "s"}, false);
+  merge.reset({metrics});
+  EXPECT_TRUE(merge.is_empty());
 }
 
 TEST(LogOrigin, IsTakenOffAsItWasPutOn) {

@@ -6,6 +6,9 @@
 
 #include <fstream>
 
+#include "base/failing_disk.h"
+#include "base/files.h"
+#include "base/text.h"
 #include "bus/bus_counters.h"
 #include "bus/log_counters.h"
 #include "testing/eventually.h"
@@ -21,13 +24,14 @@ constexpr auto kRows = join_counters(kLogCounters, kBusCounters);
 struct ListBus final : BusWriter {
   mutable Mutex mutex;
   bool is_down LOCKSTEP_GUARDED_BY(mutex) = false;
+  bool refuses LOCKSTEP_GUARDED_BY(mutex) = false;        // all that comes, and knows of no trouble
   bool loses_answers LOCKSTEP_GUARDED_BY(mutex) = false;  // of the next one: it arrives and is refused
   size_t too_large = SIZE_MAX;
   std::vector<std::string> written LOCKSTEP_GUARDED_BY(mutex);  // "tenant/key/payload@received"
 
   Outcome write(std::span<const BusRecord> records) override {
     MutexLock lock(mutex);
-    if (is_down) return {Refused::kDown, "down"};
+    if (is_down || refuses) return {Refused::kDown, "down"};
     for (const BusRecord& record : records) {
       if (record.payload.size() > too_large) return {Refused::kTooLarge, "too large"};
     }
@@ -215,6 +219,101 @@ TEST_F(BusSpoolTest, DamageOnDiskCostsTheRestOfItsSegmentAndIsCounted) {
   EXPECT_EQ(bus.all().back(), as_written(std::string(300, 'i')));
   write("again");
   EXPECT_EQ(bus.all().back(), as_written("again")) << "nothing is kept any more";
+}
+
+TEST_F(BusSpoolTest, SaysHowManyBytesItKeepsAlsoOfAnEarlierProcess) {
+  open();
+  EXPECT_EQ(counters.value("lockstep_bus_spool_bytes_max"), 1 << 20);
+  bus.set_down(true);
+  for (int i = 0; i < 5; ++i) write(std::string(49, 'x'));  // 100 bytes each, names and header included
+  EXPECT_EQ(counters.value("lockstep_bus_spool_records"), 5);
+  EXPECT_EQ(counters.value("lockstep_bus_spool_bytes"), 500);
+  EXPECT_EQ(counters.value("lockstep_log_bytes"), 500);
+  EXPECT_EQ(*spool->kept(), "5 records (500 bytes) are kept on disk until the bus takes them");
+  open();
+  EXPECT_EQ(counters.value("lockstep_bus_spool_records"), 5);
+  EXPECT_EQ(counters.value("lockstep_bus_spool_bytes"), 500);
+}
+
+// A few records in each segment, some of which were forwarded before the process ended.
+TEST_F(BusSpoolTest, WhatAnEarlierProcessForwardedIsNotCountedAgain) {
+  open(16 * 300);
+  bus.set_down(true);
+  for (int i = 0; i < 9; ++i) write(std::string(49, 'x'));
+  spool.reset();
+  std::ofstream(folder.path() + "/spool/forwarded") << "1 4 1 300\n";  // the first segment, and none of the next
+  open(16 * 300);
+  EXPECT_EQ(counters.value("lockstep_bus_spool_records"), 6);
+  EXPECT_EQ(counters.value("lockstep_bus_spool_bytes"), 600);
+  bus.set_down(false);
+  ASSERT_TRUE(eventually([&] { return !spool->kept(); }));
+  EXPECT_EQ(bus.all().size(), 6u);
+  EXPECT_EQ(*read_file(folder.path() + "/spool/forwarded", 100), "1 10 7 300\n");
+}
+
+TEST_F(BusSpoolTest, OneRecordMoreThanTheRoomIsRefusedAndTheWorthOfARequestIsThatOfItsBest) {
+  open(1'000);
+  bus.set_down(true);
+  EXPECT_TRUE(spool->write({}).refused == BusWriter::Refused::kNone);
+  const std::string payload(249, 'x');  // 300 bytes
+  const auto record = [&](DataValue value) {
+    return BusRecord{.kind = RecordKind::kOtlpLogs, .tenant = "team", .key = "job", .payload = payload, .value = value};
+  };
+  const BusRecord two[] = {record(DataValue::kEvents), record(DataValue::kMetrics)};
+  EXPECT_EQ(spool->write(two).refused, BusWriter::Refused::kNone);
+  EXPECT_EQ(spool->write({two, 1}).refused, BusWriter::Refused::kNone);
+  EXPECT_EQ(counters.value("lockstep_bus_spool_bytes"), 900);
+  EXPECT_EQ(spool->write(two).refused, BusWriter::Refused::kDown);
+  EXPECT_EQ(counters.value("lockstep_bus_records_shed_total", "value=\"events\""), 2);
+  EXPECT_EQ(counters.value("lockstep_bus_spool_records"), 3);
+  EXPECT_EQ(write(std::string(49, 'x')), BusWriter::Refused::kNone) << "the very last of the room";
+  EXPECT_EQ(counters.value("lockstep_bus_spool_bytes"), 1'000);
+  EXPECT_EQ(write(""), BusWriter::Refused::kDown);
+  EXPECT_TRUE(spool->trouble());
+  {
+    MutexLock lock(bus.mutex);
+    bus.refuses = true;
+  }
+  bus.set_down(false);
+  EXPECT_TRUE(spool->trouble()) << "a bus that knows of no trouble leaves no more room";
+}
+
+TEST_F(BusSpoolTest, ANameOrARecordThatNoBusTakesIsRefusedAtOnce) {
+  open(1 << 30);
+  bus.set_down(true);
+  const std::string longest(UINT16_MAX, 'n'), longer(UINT16_MAX + 1, 'n');
+  const auto refused = [&](const std::string& tenant, const std::string& key, size_t bytes) {
+    const std::string payload(bytes, 'x');
+    const BusRecord record{.tenant = tenant, .key = key, .payload = payload};
+    return spool->write({&record, 1}).refused;
+  };
+  EXPECT_EQ(refused(longer, "key", 1), BusWriter::Refused::kTooLarge);
+  EXPECT_EQ(refused("tenant", longer, 1), BusWriter::Refused::kTooLarge);
+  EXPECT_EQ(refused("tenant", "key", BusWriter::kRecordBytesMax + 1), BusWriter::Refused::kTooLarge);
+  EXPECT_FALSE(spool->kept());
+  EXPECT_EQ(refused(longest, longest, BusWriter::kRecordBytesMax), BusWriter::Refused::kNone);
+  EXPECT_EQ(counters.value("lockstep_bus_spool_bytes"),
+            static_cast<int64_t>(44 + 2 * UINT16_MAX + BusWriter::kRecordBytesMax));
+}
+
+// More than the log takes at once: the group that was kept stays, the other is given back.
+TEST_F(BusSpoolTest, OfARequestThatFailedHalfwayOnlyWhatIsKeptIsCounted) {
+  open(1 << 30);
+  bus.set_down(true);
+  const std::string payload(BusWriter::kRecordBytesMax, 'x');
+  const BusRecord three[] = {{.payload = "first"}, {.payload = payload}, {.payload = payload}};
+  {
+    int writes = 0;
+    disk::FailingDisk failing(
+        [&](const disk::Call& call) { return call.kind == disk::Call::Kind::kWrite && ++writes > 1 ? ENOSPC : 0; });
+    EXPECT_EQ(spool->write(three).refused, BusWriter::Refused::kDown);
+  }
+  EXPECT_EQ(*spool->kept(),
+            format("2 records (%zu bytes) are kept on disk until the bus takes them", 2 * 44 + 5 + payload.size()));
+  EXPECT_EQ(counters.sum("lockstep_bus_records_spooled_total"), 0) << "its sender was told that it was not kept";
+  EXPECT_EQ(spool->write(three).refused, BusWriter::Refused::kNone);
+  EXPECT_EQ(counters.value("lockstep_bus_spool_records"), 5);
+  EXPECT_EQ(counters.sum("lockstep_bus_records_spooled_total"), 3);
 }
 
 }  // namespace

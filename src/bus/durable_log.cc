@@ -595,7 +595,7 @@ uint64_t SegmentLog::bytes_from(const LogPosition& at) const {
   with_segments([&](uint64_t next_sequence) {
     if (at.sequence >= next_sequence) return;
     for (const Segment& segment : segments_) {
-      if (segment.first_sequence > at.sequence || segment.first_sequence == at.segment) bytes += segment.bytes;
+      if (segment.first_sequence >= at.sequence || segment.first_sequence == at.segment) bytes += segment.bytes;
       if (segment.first_sequence == at.segment) bytes -= std::min(bytes, at.offset);
     }
     if (at.segment == 0) bytes = total_bytes_;

@@ -883,5 +883,198 @@ TEST_F(DurableLogTest, SeveralRecordsAreThereTogetherWithOneSync) {
   EXPECT_EQ(records[3].received_unix_ns, 4);
 }
 
+// Somebody who follows a log of seven records of 100 bytes, three in a segment.
+class FollowedLogTest : public DurableLogTest {
+ protected:
+  void SetUp() override {
+    options_.segment_bytes_max = 300;
+    log_ = open(options_);
+  }
+  void append(int from, int to) {
+    for (int i = from; i <= to; ++i) ASSERT_TRUE(log_->append(RecordKind::kSpooledLogs, i, std::string(60, 'x')).ok());
+  }
+  // When what is read was received; "error" where that fails.
+  std::string read(uint64_t bytes_max) {
+    std::string text;
+    const Result<void> done =
+        log_->read_on(at_, bytes_max, [&](RecordKind, int64_t received, std::string_view payload) {
+          EXPECT_EQ(payload.size(), 60u);
+          text += std::to_string(received) + " ";
+        });
+    return done.ok() ? text : "error";
+  }
+  void expect_at(uint64_t sequence, uint64_t segment, uint64_t offset, uint64_t bytes_left) {
+    EXPECT_EQ(at_.sequence, sequence);
+    EXPECT_EQ(at_.segment, segment);
+    EXPECT_EQ(at_.offset, offset);
+    EXPECT_EQ(log_->bytes_from(at_), bytes_left);
+  }
+
+  LogOptions options_;
+  std::unique_ptr<DurableLog> log_;
+  LogPosition at_;
+};
+
+TEST_F(FollowedLogTest, ReadsAsMuchAsItIsAskedForOfOneSegmentAndKnowsWhatIsLeft) {
+  EXPECT_EQ(read(1'000), "");
+  expect_at(0, 0, 0, 0);
+  append(1, 7);
+  EXPECT_EQ(log_->bytes_from({}), 700u);
+  EXPECT_EQ(read(1), "1 ") << "one at least";
+  expect_at(2, 1, 100, 600);
+  EXPECT_EQ(read(100), "2 ");
+  expect_at(3, 1, 200, 500);
+  EXPECT_EQ(read(1'000), "3 ");
+  expect_at(4, 1, 300, 400);
+  EXPECT_EQ(read(101), "4 5 ");
+  expect_at(6, 4, 200, 200);
+  EXPECT_EQ(read(1'000), "6 ");
+  EXPECT_EQ(read(1'000), "7 ");
+  expect_at(8, 7, 100, 0);
+  EXPECT_EQ(read(1'000), "");
+  append(8, 8);
+  EXPECT_EQ(log_->bytes_from(at_), 100u);
+  EXPECT_EQ(read(1'000), "8 ");
+  expect_at(9, 7, 200, 0);
+}
+
+TEST_F(FollowedLogTest, APositionOfNoUseCostsReadingItsSegmentAgain) {
+  append(1, 7);
+  at_ = {.sequence = 5, .segment = 77, .offset = 13};
+  EXPECT_EQ(read(1'000), "5 6 ");
+  expect_at(7, 4, 300, 100);
+  at_ = {.sequence = 6};
+  EXPECT_EQ(log_->bytes_from(at_), 700u) << "nobody knows where it is";
+  EXPECT_EQ(read(1), "6 ");
+  at_ = {};
+  EXPECT_EQ(read(150), "1 2 ");
+  at_ = {.sequence = 8};
+  EXPECT_EQ(read(1'000), "");
+}
+
+TEST_F(FollowedLogTest, LosesNoSegmentThatIsNotReadToItsEnd) {
+  append(1, 8);
+  const auto left = [&](uint64_t sequence) {
+    log_->drop_before({.sequence = sequence});
+    return std::pair(segments().size(), counters_.value("lockstep_log_bytes"));
+  };
+  EXPECT_EQ(left(3), std::pair(size_t{3}, int64_t{800}));
+  EXPECT_EQ(left(4), std::pair(size_t{2}, int64_t{500}));
+  EXPECT_EQ(left(8), std::pair(size_t{1}, int64_t{200}));
+  EXPECT_EQ(left(9), std::pair(size_t{1}, int64_t{200})) << "the newest knows the sequence";
+  append(9, 9);
+  EXPECT_EQ(segments().size(), 2u) << "all of it was read, and it was more than half of a segment";
+  EXPECT_EQ(left(10), std::pair(size_t{1}, int64_t{100}));
+  append(10, 10);
+  EXPECT_EQ(segments().size(), 1u) << "it was less than half of one";
+  at_ = {.sequence = 1};
+  EXPECT_EQ(read(1'000), "9 10 ") << "from the oldest there is";
+}
+
+TEST_F(FollowedLogTest, ASegmentThatCannotBeDeletedStaysAndOneThatIsGoneIsNoReasonToStop) {
+  append(1, 8);
+  {
+    disk::FailingDisk failing(
+        [](const disk::Call& call) { return call.kind == disk::Call::Kind::kUnlink ? EACCES : 0; });
+    log_->drop_before({.sequence = 7});
+    EXPECT_EQ(segments().size(), 3u);
+  }
+  std::filesystem::remove(segments()[0]);
+  log_->drop_before({.sequence = 7});
+  EXPECT_EQ(segments().size(), 1u);
+  EXPECT_EQ(counters_.value("lockstep_log_bytes"), 200);
+}
+
+TEST_F(FollowedLogTest, DamageCostsTheRestOfItsSegmentWhereverItIs) {
+  append(1, 7);
+  overwrite(segments()[0], 150, '!');  // in the payload of the second
+  EXPECT_EQ(read(1'000), "1 ");
+  EXPECT_EQ(at_.sequence, 4u);
+  EXPECT_EQ(counters_.value("lockstep_log_corrupt_segments_total"), 1);
+  EXPECT_EQ(counters_.value("lockstep_log_records_missing_total"), 2);
+  overwrite(segments()[1], 10, '!');  // in the header of the first there
+  EXPECT_EQ(read(1'000), "7 ") << "goes on with the next";
+  EXPECT_EQ(counters_.value("lockstep_log_corrupt_segments_total"), 2);
+  EXPECT_EQ(counters_.value("lockstep_log_records_missing_total"), 5);
+}
+
+// Cut off in the middle of a record, in front of another segment: what is there of it is none.
+TEST_F(FollowedLogTest, ARecordThatIsNotWholeIsDamage) {
+  const std::string one = record_bytes(1, 2, std::string(60, 'x')), two = record_bytes(2, 2, std::string(60, 'x'));
+  for (const size_t size : {1, 39, 40, 41, 99}) {
+    SCOPED_TRACE(size);
+    log_.reset();
+    std::filesystem::remove_all(folder_.path() + "/log");
+    ASSERT_TRUE(make_directories(folder_.path() + "/log").ok());
+    ASSERT_TRUE(
+        write_file_atomically(folder_.path() + "/log/00000000000000000001.log", one + two.substr(0, size)).ok());
+    ASSERT_TRUE(write_file_atomically(folder_.path() + "/log/00000000000000000003.log",
+                                      record_bytes(3, 2, std::string(60, 'x')))
+                    .ok());
+    log_ = open(options_);
+    const int64_t missing = counters_.value("lockstep_log_records_missing_total");
+    at_ = {};
+    EXPECT_EQ(read(1'000), "0 ");
+    EXPECT_EQ(at_.sequence, 3u);
+    EXPECT_EQ(counters_.value("lockstep_log_records_missing_total"), missing + 1);
+    EXPECT_EQ(read(1'000), "0 ");
+  }
+}
+
+TEST_F(FollowedLogTest, EveryKindThatThisVersionWritesIsTold) {
+  std::string bytes;
+  for (uint8_t kind = 0; kind <= 10; ++kind) bytes += record_bytes(kind + 1u, kind, "payload");
+  log_.reset();
+  ASSERT_TRUE(write_file_atomically(folder_.path() + "/log/00000000000000000001.log", bytes).ok());
+  log_ = open(options_);
+  std::string kinds;
+  EXPECT_TRUE(log_->read_on(at_, 1'000,
+                            [&](RecordKind kind, int64_t, std::string_view) {
+                              kinds += std::to_string(static_cast<int>(kind)) + " ";
+                            })
+                  .ok());
+  EXPECT_EQ(kinds, "1 2 3 4 5 6 7 8 9 ");
+  EXPECT_EQ(at_.sequence, 12u);
+}
+
+TEST_F(FollowedLogTest, ADiskThatCannotBeReadIsAnErrorAndNothingIsPassedOver) {
+  using Kind = disk::Call::Kind;
+  append(1, 3);
+  EXPECT_EQ(read(1), "1 ");
+  for (const Kind kind : {Kind::kOpen, Kind::kRead}) {
+    disk::FailingDisk failing([&](const disk::Call& call) { return call.kind == kind ? EIO : 0; });
+    EXPECT_EQ(read(1'000), "error");
+  }
+  int interrupted = 0;
+  disk::FailingDisk interrupting(
+      [&](const disk::Call& call) { return call.kind == Kind::kRead && interrupted++ % 2 == 0 ? EINTR : 0; });
+  expect_at(2, 1, 100, 200);
+  EXPECT_EQ(read(1'000), "2 3 ");
+  EXPECT_GT(interrupted, 2);
+  std::filesystem::resize_file(segments()[0], 290);
+  at_ = {};
+  EXPECT_EQ(read(1'000), "error") << "it is shorter than it was";
+  EXPECT_EQ(at_.sequence, 0u);
+}
+
+TEST_F(FollowedLogTest, HeldItIsEverySegmentAsLongAsItIsNow) {
+  const std::string folder = folder_.path() + "/held";
+  ASSERT_TRUE(make_directories(folder).ok());
+  EXPECT_EQ(log_->hold(folder)->through_sequence, 0u);
+  append(1, 5);
+  const Result<HeldLog> held = log_->hold(folder);
+  ASSERT_TRUE(held.ok()) << held.error();
+  EXPECT_EQ(held->through_sequence, 5u);
+  ASSERT_EQ(held->files.size(), 2u);
+  EXPECT_EQ(held->files[0].bytes, 300u);
+  EXPECT_EQ(held->files[1].bytes, 200u);
+  EXPECT_TRUE(held->files[1].grows);
+  EXPECT_EQ(*list_directory(folder),
+            (std::vector<std::string>{"00000000000000000001.log", "00000000000000000004.log"}));
+  append(6, 6);
+  EXPECT_FALSE(log_->hold(folder_.path() + "/no/such/folder").ok());
+  append(7, 7);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -110,5 +110,83 @@ TEST(HostJobs, HoldsNoMoreOfNamesThanItMay) {
   }
 }
 
+// Everywhere something that nobody asks for, and the value before its key.
+TEST_F(RequestSplit, WhatItDoesNotKnowIsPassedOver) {
+  const std::string odd = field(7, "odd");
+  const std::string job = field(1, odd + field(2, odd + field(1, "a")) + field(1, "lockstep.job_id") + odd);
+  const std::string one = field(1, field(2, "before") + field(1, odd + job + odd) + odd);
+  const std::string other = resource(attribute("lockstep.job_id", "b"), "1");
+  EXPECT_EQ(split(odd + one + odd + other + odd), (Parts{{"a", one}, {"b", other}}));
+  EXPECT_EQ(hosts.bytes(), 0u) << "nobody has named a host";
+}
+
+// Each resource of a job of its own: what is kept of it and of its part, and twice its bytes, as a string that grows takes.
+TEST_F(RequestSplit, EveryPartTakesTheMemoryItNeeds) {
+  constexpr size_t kParts = 1'000, kName = 60;
+  std::string request;
+  for (size_t i = 0; i < kParts; ++i) {
+    std::string name = std::to_string(i);
+    name += std::string(kName - name.size(), 'j');
+    request += resource(attribute("lockstep.job_id", name), "1");
+  }
+  const size_t need = 2 * request.size() + kParts * (400 + 80 + 32 + 4 * kName);
+  for (const bool suffices : {false, true}) {
+    const size_t share = suffices ? need + need / 20 : need - need / 20;
+    MemoryBudget budget(2 * share, [] { return uint64_t{0}; });  // who is alone gets half
+    MemoryLease held(&budget, MemoryUse::kQueue);
+    EXPECT_EQ(split_request(request, hosts, 0, &held).has_value(), suffices);
+  }
+}
+
+TEST(HostJobs, AJobIsAHostsUntilItWasNotNamedForTenMinutes) {
+  constexpr int64_t kLong = HostJobs::kForgetAfterNs;
+  HostJobs hosts;
+  const auto jobs = [&](int64_t now_ns) {
+    std::string text;
+    for (const std::string& job : hosts.jobs_of("n1", now_ns)) text += job;
+    return text;
+  };
+  hosts.note("n1", "a", 10);
+  EXPECT_EQ(jobs(10 + kLong), "a");
+  EXPECT_EQ(jobs(11 + kLong), "");
+  hosts.note("n1", "b", 20);
+  hosts.note("n1", "c", 30);
+  EXPECT_EQ(jobs(30), "cba") << "the one named last first";
+  hosts.note("n1", "a", 40);
+  EXPECT_EQ(jobs(40), "acb");
+  const size_t one = hosts.bytes();
+  hosts.note("n1", "c", 20 + kLong);
+  EXPECT_EQ(jobs(20 + kLong), "cab");
+  EXPECT_EQ(hosts.bytes(), one) << "none is forgotten yet";
+  hosts.note("n1", "c", 21 + kLong);
+  EXPECT_LT(hosts.bytes(), one) << "b is";
+  for (const char* job : {"d", "e", "f", "g"}) hosts.note("n1", job, 22 + kLong);
+  EXPECT_EQ(jobs(22 + kLong), "gfed");
+}
+
+TEST(HostJobs, AHostIsKeptForAsLongAndOneAloneHoweverLongItsNamesAre) {
+  constexpr int64_t kLong = HostJobs::kForgetAfterNs;
+  HostJobs hosts(2, 400);
+  hosts.note("a", "job", 0);
+  const size_t one = hosts.bytes();
+  EXPECT_EQ(one, 200u + 1 + 64 + 3);
+  hosts.note("b", std::string(HostJobs::kNameBytesMax, 'x'), 1);
+  EXPECT_TRUE(hosts.jobs_of("a", 1).empty()) << "there is no room for both";
+  EXPECT_EQ(hosts.bytes(), 200u + 1 + 64 + HostJobs::kNameBytesMax);
+  HostJobs wide(2);
+  wide.note("a", "job", 0);
+  wide.note("b", "job", kLong);
+  EXPECT_EQ(wide.bytes(), 2 * one);
+  wide.note("b", "job", kLong + 1);
+  EXPECT_EQ(wide.bytes(), one);
+  HostJobs exact(3, 2 * one);
+  exact.note("a", "job", 0);
+  exact.note("b", "job", 0);
+  EXPECT_EQ(exact.bytes(), 2 * one) << "all of the room";
+  exact.note("c", "job", 0);
+  EXPECT_EQ(exact.bytes(), 2 * one);
+  EXPECT_TRUE(exact.jobs_of("a", 0).empty());
+}
+
 }  // namespace
 }  // namespace lockstep

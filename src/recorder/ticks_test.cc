@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <bit>
+#include <cstdint>
 #include <thread>
 #include <vector>
 
@@ -56,6 +58,32 @@ TEST(TickClock, ShortStretchesAreConverted) {
   const uint64_t passed_ns = system_now_ns() - from_ns;
   EXPECT_GE(ns, 4'500'000u);
   EXPECT_LE(ns, passed_ns + passed_ns / 20);
+}
+
+// What a clock remembers, in the order of its members: of a thread that asked last long ago.
+struct Remembered {
+  uint64_t tick, ns, clock_ns, rate, window;
+};
+
+TEST(TickClock, ARateSeenLaterIsBelievedWithinAThousandthOfTheFirst) {
+  TickClock::prepare();
+  if (!TickClock::usable()) GTEST_SKIP() << "the kernel does not keep time by this machine's counter";
+  const uint64_t first = TickClock::ticks_to_ns(uint64_t{1} << 32);
+  const auto rate_after = [&](double seen) {
+    constexpr uint64_t kPassedNs = 100'000'000'000;
+    const auto passed = static_cast<uint64_t>((static_cast<unsigned __int128>(kPassedNs) << 32) / first);
+    for (;;) {
+      const uint64_t now_ns = system_now_ns();
+      const uint64_t before_ns = now_ns - static_cast<uint64_t>(seen * kPassedNs);
+      const Remembered before{TickClock::ticks() - passed, 0, before_ns, first, 1};
+      auto clock = std::bit_cast<TickClock>(before);
+      EXPECT_GE(clock.now_ns(), now_ns);
+      const auto after = std::bit_cast<Remembered>(clock);
+      if (after.tick != before.tick) return static_cast<double>(after.rate) / static_cast<double>(first);
+    }  // its readings were too far apart: another process ran between them
+  };
+  for (const double believed : {0.9995, 1.0005}) EXPECT_NEAR(rate_after(believed), believed, 0.0002);
+  for (const double nonsense : {0.5, 0.99, 1.01, 2.0}) EXPECT_EQ(rate_after(nonsense), 1) << nonsense;
 }
 
 }  // namespace

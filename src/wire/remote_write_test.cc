@@ -423,6 +423,27 @@ TEST(RemoteWrite2, MetadataRefersToSymbolsThatAreThereOrToNone) {
   }
 }
 
+// One of type, help and unit is enough, also where it is the first there is.
+TEST(RemoteWrite2, MetadataMaySayOneThingAlone) {
+  for (const uint32_t field : {1u, 3u, 4u}) {
+    Request2 request;
+    request.symbol("text");
+    request.series(request.refs({{"__name__", "m"}}), [&](WireWriter& out) {
+      Request2::sample(out, 1, 1700000000000);
+      size_t metadata = out.begin(5);
+      out.varint(field, 1);
+      out.end(metadata);
+    });
+    const std::string bytes = request.bytes();
+    Walk walk;
+    ASSERT_TRUE(walk.walk(Version::k2, bytes).ok());
+    ASSERT_EQ(walk.metadata().size(), 1u) << field;
+    EXPECT_STREQ(walk.metadata()[0].type, field == 1 ? "counter" : "unknown");
+    EXPECT_EQ(walk.metadata()[0].help, field == 3 ? "text" : "");
+    EXPECT_EQ(walk.metadata()[0].unit, field == 4 ? "text" : "");
+  }
+}
+
 TEST(RemoteWrite1, SaysWhatItHoldsForTheNextRequest) {
   const std::string raw = raw_labels_of(kPower);
   const std::vector<int64_t> times = {5};
@@ -437,6 +458,39 @@ TEST(RemoteWrite1, SaysWhatItHoldsForTheNextRequest) {
   const size_t held = 3000 * sizeof(PushedExemplar) + 1000 * (sizeof(PushedSeries) + sizeof(int64_t) + sizeof(double));
   EXPECT_GE(walk.memory_bytes(), held);
   EXPECT_LE(walk.memory_bytes(), 4 * held);
+}
+
+// References to labels cost four bytes each, also those of a series that has more labels than are stored.
+TEST(RemoteWrite2, SaysWhatItHoldsOfReferencesForTheNextRequest) {
+  constexpr size_t kMany = 100'000, kNeed = kMany * sizeof(uint32_t);
+  const auto held_after = [&](std::initializer_list<size_t> labels, size_t exemplar_labels) {
+    Request2 request;
+    const std::vector<uint32_t> one = request.refs({{"__name__", "m"}});
+    for (const size_t count : labels) {
+      std::vector<uint32_t> refs;
+      for (size_t i = 0; i < count; ++i) refs.insert(refs.end(), one.begin(), one.end());
+      request.series(refs, [&](WireWriter& out) {
+        Request2::sample(out, 1, 1700000000000);
+        const size_t exemplar = out.begin(4);
+        const size_t names = out.begin(1);
+        for (size_t i = 0; i < 2 * exemplar_labels; ++i) out.raw_varint(1);
+        out.end(names);
+        out.end(exemplar);
+      });
+    }
+    const std::string bytes = request.bytes();
+    Walk walk;
+    EXPECT_TRUE(walk.walk(Version::k2, bytes).ok());
+    return walk.memory_bytes();
+  };
+  EXPECT_LT(held_after({1, 1}, 0), kNeed);
+  const size_t alone = held_after({kMany}, 0), before_another = held_after({kMany, 1}, 0),
+               both = held_after({kMany, 1, kMany}, 0), of_exemplar = held_after({1}, kMany);
+  for (const size_t held : {alone, before_another, of_exemplar}) {
+    EXPECT_GE(held, 2 * kNeed);
+    EXPECT_LT(held, 4 * kNeed);
+  }
+  EXPECT_GE(both, 4 * kNeed);
 }
 
 // What a series shares with the one before it is copied from there, wherever it stands.

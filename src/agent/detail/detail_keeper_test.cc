@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/counters_table.h"
+#include "agent/detail/packed_detail.h"
 
 namespace lockstep {
 namespace {
@@ -122,6 +123,35 @@ TEST_F(DetailKeeperTest, WhatDoesNotFitOrIsNotWantedIsCounted) {
   EXPECT_EQ(left_out("off"), 1);
   EXPECT_EQ(held(), 0);
   expect_balance();
+}
+
+TEST_F(DetailKeeperTest, HoldsWhatFitsToTheByteAndSaysHowMuchThatIs) {
+  constexpr size_t kEntry = DetailKeeper::kEntryBytes;
+  const size_t bytes = kEntry + pack(step(1_step)).size();
+  const auto said = [&] { return static_cast<size_t>(counters.value("lockstep_agent_detail_bytes")); };
+  DetailKeeper exact({.bytes_max = 2 * bytes, .age_ns = kSecond}, counters);
+  exact.keep(rank(0), step(1_step), 0);
+  EXPECT_EQ(said(), bytes);
+  exact.keep(rank(0), step(2_step), 0);
+  EXPECT_EQ(held(), 2) << "all of the room";
+  EXPECT_EQ(said(), 2 * bytes);
+  exact.keep(rank(1), step(3_step), 0);
+  EXPECT_EQ(held(), 2);
+  EXPECT_EQ(exact.state(key(0), 1_step), DetailKeeper::State::kNotHere);
+  EXPECT_EQ(exact.ranks_of("job", 1), (std::vector<RankKey>{key(0), key(1)}));
+  ASSERT_TRUE(exact.take(key(0), 2_step, SampledFor::kAsked));
+  EXPECT_EQ(said(), bytes + kEntry) << "that it was sent is remembered";
+  exact.keep(rank(0), step(2_step), 0);
+  EXPECT_EQ(left_out("bytes"), 1) << "what was sent makes room first";
+  EXPECT_EQ(exact.state(key(1), 3_step), DetailKeeper::State::kHeld);
+  EXPECT_EQ(exact.bytes(), 2 * bytes);
+  EXPECT_EQ(exact.ranks_of("job", 2), std::vector<RankKey>{});
+  DetailKeeper one({.bytes_max = bytes, .age_ns = kSecond}, counters);
+  one.keep(rank(0), step(1_step), 0);
+  EXPECT_EQ(one.state(key(0), 1_step), DetailKeeper::State::kHeld);
+  DetailKeeper none({.bytes_max = bytes - 1, .age_ns = kSecond}, counters);
+  none.keep(rank(0), step(1_step), 0);
+  EXPECT_EQ(left_out("too_large"), 1);
 }
 
 }  // namespace

@@ -101,6 +101,31 @@ TEST_F(EvidenceUploadsTest, OneUserHasAQuarterOfTheBytesOfAnHour) {
   EXPECT_EQ(total("budget"), 1);
 }
 
+TEST_F(EvidenceUploadsTest, AnHourIsOverAfterAnHourAndABudgetAtItsLastByte) {
+  EvidenceUploads uploads(uploader, clock, counters);
+  const auto is_taken = [&](uid_t user, uint64_t bytes) {
+    const UniqueFd made = file("x");
+    EXPECT_EQ(::truncate((folder.path() + "/file").c_str(), static_cast<off_t>(bytes)), 0);
+    const bool taken = uploads.add(identity, user, EvidenceFileKind::kDump, UniqueFd(::dup(made.get())), 1);
+    EXPECT_EQ(::truncate((folder.path() + "/file").c_str(), 1), 0);  // nobody has to read the hole
+    EXPECT_TRUE(uploads.drain(10'000));
+    return taken;
+  };
+  constexpr uint64_t kShare = EvidenceUploads::kBytesPerHourMax / EvidenceUploads::kUserShare;
+  EXPECT_TRUE(is_taken(1000, kShare - 1));
+  EXPECT_FALSE(is_taken(1000, 2));
+  EXPECT_TRUE(is_taken(1000, 1)) << "the last byte of his share";
+  clock.advance(3'599'999'999'999);
+  EXPECT_FALSE(is_taken(1000, 1));
+  clock.advance(1);
+  EXPECT_TRUE(is_taken(1000, kShare));
+  Identity nobody = identity;
+  nobody.rank = Rank{-1};
+  EXPECT_FALSE(uploads.add(nobody, 1000, EvidenceFileKind::kDump, file("dump"), 1)) << "nobody knows its rank";
+  nobody.rank = Rank{0};
+  EXPECT_TRUE(uploads.add(nobody, 1001, EvidenceFileKind::kDump, file("dump"), 1));
+}
+
 // Writes down what it is asked for.
 class NotingUploader final : public Uploader {
  public:

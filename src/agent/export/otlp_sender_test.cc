@@ -4,9 +4,11 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <optional>
 
 #include "agent/export/otlp_sender_testing.h"
 #include "agent/testing.h"
+#include "base/protobuf_wire.h"
 #include "net/grpc_message.h"
 #include "testing/temporary_folder.h"
 
@@ -247,6 +249,42 @@ TEST(RetryAfter, IsSecondsOrADate) {
   EXPECT_EQ(parse_retry_after("Wed, 21 Oct 2099 07:27:00 GMT", now_ns), OtlpSender::kRetryAfterMsMax);
   for (const char* text : {"", "soon", "-1", "1.5", "Wed, 21 Oct 2015 07:28:09 GMT+1"})
     EXPECT_EQ(parse_retry_after(text, now_ns), -1) << text;
+}
+
+// google.rpc.Status with a RetryInfo of so long among its details, and something beside everywhere.
+TEST(RpcStatus, SaysHowLongToWait) {
+  const auto status = [](std::string_view type, std::optional<std::pair<uint64_t, uint64_t>> delay) {
+    std::string bytes;
+    protobuf::WireWriter out(bytes);
+    out.varint(1, 8);
+    out.bytes(2, "busy");
+    const size_t any = out.begin(3);
+    out.varint(9, 1);
+    out.bytes(1, type);
+    const size_t info = out.begin(2);
+    out.varint(9, 1);
+    if (delay) {
+      const size_t duration = out.begin(1);
+      out.varint(1, delay->first);
+      out.varint(9, 1);
+      out.varint(2, delay->second);
+      out.end(duration);
+    }
+    out.end(info);
+    out.end(any);
+    const Result<RpcStatus> read = decode_rpc_status(bytes);
+    EXPECT_TRUE(read.ok());
+    EXPECT_EQ(read->message, "busy");
+    return read->retry_after_ms;
+  };
+  constexpr std::string_view kInfo = "type.googleapis.com/google.rpc.RetryInfo";
+  EXPECT_EQ(status(kInfo, std::pair(2, 345'678'901)), 2'345);
+  EXPECT_EQ(status(kInfo, std::pair(0, 0)), 0);
+  EXPECT_EQ(status(kInfo, std::nullopt), 0) << "as soon as you like";
+  EXPECT_EQ(status(kInfo, std::pair(1, 5'000'000'000)), 1'999);
+  EXPECT_EQ(status(kInfo, std::pair(1'000'000'000'000, 0)), OtlpSender::kRetryAfterMsMax);
+  EXPECT_EQ(status(kInfo, std::pair(static_cast<uint64_t>(-5), static_cast<uint64_t>(-7))), 0);
+  EXPECT_EQ(status("type.googleapis.com/google.rpc.DebugInfo", std::pair(2, 0)), -1);
 }
 
 TEST(RpcStatus, OfGarbageIsAnError) {

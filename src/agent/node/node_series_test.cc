@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "agent/metrics_page.h"
 
@@ -118,6 +119,62 @@ TEST_F(NodeSeriesTest, WhatIsNotANumberOrOverTheLimitIsRefusedAndCounted) {
   EXPECT_EQ(small.counts().readings, 3u);
   EXPECT_EQ(small.counts().refused, 2u);
   EXPECT_EQ(small.size(), 1u);
+}
+
+TEST_F(NodeSeriesTest, TellsAndEndsAtItsTimesAndNotBefore) {
+  NodeSeriesOptions options{.host = "node-1", .series_max = 2};
+  NodeSeries own(options);
+  const auto read_at = [&](int64_t ns, const LabelSet& labels, double value) {
+    own.update({{&kTable[1], labels, value}}, {.monotonic_ns = ns, .unix_ns = ns});
+  };
+  const auto told_at = [&](int64_t ns) { return own.take({.monotonic_ns = ns, .unix_ns = ns}); };
+  read_at(0, gpu("GPU-1"), 5);
+  read_at(0, gpu("GPU-2"), 5);
+  read_at(0, gpu("GPU-3"), 5);
+  EXPECT_EQ(own.counts().readings, 3u);
+  EXPECT_EQ(own.counts().refused, 1u) << "two have room";
+  EXPECT_EQ(own.size(), 2u);
+  EXPECT_EQ(points_in(told_at(0)), 2u);
+  EXPECT_EQ(own.counts().reported, 2u);
+  EXPECT_EQ(points_in(told_at(1)), 0u) << "not read since";
+  EXPECT_EQ(own.counts().unchanged, 0u);
+  read_at(options.refresh_ns - 1, gpu("GPU-1"), 5);
+  const std::vector<ResourceGroup> ended = told_at(options.refresh_ns - 1);
+  ASSERT_EQ(points_in(ended), 1u) << "of the other that it is over";
+  EXPECT_EQ(ended[0].points[0].flags, MetricPoint::kNoRecordedValue);
+  EXPECT_EQ(own.counts().unchanged, 1u);
+  read_at(options.refresh_ns, gpu("GPU-1"), 5);
+  const std::vector<ResourceGroup> again = told_at(options.refresh_ns);
+  ASSERT_EQ(points_in(again), 1u);
+  EXPECT_EQ(again[0].points[0].flags, 0u);
+  EXPECT_EQ(again[0].points[0].start_unix_ns, 0) << "the same value is no fall";
+  EXPECT_TRUE(again[0].points[0].monotonic);
+  EXPECT_EQ(points_in(told_at(options.refresh_ns + options.ended_after_ns)), 0u);
+  EXPECT_EQ(own.size(), 1u);
+  EXPECT_EQ(points_in(told_at(options.refresh_ns + options.ended_after_ns + 1)), 1u);
+  EXPECT_EQ(own.size(), 0u);
+}
+
+TEST_F(NodeSeriesTest, OnlyASumIsToldWithItsBeginningAndOnlyAGaugeAsItsMean) {
+  read(1, kTable[1], gpu("GPU-1"), 10);
+  read(2, kTable[1], gpu("GPU-1"), 20);
+  read(1, kTable[2], kNone, 1);
+  read(2, kTable[2], kNone, 4);
+  read(2, kTable[3], gpu("GPU-1"), 1);
+  std::map<std::string, MetricPoint> points;
+  for (const ResourceGroup& group : series.take(at(2))) {
+    for (const MetricPoint& point : group.points) points[point.name] = point;
+  }
+  EXPECT_EQ(points["hw.energy"].value, 20);
+  EXPECT_EQ(points["hw.energy"].start_unix_ns, at(1).unix_ns);
+  EXPECT_EQ(points["hw.energy"].temporality, Temporality::kCumulative);
+  EXPECT_EQ(points["lockstep_host_load"].value, 4) << "without a quantum it is what was read last";
+  EXPECT_FALSE(points["lockstep_host_load"].monotonic);
+  EXPECT_EQ(points["lockstep_host_load"].start_unix_ns, 0);
+  series.end_info_not_read_since(at(2).monotonic_ns);
+  EXPECT_EQ(series.take(at(2)).size(), 0u) << "it was read just then";
+  series.end_info_not_read_since(at(3).monotonic_ns, "lockstep_host_load");
+  EXPECT_EQ(points_in(series.take(at(3))), 1u) << "the one that is named";
 }
 
 TEST_F(NodeSeriesTest, ThePageHasOpenTelemetrysNamesInPrometheusWords) {

@@ -87,5 +87,42 @@ TEST_F(KeptRecordersTest, ALargeOneIsCutAndWhatIsNoFileIsOneLine) {
   EXPECT_FALSE(kept.copy(-1, 1000, "1-1.lsfr").ok());
 }
 
+// Holes: no room is taken.
+TEST_F(KeptRecordersTest, WhoeverHasMostBytesGivesWayOnceTheyAreTooMany) {
+  std::filesystem::create_directory(folder);
+  const auto put = [&](const std::string& name, uint64_t bytes, int64_t age) {
+    std::ofstream(folder + "/" + name).close();
+    std::filesystem::resize_file(folder + "/" + name, bytes);
+    set_age(name, age);
+  };
+  put("1000-a.lsfr", 200 << 20, 2);
+  put("1000-b.lsfr", 100 << 20, 1);  // the older one
+  put("1001-c.lsfr", KeptRecorders::kBytesMax - (300 << 20) - 4, 0);
+  std::filesystem::create_directory(folder + "/1001-folder");
+  KeptRecorders kept(folder, counters);
+  const auto left = [&] {
+    std::string names;
+    const std::vector<std::string> all = *list_directory(folder);
+    for (const std::string& name : all) names += name + " ";
+    return names;
+  };
+  ASSERT_TRUE(kept.copy(file("four").get(), 1002, "d").ok());
+  EXPECT_EQ(left(), "1000-a.lsfr 1000-b.lsfr 1001-c.lsfr 1001-folder 1002-d ") << "all of the room";
+  ASSERT_TRUE(kept.copy(file("1").get(), 1002, "e").ok());
+  EXPECT_EQ(left(), "1000-a.lsfr 1001-c.lsfr 1001-folder 1002-d 1002-e ") << "of 300 MiB the older file";
+  put("1002-f", 100 << 20, 3);
+  ASSERT_TRUE(kept.copy(file("2").get(), 1002, "g").ok());
+  EXPECT_EQ(left(), "1000-a.lsfr 1001-folder 1002-d 1002-e 1002-f 1002-g ") << "now another has most";
+  EXPECT_EQ(*read_file(folder + "/1002-g", 10), "2");
+}
+
+TEST_F(KeptRecordersTest, CopiesAFileOfSeveralPiecesWhole) {
+  std::string text;
+  for (int i = 0; i < 400'000; ++i) text += std::to_string(i);
+  KeptRecorders kept(folder, counters);
+  ASSERT_TRUE(kept.copy(file(text).get(), 1000, "1-1.lsfr").ok());
+  EXPECT_TRUE(*read_file(folder + "/1000-1-1.lsfr", 1 << 24) == text);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -226,6 +226,23 @@ TEST_F(RankMetricsTest, TellsLatencyAndBandwidthOfEachPeerOfACommunicator) {
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(of(take(), RankMetric::kPeerBandwidth).empty()) << "it has not moved";
 }
 
+// Transfers of one size draw no line: how fast the link is can be told, not how long the way is.
+TEST_F(RankMetricsTest, ALatencyThatIsNotKnownIsNotTold) {
+  for (int i = 0; i < 60; ++i) {
+    Record record{};
+    record.head.type = RecordType::kProxyStep;
+    record.head.flags = kFlagSend;
+    record.proxy_step.peer = 5;
+    record.proxy_step.bytes = 1'000'000;
+    record.proxy_step.wire_ns = 1'000'000;
+    record.head.time_ns = static_cast<uint64_t>(now_ns + i * 2'000'000);
+    assembler.add(record);
+  }
+  const std::vector<MetricPoint> points = take();
+  EXPECT_EQ(of(points, RankMetric::kPeerBandwidth).size(), 1u);
+  EXPECT_TRUE(of(points, RankMetric::kPeerLatency).empty());
+}
+
 // The fleet's budget is 0.5 kB a second and GPU, steps included: five seconds of metrics at their largest must leave
 // room for them. Random waits, as they are worst to compress.
 TEST_F(RankMetricsTest, AReportAtItsLimitFitsTheBudget) {

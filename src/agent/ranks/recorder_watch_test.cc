@@ -266,6 +266,15 @@ TEST_F(RecorderWatchTest, AProcessThatCannotNameItsJobIsToldUnderTheNameThatWasF
   EXPECT_EQ(job_of(unnamed), "unknown-gpu-017-42");
 }
 
+TEST_F(RecorderWatchTest, WhereNobodyCompletesThemAProcessThatCannotNameItsJobIsToldAtTheFirstLook) {
+  RecorderWriter::Options nameless = writer_options(folder.path());
+  nameless.identity.job_id = "unknown-gpu-017-42";
+  auto writer = RecorderWriter::open(nameless);
+  ASSERT_TRUE(writer.ok());
+  (*writer)->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
+  EXPECT_FALSE(RecorderWatch(options, clock, counters).poll().logs.empty());
+}
+
 TEST_F(RecorderWatchTest, GivesAStepWhenItCloses) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();
@@ -532,6 +541,89 @@ TEST_F(RecorderWatchTest, TellsTotalsOfCollectivesAsMetrics) {
   EXPECT_EQ(values["lockstep_collective_bytes_total"], 3 * 4096);
   EXPECT_NEAR(values["lockstep_collective_gpu_seconds_total"], 0.030, 1e-9);
   EXPECT_NEAR(values["lockstep_collective_bus_bandwidth"], 3 * 4096 * 1.75 / 0.030, 1);
+}
+
+TEST_F(RecorderWatchTest, ARankThatIsProfiledTellsItsMetricsEverySecondAndAllAtWholeTimes) {
+  clock.advance(options.metrics_every_ns - clock.monotonic_ns() % options.metrics_every_ns + 300 * kMs);
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_writer();
+  std::string told;
+  const auto next = [&](int64_t ms) {
+    clock.advance(ms * kMs);
+    told += watch.poll().metrics.empty() ? '.' : 'x';
+  };
+  next(0);
+  next(4'699);
+  next(1);  // five seconds since a whole time, though not since it was found
+  EXPECT_EQ(told, "..x");
+  watch.set_profiled({watch.owners().at(0).path});
+  for (const int64_t ms : {0, 999, 1, 999, 1}) next(ms);
+  EXPECT_EQ(told, "..x..x.x");
+  watch.set_profiled({});
+  for (const int64_t ms : {1'000, 1'000, 999, 1}) next(ms);
+  EXPECT_EQ(told, "..x..x.x...x") << "with the others again";
+}
+
+TEST_F(RecorderWatchTest, StepsOverTheLimitOfOneLookAreAGapOfSoMany) {
+  RecorderWatch watch(options, clock, counters);
+  constexpr auto kSteps = static_cast<int64_t>(user_limits::kStepsPerPollMax);
+  auto writer = open_writer(16'384);
+  const int64_t began_ns = clock.monotonic_ns();
+  for (int64_t i = 0; i < kSteps + 3; ++i) {
+    writer->write(mark(RecordType::kStepBegin, i, began_ns + 2 * i));
+    writer->write(mark(RecordType::kStepEnd, i, began_ns + 2 * i + 1));
+  }
+  clock.advance(kSecond);
+  const CollectedBatch batch = watch.poll();
+  EXPECT_EQ(events(batch, kEventTrainStep).size(), user_limits::kStepsPerPollMax);
+  const std::vector<LogRecord> gaps = events(batch, kEventGap);
+  ASSERT_EQ(gaps.size(), 1u);
+  EXPECT_EQ(find_string(gaps[0].attributes, "reason"), "steps_over_limit");
+  EXPECT_EQ(find_int(gaps[0].attributes, "records"), 3);
+  EXPECT_EQ(counters.sum("lockstep_agent_over_limit_total"), 3);
+}
+
+TEST_F(RecorderWatchTest, SaysHowLateALookWasAndHowLateTheLatest) {
+  RecorderWatch watch(options, clock, counters);
+  const auto late = [&](const char* which) {
+    return counters.value("lockstep_agent_poll_late_ms", format("which=\"%s\"", which));
+  };
+  watch.poll();
+  clock.advance(watch.next_look_ns() + 250 * kMs);
+  watch.poll();
+  EXPECT_EQ(late("last"), 250);
+  clock.advance(watch.next_look_ns() + 90 * kMs);
+  watch.poll();
+  EXPECT_EQ(late("last"), 90);
+  EXPECT_EQ(late("most"), 250);
+  clock.advance(watch.next_look_ns());
+  watch.poll();
+  EXPECT_EQ(late("last"), 0);
+}
+
+TEST_F(RecorderWatchTest, WhatBelongsToNothingThatIsKnownIsLostOnce) {
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_writer();
+  Record kernel{};
+  kernel.head.type = RecordType::kKernelCh;
+  kernel.head.time_ns = static_cast<uint64_t>(clock.monotonic_ns());
+  kernel.kernel.op_id = 4711;
+  writer->write(kernel);
+  const auto lost = [&] { return counters.value("lockstep_agent_recorder_lost_total", "reason=\"orphan\""); };
+  for (int i = 0; i < 3; ++i) {
+    clock.advance(30 * kSecond);
+    writer->write(mark(RecordType::kStepBegin, i, clock.monotonic_ns()));
+    watch.poll();
+  }
+  EXPECT_EQ(lost(), 1);
+  kernel.head.time_ns = static_cast<uint64_t>(clock.monotonic_ns());
+  writer->write(kernel);
+  for (int i = 3; i < 6; ++i) {
+    clock.advance(30 * kSecond);
+    writer->write(mark(RecordType::kStepBegin, i, clock.monotonic_ns()));
+    watch.poll();
+  }
+  EXPECT_EQ(lost(), 2);
 }
 
 TEST_F(RecorderWatchTest, PointsOfPeersThatWaitForTheNextReportAreCountedAtEach) {

@@ -475,6 +475,13 @@ TEST_F(OddQuestions, TheShareOfObservationsBetweenTwoBoundsOfBuckets) {
   EXPECT_EQ(at("histogram_fraction(NaN, 1, lat_bucket)"), "{} nan ");
 }
 
+// Job a counts 30, 33, and begins anew at 12: of the first two alone a minute had 3, and two minutes have twice that.
+TEST_F(OddQuestions, AResetBehindItsRangeIsNoneOfIt) {
+  EXPECT_EQ(
+      text_of(run_query("increase(requests_total{job=\"a\"}[2m])", reader_, {600'000, 720'000, 60'000}, options_), ""),
+      "{job=a } 6 6 24 ");
+}
+
 // Series that take turns in a group are matched step by step: of job a there is none below 12 any more.
 TEST_F(OddQuestions, WhereTheFirstOfAGroupIsAbsentAnotherIsMatched) {
   EXPECT_EQ(range("(requests_total < 12) * on() level"), "{} -81 -100 77 ");

@@ -278,6 +278,19 @@ TEST(PromqlHistograms, AddAcrossSchemasAndZeroBuckets) {
   EXPECT_EQ(in_buckets, 12);  // nothing is lost
 }
 
+// What a list held before it became shorter is not there any more, though its memory is.
+TEST(PromqlHistograms, ABucketBehindTheLastIsNotAddedTo) {
+  NativeHistogram one;
+  one.positive_spans = {{0, 2}};
+  one.positive = {1, 2};
+  FlatHistogram sum(one);
+  sum.positive.pop_back();
+  add(sum, FlatHistogram(one));
+  ASSERT_EQ(sum.positive.size(), 2u);
+  EXPECT_EQ(sum.positive[0].count, 2);
+  EXPECT_EQ(sum.positive[1].count, 2);
+}
+
 TEST(PromqlHistograms, SpansThatDoNotFitTheirBucketsAreReadAsFarAsTheyDo) {
   NativeHistogram odd;
   odd.schema = 100;

@@ -769,6 +769,30 @@ TEST_F(MetricEngineTest, DamageInTheLogIsToldAndATornEndIsCut) {
   }
 }
 
+TEST_F(MetricEngineTest, SaysHowManySamplesBelongToSeriesThatDamageHasHidden) {
+  options_.shards = 1;
+  options_.segment_bytes_max = 400;
+  {
+    auto engine = open();
+    for (int64_t i = 0; i < 60; ++i)
+      ASSERT_TRUE(TestPush().add("m", now() + i, std::sin(static_cast<double>(i))).to(*engine).ok());
+  }
+  // The first segment says what series there is; its samples are lost with it, unseen.
+  const std::vector<std::string> segments = files("log", ".wal");
+  ASSERT_GT(segments.size(), 2u);
+  change_byte(segments[0], 30);
+  ::testing::internal::CaptureStderr();
+  auto engine = open();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(found(*engine, "m").empty());
+  const size_t line = said.find(" samples of the log belong to series that damage has hidden");
+  ASSERT_NE(line, std::string::npos) << said;
+  const size_t begin = said.rfind(' ', line - 1) + 1;
+  const int lost = std::atoi(said.c_str() + begin);
+  EXPECT_GT(lost, 20) << said;
+  EXPECT_LT(lost, 60) << said;
+}
+
 TEST_F(MetricEngineTest, AnotherVersionOfABlockIsRefusedWithALine) {
   {
     auto engine = open();
