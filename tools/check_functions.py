@@ -22,8 +22,6 @@ REASONS = {
     "src/diagnosis/detectors/pause/pause.cc find_pauses": REBUILT,
     "src/diagnosis/detectors/slow_link/slow_link.cc find_slow_flows": REBUILT,
     "src/diagnosis/detectors/slow_link/slow_link.cc find_slow_groups": REBUILT,
-    "src/diagnosis/detectors/straggler/straggler.cc find_stragglers": REBUILT,
-    "src/diagnosis/detectors/straggler/straggler.cc explain_own_time": REBUILT,
     "src/diagnosis/detectors/regression/regression.cc find_regressions": REBUILT,
     "src/diagnosis/detectors/loss/loss.cc find_bad_loss": REBUILT,
     "src/diagnosis/detectors/rotating_stall/rotating_stall.cc find_rotating_stall": REBUILT,

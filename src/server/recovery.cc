@@ -18,9 +18,8 @@ constexpr size_t kRollupsAtOnce = 256;
 
 }  // namespace
 
-bool replay(DurableLog& log, BusOrigins& origins, Applier& applier, const ColumnarSpanStore& spans,
-            DiagnosisEngine& engine, TailSampler& tail, JobRollups& rollups, sle::SleWatch& sle, SetAside& set_aside,
-            const Clock& clock, Counters& counters, const std::function<bool()>& is_told_to_stop) {
+bool replay(DurableLog& log, const ReadBackInto& into, const Clock& clock, Counters& counters,
+            const std::function<bool()>& is_told_to_stop) {
   int64_t last_look_unix_ns = 0;
   int64_t look_cost_ns = 0;
   int64_t looked_at_ns = clock.monotonic_ns();
@@ -30,18 +29,18 @@ bool replay(DurableLog& log, BusOrigins& origins, Applier& applier, const Column
   auto apply = [&](uint64_t sequence, Signal signal, int64_t received_unix_ns, std::string_view payload) {
     if (signal == Signal::kSpans) {
       Result<DecodedSpans> decoded = decode_spans(payload);
-      if (decoded.ok()) applier.apply_spans(std::move(decoded->columns), received_unix_ns, sequence);
+      if (decoded.ok()) into.applier.apply_spans(std::move(decoded->columns), received_unix_ns, sequence);
       return decoded.ok();
     }
     if (signal == Signal::kMetrics) {
       Result<otlp::MetricsRequest> request = otlp::decode_metrics(payload);
       if (request.ok())
-        applier.apply_metrics(heard_of(applier, *request), static_cast<int64_t>(request->points.size()),
-                              received_unix_ns, sequence);
+        into.applier.apply_metrics(heard_of(into.applier, *request), static_cast<int64_t>(request->points.size()),
+                                   received_unix_ns, sequence);
       return request.ok();
     }
     Result<LogsRequest> request = otlp::decode_logs(payload);
-    if (request.ok()) applier.apply_logs(std::move(*request), received_unix_ns, sequence);
+    if (request.ok()) into.applier.apply_logs(std::move(*request), received_unix_ns, sequence);
     return request.ok();
   };
   Result<void> done =
@@ -50,15 +49,16 @@ bool replay(DurableLog& log, BusOrigins& origins, Applier& applier, const Column
         if (kind >= RecordKind::kBusMetrics) {
           const std::optional<LogOrigin> origin = take_origin(payload);
           if (!origin) return counters.add("lockstep_replay_undecodable_records_total");
-          origins.note(kind, *origin);
+          into.origins.note(kind, *origin);
         }
-        if (signal_of(kind) == Signal::kSpans && spans.holds(sequence, received_unix_ns)) return;  // in files already
-        if (set_aside.is_set_aside(sequence, received_unix_ns)) return;
-        const SetAside::Applying applying(set_aside, sequence, received_unix_ns);
+        if (signal_of(kind) == Signal::kSpans && into.spans.holds(sequence, received_unix_ns))
+          return;  // in files already
+        if (into.set_aside.is_set_aside(sequence, received_unix_ns)) return;
+        const SetAside::Applying applying(into.set_aside, sequence, received_unix_ns);
         bool decoded = true;
         const bool whole = contained("recovery", "a record", [&] {
           decoded = apply(sequence, signal_of(kind), received_unix_ns, payload);
-          if (decoded && rollups.queued() >= kRollupsAtOnce) rollups.write();
+          if (decoded && into.rollups.queued() >= kRollupsAtOnce) into.rollups.write();
         });
         if (!whole) counters.add("lockstep_server_failures_total", "what=\"replay\"");
         if (!decoded) {
@@ -69,10 +69,10 @@ bool replay(DurableLog& log, BusOrigins& origins, Applier& applier, const Column
         int64_t now_ns = clock.monotonic_ns();
         if (received_unix_ns - last_look_unix_ns < kLookEveryNs || now_ns - looked_at_ns < look_cost_ns) return;
         const bool looked = contained("recovery", "a look at jobs", [&] {
-          engine.tick(received_unix_ns);
-          tail.tick(received_unix_ns);
+          into.engine.tick(received_unix_ns);
+          into.tail.tick(received_unix_ns);
           // What came while the clock was ahead is no reason to judge what is yet to come.
-          sle.tick(std::min(received_unix_ns, clock.unix_ns()), clock.unix_ns());
+          into.sle.tick(std::min(received_unix_ns, clock.unix_ns()), clock.unix_ns());
         });
         if (!looked) counters.add("lockstep_server_failures_total", "what=\"look\"");
         last_look_unix_ns = received_unix_ns;

@@ -26,9 +26,20 @@ namespace lockstep {
 
 inline constexpr int64_t kLookEveryNs = 250'000'000;  // live and when read back
 
-// False: is_told_to_stop() said so meanwhile. origins: told which records came from a bus between machines.
-bool replay(DurableLog& log, BusOrigins& origins, Applier& applier, const ColumnarSpanStore& spans,
-            DiagnosisEngine& engine, TailSampler& tail, JobRollups& rollups, sle::SleWatch& sle, SetAside& set_aside,
-            const Clock& clock, Counters& counters, const std::function<bool()>& is_told_to_stop);
+// Who hears of what is read.
+struct ReadBackInto {
+  BusOrigins& origins;  // which records came from a bus between machines
+  Applier& applier;
+  const ColumnarSpanStore& spans;  // what its files have is not applied again
+  SetAside& set_aside;             // nor what has ended the process again and again
+  DiagnosisEngine& engine;
+  TailSampler& tail;
+  JobRollups& rollups;
+  sle::SleWatch& sle;
+};
+
+// False: is_told_to_stop() said so meanwhile.
+bool replay(DurableLog& log, const ReadBackInto& into, const Clock& clock, Counters& counters,
+            const std::function<bool()>& is_told_to_stop);
 
 }  // namespace lockstep

@@ -445,9 +445,15 @@ Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop)
   log_ = LOCKSTEP_TRY(DurableLog::open(log_options(), counters_));
   readiness_.add({"log", [this] { return log_->trouble(); }});
   set_aside_.emplace(options_.data, counters_);
-  if (!replay(*log_, origins_, applier_, spans_, engine_, tail_, rollups_, sle_, *set_aside_, clock_, counters_,
-              is_told_to_stop))
-    return false;
+  const ReadBackInto into{.origins = origins_,
+                          .applier = applier_,
+                          .spans = spans_,
+                          .set_aside = *set_aside_,
+                          .engine = engine_,
+                          .tail = tail_,
+                          .rollups = rollups_,
+                          .sle = sle_};
+  if (!replay(*log_, into, clock_, counters_, is_told_to_stop)) return false;
   applier_.set_applied_through(log_->next_sequence() - 1);
   steps_.end_replay();
   look();

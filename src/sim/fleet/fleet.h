@@ -254,8 +254,18 @@ class Fleet {
   void send(Rank rank, const Pass& pass);
   void compute(Rank rank, double ns);
   void enter_phase(Rank rank, Phase phase);
-  void record(Rank rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer, uint64_t seq,
-              int64_t enqueued_ns, int64_t start_ns, int64_t end_ns, int64_t silent_ns);
+  // What a rank does in one of its communicators.
+  struct Operation {
+    Role role = Role::kWorld;
+    Function function = Function::kAllReduce;
+    int64_t operations = 1;  // of NCCL: an AlltoAll is many
+    int64_t bytes = 0;
+    int32_t peer = -1;
+    uint64_t seq = 0;  // of its messages, where there is a peer
+    int64_t enqueued_ns = 0, start_ns = 0, end_ns = 0;
+    int64_t silent_ns = 0;  // from the start on without a callback
+  };
+  void record(Rank rank, const Operation& operation);
   void wait_in(Rank rank, Role role, Function function, int64_t bytes, int32_t peer);
   bool any_stuck(const Group& group) const;
   // Union of a rank's transfers in this step.
@@ -268,8 +278,7 @@ class Fleet {
   bool stops_in_pass(Rank rank);
   bool stuck(Rank rank) const { return stopping_ && stuck_[index_of(rank)] != 0; }
   // What one operation of a rank adds to its communicator's row, its progress and its detail.
-  void count(Rank rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer, uint64_t seq,
-             int64_t enqueued_ns, int64_t start_ns, int64_t end_ns);
+  void count(Rank rank, const Operation& operation);
   const RankConditions& conditions(Rank rank) const {
     return conditions_.ranks.empty() ? kAsItShouldBe : conditions_.ranks[index_of(rank)];
   }

@@ -248,50 +248,50 @@ void Fleet::compute(Rank rank, double ns) {
   state.compute_ns += length_ns;
 }
 
-void Fleet::count(Rank rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer,
-                  uint64_t seq, int64_t enqueued_ns, int64_t start_ns, int64_t end_ns) {
+void Fleet::count(Rank rank, const Operation& operation) {
+  const Role role = operation.role;
   Traffic& traffic = state_.traffic[slot(rank, role)];
-  const int64_t gpu_ns = end_ns - start_ns;
+  const int64_t gpu_ns = operation.end_ns - operation.start_ns;
   if (traffic.count == 0) {
     traffic.shortest_ns = gpu_ns;
-    traffic.first_start_ns = start_ns;
+    traffic.first_start_ns = operation.start_ns;
   }
-  traffic.count += operations;
-  traffic.bytes += bytes;
+  traffic.count += operation.operations;
+  traffic.bytes += operation.bytes;
   traffic.gpu_ns += gpu_ns;
   traffic.shortest_ns = std::min(traffic.shortest_ns, gpu_ns);
   traffic.longest_ns = std::max(traffic.longest_ns, gpu_ns);
-  traffic.last_end_ns = std::max(traffic.last_end_ns, end_ns);
-  traffic.queue_ns += start_ns - enqueued_ns;
+  traffic.last_end_ns = std::max(traffic.last_end_ns, operation.end_ns);
+  traffic.queue_ns += operation.start_ns - operation.enqueued_ns;
 
   Progress& progress = state_.progress[slot(rank, role)];
-  progress.enqueued += static_cast<uint64_t>(operations);
-  progress.seq = is_p2p(role) ? seq : progress.enqueued - 1;
-  progress.function = function;
-  progress.bytes = bytes;
-  progress.peer = peer;
-  progress.since_ns = enqueued_ns;
+  progress.enqueued += static_cast<uint64_t>(operation.operations);
+  progress.seq = is_p2p(role) ? operation.seq : progress.enqueued - 1;
+  progress.function = operation.function;
+  progress.bytes = operation.bytes;
+  progress.peer = operation.peer;
+  progress.since_ns = operation.enqueued_ns;
   if (!with_detail_) return;
   const Group group = shape_.group(role, rank);
   details_[index_of(rank)].ops.push_back({.comm_id = comm_id(role, group),
                                           .comm_size = group.size,
                                           .rank_in_comm = shape_.index_in(role, rank),
                                           .p2p = is_p2p(role),
-                                          .function = role == Role::kEp ? "AlltoAll" : to_text(function),
+                                          .function = role == Role::kEp ? "AlltoAll" : to_text(operation.function),
                                           .datatype = is_p2p(role) ? "bfloat16" : "float32",
                                           .seq = progress.seq,
                                           .ordinal = progress.enqueued,
-                                          .peer = peer,
-                                          .bytes = bytes,
-                                          .enqueued_unix_ns = enqueued_ns,
-                                          .start_unix_ns = start_ns,
+                                          .peer = operation.peer,
+                                          .bytes = operation.bytes,
+                                          .enqueued_unix_ns = operation.enqueued_ns,
+                                          .start_unix_ns = operation.start_ns,
                                           .duration_ns = gpu_ns,
                                           .timed = true});
 }
 
-void Fleet::record(Rank rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer,
-                   uint64_t seq, int64_t enqueued_ns, int64_t start_ns, int64_t end_ns, int64_t silent_ns) {
-  count(rank, role, function, operations, bytes, peer, seq, enqueued_ns, start_ns, end_ns);
+void Fleet::record(Rank rank, const Operation& operation) {
+  count(rank, operation);
+  const int64_t enqueued_ns = operation.enqueued_ns, start_ns = operation.start_ns, end_ns = operation.end_ns;
   RankState& state = state_.ranks[index_of(rank)];
   state.comm_ns += end_ns - start_ns;
   if (state.beside_to_ns > start_ns)
@@ -305,7 +305,7 @@ void Fleet::record(Rank rank, Role role, Function function, int64_t operations, 
   }
   // No callback from enqueue to GPU start, nor while the operation waits for others.
   note_quiet(state, enqueued_ns, start_ns - enqueued_ns);
-  note_quiet(state, start_ns, silent_ns);
+  note_quiet(state, start_ns, operation.silent_ns);
   state.gpu_ns = end_ns;
   state.host_ns = end_ns;
 }
@@ -378,16 +378,22 @@ void Fleet::collective(Role role, const Group& group, int32_t group_index, int64
   }
   for (size_t i = 0; i < n; ++i) {
     const Rank rank = group.member(static_cast<int32_t>(i));
+    // Inside a host there is no proxy and so no callback until the end.
+    const Operation operation{.role = role,
+                              .function = function,
+                              .bytes = bytes,
+                              .enqueued_ns = enqueued_[i],
+                              .start_ns = arrival_[i],
+                              .end_ns = end,
+                              .silent_ns = (crosses ? last_arrival : end) - arrival_[i]};
     if (beside) {
       RankState& state = state_.ranks[index_of(rank)];
       state.beside_from_ns = arrival_[i];
       state.beside_to_ns = end;
-      count(rank, role, function, 1, bytes, -1, 0, enqueued_[i], arrival_[i], end);
+      count(rank, operation);
       continue;
     }
-    // Inside a host there is no proxy and so no callback until the end.
-    record(rank, role, function, 1, bytes, -1, 0, enqueued_[i], arrival_[i], end,
-           (crosses ? last_arrival : end) - arrival_[i]);
+    record(rank, operation);
   }
 }
 
@@ -440,7 +446,12 @@ void Fleet::stream_collective(const Group& group, int32_t group_index, Function 
     const Rank rank = group.member(i);
     RankState& state = state_.ranks[index_of(rank)];
     const int64_t enqueued = enqueued_[static_cast<size_t>(i)], arrival = arrival_[static_cast<size_t>(i)];
-    count(rank, Role::kDp, function, 1, transfer.bytes, -1, 0, enqueued, arrival, end);
+    count(rank, {.role = Role::kDp,
+                 .function = function,
+                 .bytes = transfer.bytes,
+                 .enqueued_ns = enqueued,
+                 .start_ns = arrival,
+                 .end_ns = end});
     // Enqueued, not begun, and nothing else is on the wire: the kernels before it keep it.
     state.queue_ns += std::max<int64_t>(0, arrival - std::max(enqueued, state.stream_ns));
     note_quiet(state, arrival, (crosses ? last_arrival : end) - arrival);
@@ -559,8 +570,16 @@ void Fleet::exchange(const Group& group, int32_t group_index, double factor) {
     const double size = group.size;
     const auto moved = static_cast<int64_t>(bytes / size * ((size - share) + (size - 1) * share));
     const auto messages = static_cast<uint64_t>(state_.progress[slot(rank, Role::kEp)].enqueued / (2 * (n - 1)));
-    record(rank, Role::kEp, Function::kRecv, 2 * (group.size - 1), moved, (static_cast<int32_t>(i) + 1) % group.size,
-           messages, enqueued_[i], arrival_[i], end, (crosses ? last_arrival : end) - arrival_[i]);
+    record(rank, {.role = Role::kEp,
+                  .function = Function::kRecv,
+                  .operations = 2 * (group.size - 1),
+                  .bytes = moved,
+                  .peer = (static_cast<int32_t>(i) + 1) % group.size,
+                  .seq = messages,
+                  .enqueued_ns = enqueued_[i],
+                  .start_ns = arrival_[i],
+                  .end_ns = end,
+                  .silent_ns = (crosses ? last_arrival : end) - arrival_[i]});
   }
 }
 
@@ -587,8 +606,15 @@ void Fleet::receive(Rank rank, const Pass& pass) {
   if (shape_.host_of(sender) != shape_.host_of(rank))
     add_to_flow(state_.flows[static_cast<size_t>(Role::kPp)][index_of(rank)][flow_slot], transfer.bytes,
                 handed_on_ns(rank, transfer.bytes, 1), {.peer_ns = static_cast<double>(end - start)});
-  record(rank, Role::kPp, Function::kRecv, 1, transfer.bytes, pass.from_stage, messages[flow_slot]++, enqueued, start,
-         end, std::max<int64_t>(0, sent_ns - static_cast<int64_t>(transfer.wire_ns) - start));
+  record(rank, {.role = Role::kPp,
+                .function = Function::kRecv,
+                .bytes = transfer.bytes,
+                .peer = pass.from_stage,
+                .seq = messages[flow_slot]++,
+                .enqueued_ns = enqueued,
+                .start_ns = start,
+                .end_ns = end,
+                .silent_ns = std::max<int64_t>(0, sent_ns - static_cast<int64_t>(transfer.wire_ns) - start)});
 }
 
 // The sender is done when its bytes have left, whether or not the receiver is there; the receiver when they are there.
@@ -615,8 +641,14 @@ void Fleet::send(Rank rank, const Pass& pass) {
     add_to_flow(flow, transfer.bytes, wire_ns, {});
     flow.wire_longest_ns = std::max(flow.wire_longest_ns, static_cast<int64_t>(stood_ns));
   }
-  record(rank, Role::kPp, Function::kSend, 1, transfer.bytes, pass.to_stage,
-         state_.messages[index_of(rank)][flow_slot]++, enqueued, start, end, 0);
+  record(rank, {.role = Role::kPp,
+                .function = Function::kSend,
+                .bytes = transfer.bytes,
+                .peer = pass.to_stage,
+                .seq = state_.messages[index_of(rank)][flow_slot]++,
+                .enqueued_ns = enqueued,
+                .start_ns = start,
+                .end_ns = end});
   const size_t passes = static_cast<size_t>(shape_.micro_batches) * static_cast<size_t>(shape_.model_chunks);
   arrivals_[pass.forward ? 1 : 0][index_of(receiver) * passes +
                                   static_cast<size_t>(pass.micro_batch) * static_cast<size_t>(shape_.model_chunks) +

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "diagnosis/detectors/pause/seen_stopped.h"
-#include "diagnosis/detectors/straggler/straggler.h"
+#include "diagnosis/detectors/straggler/own_time.h"
 #include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"

@@ -7,6 +7,8 @@
 // Peers are ranks of the same role (diagnosis/roles.h). Where a third of a role is slow together it is the shape of the
 // work (stage imbalance), not a culprit.
 //
+// Measured in late_ranks.h, decided in culprits.h, worded in straggler_phrasing.h and, why it is late, in own_time.h; who
+// comes and goes in recurring.h.
 // Thread rule: Thread-safe (pure functions).
 #pragma once
 
@@ -19,10 +21,5 @@ namespace lockstep {
 
 // Persistent: late in most of the last steps.
 std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<AttributedRange>& explained);
-
-// Explains the own time of a late rank, or of those of a host (ranks sorted), over the given steps: layer, cause and
-// the claims and exclusions for it. Shared with the pause detector, which knows other steps to look at.
-void explain_own_time(const JobWindow& window, const std::vector<Rank>& ranks, const std::vector<StepNumber>& steps,
-                      Finding& finding);
 
 }  // namespace lockstep

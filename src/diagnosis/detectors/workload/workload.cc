@@ -7,7 +7,7 @@
 
 #include "base/median.h"
 #include "base/text.h"
-#include "diagnosis/detectors/straggler/straggler.h"
+#include "diagnosis/detectors/straggler/own_time.h"
 #include "diagnosis/evidence.h"
 #include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
