@@ -441,7 +441,7 @@ Result<PathEnd> find_path_end(const Topology& topology, const JobPlaces& places,
     return PathEnd{*gpu, place->rank};
   }
   const std::optional<NodeIndex> found = topology.find(text);
-  if (found && topology.nodes()[*found].kind == NodeKind::kGpu) return PathEnd{*found, -1};
+  if (found && topology.nodes()[*found].kind == NodeKind::kGpu) return PathEnd{*found, kNoRank};
   if (found)
     return Error{format("%s is a %s, not a GPU: RANK, HOST:gpuN or a GPU's UUID", shown.c_str(),
                         to_text(topology.nodes()[*found].kind))};

@@ -589,14 +589,14 @@ TEST_F(RecorderWatchTest, SaysHowLateALookWasAndHowLateTheLatest) {
     return counters.value("lockstep_agent_poll_late_ms", format("which=\"%s\"", which));
   };
   watch.poll();
-  clock.advance(watch.next_look_ns() + 250 * kMs);
+  clock.advance(watch.next_poll_ns() + 250 * kMs);
   watch.poll();
   EXPECT_EQ(late("last"), 250);
-  clock.advance(watch.next_look_ns() + 90 * kMs);
+  clock.advance(watch.next_poll_ns() + 90 * kMs);
   watch.poll();
   EXPECT_EQ(late("last"), 90);
   EXPECT_EQ(late("most"), 250);
-  clock.advance(watch.next_look_ns());
+  clock.advance(watch.next_poll_ns());
   watch.poll();
   EXPECT_EQ(late("last"), 0);
 }

@@ -7,6 +7,7 @@
 #include "backup/manifest.h"
 #include "backup/s3/s3_lock.h"
 #include "base/text.h"
+#include "base/utc_time.h"
 #include "s3/s3_client.h"
 
 namespace lockstep::backup {
