@@ -166,7 +166,7 @@ void Ledger::add_up(const SleQuery& query, Sle sle, ScopedRanks& ranks, Chosen& 
                         const RankSpans* spans) LOCKSTEP_REQUIRES(mutex_) {
     Minutes gpus;  // in each of these minutes
     int64_t chosen_gpus = 0;
-    const auto add = [&](int32_t, int32_t count, Cell cell) {
+    const auto add = [&](Rank, int32_t count, Cell cell) {
       if (cell.is_good()) gpus.good += count;
       if (cell.is_unknown()) gpus.unknown += count;
       if (cell.is_idle()) gpus.idle += count;

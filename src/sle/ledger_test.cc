@@ -216,7 +216,7 @@ TEST_F(LedgerTest, OwnersThatWereLetGoSinceAMinuteWasJudgedAreKnownAgainWhenItIs
   auto ledger = open({.log_bytes_max = 1});
   const auto placement = placement_of(2, "a", "H100");
   const Owner first{.key = "v1", .classifier = "gpu"}, second{.key = "v2", .classifier = "host"};
-  JudgedMinute one = judged(kFirst, with(all_ranks(2, Cell::degraded(1)), {{1, 2}}, Cell::degraded(2)), placement);
+  JudgedMinute one = judged(kFirst, with(all_ranks(2, Cell::degraded(1)), {{1_rank, 2_rank}}, Cell::degraded(2)), placement);
   one.owners = {first, second};
   ledger->put("job", judged(kFirst, all_ranks(2, Cell::degraded(kUnexplained)), placement));
   ledger->charge("job", {}, {}, second);  // known, and nothing is charged to it
@@ -264,7 +264,7 @@ TEST_F(LedgerTest, EachOwnerIsLookedAtOnceHoweverManyMinutesAreChargedToIt) {
   auto ledger = in_memory({});
   const auto placement = placement_of(8, "a", "H100");
   for (int32_t i = 0; i < 50; ++i) {
-    JudgedMinute one = judged(kFirst + i, with(all_ranks(8, Cell::degraded(1)), {{i % 7, 8}}, Cell::good()), placement);
+    JudgedMinute one = judged(kFirst + i, with(all_ranks(8, Cell::degraded(1)), {{Rank{i % 7}, 8_rank}}, Cell::good()), placement);
     one.owners = {{.key = "v1", .classifier = "gpu"}};
     ledger->put("job", one);
   }

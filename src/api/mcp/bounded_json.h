@@ -17,11 +17,11 @@ namespace lockstep::mcp {
 
 inline constexpr size_t kAnswerBytesMax = 16u << 20;
 inline constexpr size_t kAnswerValuesMax = 1'000'000;
-inline constexpr size_t kCutsToldMax = 8;
+inline constexpr size_t kCutsReportedMax = 8;
 
 struct BoundedJson {
   std::string json;
-  std::vector<std::string> cut;  // "verdicts[0].chain: 3 of 16", at most kCutsToldMax of them
+  std::vector<std::string> cut;  // "verdicts[0].chain: 3 of 16", at most kCutsReportedMax of them
   size_t cut_count = 0;          // in all
 };
 

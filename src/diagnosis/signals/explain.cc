@@ -654,7 +654,7 @@ std::vector<const Outcome*> shown_of(const Hypothesis& best, const Outcome** str
   return shown;
 }
 
-void name_cause(const Hypothesis& best, double sum, const Question& question, Explanation& explanation) {
+void name_cause(const Hypothesis& best, double score_sum, const Question& question, Explanation& explanation) {
   const Signature& signature = *best.signature;
   explanation.by_signals = true;
   // Where the steps name the same cause and no signal shows more, the layer is theirs too.
@@ -663,7 +663,7 @@ void name_cause(const Hypothesis& best, double sum, const Question& question, Ex
   explanation.cause = signature.cause;
   explanation.coverage = best.coverage;
   explanation.confidence =
-      std::min(0.97, best.likelihood * (0.6 + 0.4 * best.coverage) * (0.5 + 0.5 * best.score / sum));
+      std::min(0.97, best.likelihood * (0.6 + 0.4 * best.coverage) * (0.5 + 0.5 * best.score / score_sum));
   const Outcome* strongest = nullptr;
   const std::vector<const Outcome*> shown = shown_of(best, &strongest);
   if (strongest != nullptr && strongest->culprit != nullptr) {
@@ -701,7 +701,7 @@ void leave_to_steps(const std::vector<Hypothesis>& all, const Question& question
   if (refuted || explanation.decided_by.empty()) explanation.decided_by = deciding_observation(question.sign);
 }
 
-void add_alternatives(const std::vector<Hypothesis>& all, const Hypothesis* best, double sum,
+void add_alternatives(const std::vector<Hypothesis>& all, const Hypothesis* best, double score_sum,
                       Explanation& explanation) {
   constexpr size_t kAlternativesMax = 3;
   std::set<Cause> causes{explanation.cause};
@@ -722,7 +722,7 @@ void add_alternatives(const std::vector<Hypothesis>& all, const Hypothesis* best
       explanation.also.push_back(signature.cause);
     if (explanation.alternatives.size() >= kAlternativesMax || !causes.insert(signature.cause).second) continue;
     explanation.alternatives.push_back({format("%s (%s)", to_text(signature.cause), to_text(signature.layer)),
-                                        std::round(hypothesis->score / sum * 100) / 100, why_lower(*hypothesis, best),
+                                        std::round(hypothesis->score / score_sum * 100) / 100, why_lower(*hypothesis, best),
                                         signature.decided_by, signature.cause, checked});
   }
 }
@@ -742,15 +742,15 @@ Explanation explain(const SignalStore& signals, const CausePriors& priors, const
   Case about(signals, question);
   const std::vector<Hypothesis> all = weigh_all(about, question.sign, priors);
   const Hypothesis* best = all.empty() || all.front().strength() < kNamedMin ? nullptr : &all.front();
-  double sum = 0.05;
-  for (const Hypothesis& hypothesis : all) sum += hypothesis.score;
+  double score_sum = 0.05;
+  for (const Hypothesis& hypothesis : all) score_sum += hypothesis.score;
   if (best != nullptr) {
-    name_cause(*best, sum, question, explanation);
+    name_cause(*best, score_sum, question, explanation);
   } else {
     leave_to_steps(all, question, explanation);
   }
   add_exclusions(all, best, question, explanation);
-  add_alternatives(all, best, sum, explanation);
+  add_alternatives(all, best, score_sum, explanation);
   return explanation;
 }
 
