@@ -127,31 +127,31 @@ TEST_F(NodeSeriesTest, TellsAndEndsAtItsTimesAndNotBefore) {
   const auto read_at = [&](int64_t ns, const LabelSet& labels, double value) {
     own.update({{&kTable[1], labels, value}}, {.monotonic_ns = ns, .unix_ns = ns});
   };
-  const auto points_at = [&](int64_t ns) { return own.take({.monotonic_ns = ns, .unix_ns = ns}); };
+  const auto reported_at = [&](int64_t ns) { return own.take({.monotonic_ns = ns, .unix_ns = ns}); };
   read_at(0, gpu("GPU-1"), 5);
   read_at(0, gpu("GPU-2"), 5);
   read_at(0, gpu("GPU-3"), 5);
   EXPECT_EQ(own.counts().readings, 3u);
   EXPECT_EQ(own.counts().refused, 1u) << "two have room";
   EXPECT_EQ(own.size(), 2u);
-  EXPECT_EQ(points_in(points_at(0)), 2u);
+  EXPECT_EQ(points_in(reported_at(0)), 2u);
   EXPECT_EQ(own.counts().reported, 2u);
-  EXPECT_EQ(points_in(points_at(1)), 0u) << "not read since";
+  EXPECT_EQ(points_in(reported_at(1)), 0u) << "not read since";
   EXPECT_EQ(own.counts().unchanged, 0u);
   read_at(options.refresh_ns - 1, gpu("GPU-1"), 5);
-  const std::vector<ResourceGroup> ended = points_at(options.refresh_ns - 1);
+  const std::vector<ResourceGroup> ended = reported_at(options.refresh_ns - 1);
   ASSERT_EQ(points_in(ended), 1u) << "of the other that it is over";
   EXPECT_EQ(ended[0].points[0].flags, MetricPoint::kNoRecordedValue);
   EXPECT_EQ(own.counts().unchanged, 1u);
   read_at(options.refresh_ns, gpu("GPU-1"), 5);
-  const std::vector<ResourceGroup> again = points_at(options.refresh_ns);
+  const std::vector<ResourceGroup> again = reported_at(options.refresh_ns);
   ASSERT_EQ(points_in(again), 1u);
   EXPECT_EQ(again[0].points[0].flags, 0u);
   EXPECT_EQ(again[0].points[0].start_unix_ns, 0) << "the same value is no fall";
   EXPECT_TRUE(again[0].points[0].monotonic);
-  EXPECT_EQ(points_in(points_at(options.refresh_ns + options.ended_after_ns)), 0u);
+  EXPECT_EQ(points_in(reported_at(options.refresh_ns + options.ended_after_ns)), 0u);
   EXPECT_EQ(own.size(), 1u);
-  EXPECT_EQ(points_in(points_at(options.refresh_ns + options.ended_after_ns + 1)), 1u);
+  EXPECT_EQ(points_in(reported_at(options.refresh_ns + options.ended_after_ns + 1)), 1u);
   EXPECT_EQ(own.size(), 0u);
 }
 

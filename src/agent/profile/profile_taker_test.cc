@@ -146,6 +146,16 @@ TEST_F(ProfileTakerTest, GivesItsOrderInKinetosOwnCountAndFollowsItToTheUpload) 
   EXPECT_FALSE(taker_.busy());
 }
 
+TEST_F(ProfileTakerTest, WhereNoEnvironmentIsReadTracesGoWhereTheyUsuallyDo) {
+  start();
+  ProfileTaker other({.read_environment = false}, clock_, counters_);
+  other.set_ranks({owner_});
+  other.ask(request());
+  other.poll();
+  const std::string order = other.on_request(child_, ::geteuid(), {.type = 2, .job = 0, .pids = {child_}});
+  EXPECT_NE(order.find(format("ACTIVITIES_LOG_FILE=/tmp/lockstep-%s.json", kId)), std::string::npos) << order;
+}
+
 TEST_F(ProfileTakerTest, GoesByTimeWhereNoStepsAreCounted) {
   start(false);
   std::ofstream(stem_ + ".hook") << "signal 50\n";
