@@ -43,7 +43,7 @@ Ran run(const std::string& script, uint64_t failing_from = UINT64_MAX, const std
   Ran ran;
   std::vector<AnalyzerInput> inputs;
   const std::string trace(3u << 20, 't');
-  inputs.push_back({{17, 1241, trace.size(), "rank-17.json.gz"}, std::make_unique<Bytes>(trace, failing_from)});
+  inputs.push_back({{17_rank, 1241, trace.size(), "rank-17.json.gz"}, std::make_unique<Bytes>(trace, failing_from)});
   ran.outcome = run_analyzer(
       {{"/bin/sh", "-c", script}, 1 << 30, 60}, std::move(inputs),
       [&ran](AnalyzerFrame frame, std::string_view bytes) -> Result<void> {
