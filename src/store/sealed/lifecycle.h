@@ -99,7 +99,7 @@ Result<std::vector<HeldFile>> hold_files(const Files& files, const std::string& 
 // Files that are in no list any more.
 template <typename Files>
 void remove_files(const Files& files) {
-  for (const auto& file : files) file->remove(file->path());
+  for (const auto& file : files) file->remove();
 }
 
 }  // namespace lockstep::sealed
