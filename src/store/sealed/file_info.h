@@ -13,23 +13,28 @@
 
 namespace lockstep::sealed {
 
-struct FileInfo {
-  uint64_t number = 0;  // rising; no two files have the same
+// Where the rows of a part of a store came from.
+struct Origin {
   // Records of the durable log of which rows are in here; 0: not from a log.
   uint64_t first_sequence = 0;
   uint64_t last_sequence = 0;
   columns::Range<int64_t> received_unix_ns;
-  std::vector<uint64_t> replaces;  // files that were put together into this one
 
   // What follows it in a store is in here too.
-  void add(uint64_t first, uint64_t last, const columns::Range<int64_t>& received) {
-    if (first_sequence == 0) first_sequence = first;
-    last_sequence = std::max(last_sequence, last);
-    received_unix_ns.add(received);
+  void add(const Origin& next) {
+    if (first_sequence == 0) first_sequence = next.first_sequence;
+    last_sequence = std::max(last_sequence, next.last_sequence);
+    received_unix_ns.add(next.received_unix_ns);
   }
+};
+
+struct FileInfo : Origin {
+  uint64_t number = 0;             // rising; no two files have the same
+  std::vector<uint64_t> replaces;  // files that were put together into this one
+
   void add_replaced(const FileInfo& other) {
     replaces.push_back(other.number);
-    add(other.first_sequence, other.last_sequence, other.received_unix_ns);
+    add(other);
   }
 };
 

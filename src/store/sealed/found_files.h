@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -66,32 +65,6 @@ void drop_replaced(Files& files) {
   std::set<uint64_t> replaced;
   for (const auto& file : files) replaced.insert(file->info().replaces.begin(), file->info().replaces.end());
   drop_replaced(files, replaced);
-}
-
-// The files of a folder, by the time their rows came. on_refused(info, error) is called for each that cannot be read.
-template <typename File>
-struct Opened {
-  std::vector<std::shared_ptr<const File>> files;
-  uint64_t next_number = 1;
-};
-template <typename File, typename OnRefused>
-Result<Opened<File>> open_files(const Folder& folder, const OnRefused& on_refused) {
-  Found<typename File::Info> found = LOCKSTEP_TRY(find_files<typename File::Info>(folder));
-  Opened<File> opened{.files = {}, .next_number = found.next_number};
-  for (const auto& [name, info] : found.files) {
-    Result<std::shared_ptr<const File>> file = File::open(folder.path, info);
-    if (file.ok()) {
-      opened.files.push_back(std::move(*file));
-    } else {
-      on_refused(info, file.error());
-    }
-  }
-  drop_replaced(opened.files);
-  std::sort(opened.files.begin(), opened.files.end(), [](const auto& a, const auto& b) {
-    return std::pair(a->info().received_unix_ns.most, a->info().number) <
-           std::pair(b->info().received_unix_ns.most, b->info().number);
-  });
-  return opened;
 }
 
 }  // namespace lockstep::sealed

@@ -6,6 +6,7 @@
 // more than one of them, keys are compared.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -74,12 +75,14 @@ struct ColumnarSpanStore::Snapshot {
 ColumnarSpanStore::Snapshot ColumnarSpanStore::snapshot() const {
   Snapshot all;
   SharedLock lock(mutex_);
-  for (size_t i = 0; i < files_.size(); ++i) {
-    for (size_t group = 0; group < files_[i]->groups(); ++group) {
-      if (!files_[i]->is_corrupt(group)) all.units.push_back({nullptr, files_[i], group, i + 1});
+  for (size_t i = 0; i < files_->size(); ++i) {
+    const auto file = std::static_pointer_cast<const SpanFile>((*files_)[i]);
+    for (size_t group = 0; group < file->groups(); ++group) {
+      if (!file->is_corrupt(group)) all.units.push_back({nullptr, file, group, i + 1});
     }
   }
-  for (const Part& part : head_) all.units.push_back({part.columns, nullptr, 0, 0});
+  for (const Part& part : head_)
+    all.units.push_back({std::static_pointer_cast<const SpanColumns>(part.columns), nullptr, 0, 0});
   return all;
 }
 

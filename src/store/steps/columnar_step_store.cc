@@ -1,10 +1,9 @@
-// Appending, sealing and questions; the files are in step_file_set.cc.
+// Appending, sealing and questions; files that were found, and those put together, are in step_file_set.cc.
 #include "store/steps/columnar_step_store.h"
 
 #include <algorithm>
 
 #include "base/contained.h"
-#include "base/log.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -21,6 +20,17 @@ using steps::StepWriter;
 namespace {
 
 constexpr const char* kTable = "table=\"steps\"";
+constexpr sealed::StoreKind kStepStore{.name = "steps",
+                                       .rows = "rows",
+                                       .table = kTable,
+                                       .format = formats::kStepFile,
+                                       .files_counter = "lockstep_step_files",
+                                       .bytes_counter = "lockstep_step_file_bytes",
+                                       .refused_counter = "lockstep_step_files_refused_total",
+                                       .corrupt_counter = "lockstep_step_row_groups_corrupt_total",
+                                       .failed_counter = "lockstep_step_seals_failed_total",
+                                       .small_rows = 65'536,
+                                       .small_bytes = 16u << 20};
 constexpr const char* kHotTable = "hot_steps";
 constexpr const char* kHotLabel = "table=\"hot_steps\"";
 
@@ -36,44 +46,33 @@ const char* to_text(MemoryStepStore::Outcome outcome) {
 }  // namespace
 
 ColumnarStepStore::ColumnarStepStore(ColumnarStepStoreOptions options, const Clock& clock, Counters& counters)
-    : options_(std::move(options)),
-      clock_(clock),
-      counters_(counters),
+    : FileStore(kStepStore,
+                {.folder = options.folder,
+                 .days = options.days,
+                 .bytes_max = options.bytes_max,
+                 .rows_max = options.rows_max,
+                 .witness = options.witness,
+                 .background = options.background},
+                clock, counters),
+      options_(std::move(options)),
       received_(counters.at("lockstep_store_rows_received_total", kTable)),
       replaced_(counters.at("lockstep_store_rows_replaced_total", kTable)),
-      held_(counters.at("lockstep_store_rows", kTable)),
       unsealed_(counters.at("lockstep_step_rows_unsealed")),
       memory_bytes_(counters.at("lockstep_store_bytes", kHotLabel)),
       memory_(hot(options_.memory), counters),
       cache_(options_.cache_bytes_max,
              [this](const StepFile& file, size_t group, const std::string& error) { spoil(file, group, error); }),
-      coarse_ns_(clock.monotonic_ns()),
-      files_(std::make_shared<const Files>()),
-      sealer_(clock, counters) {}
+      coarse_ns_(clock.monotonic_ns()) {}
 
 Result<std::unique_ptr<ColumnarStepStore>> ColumnarStepStore::open(ColumnarStepStoreOptions options, const Clock& clock,
                                                                    Counters& counters) {
   std::unique_ptr<ColumnarStepStore> store(new ColumnarStepStore(std::move(options), clock, counters));
-  LOCKSTEP_TRY(store->load_files());
-  if (store->options_.background)
-    store->worker_ = std::jthread([raw = store.get()](std::stop_token stop) { raw->run(stop); });
+  LOCKSTEP_TRY(store->start());
   return store;
 }
 
 ColumnarStepStore::~ColumnarStepStore() {
-  if (worker_.joinable()) {
-    worker_.request_stop();
-    worker_.join();
-  }
-  if (Result<void> sealed = seal(); !sealed.ok())
-    LOCKSTEP_LOG_WARN("steps", "not sealed at the end: %s; the durable log still has them", sealed.error().c_str());
-}
-
-void ColumnarStepStore::drop_count(const char* reason, uint64_t rows) const {
-  if (rows == 0) return;
-  counters_.add("lockstep_store_rows_dropped_total", format("%s,reason=\"%s\"", kTable, reason),
-                static_cast<int64_t>(rows));
-  held_.fetch_sub(static_cast<int64_t>(rows), std::memory_order_relaxed);
+  close();
 }
 
 bool ColumnarStepStore::holds(uint64_t log_sequence, int64_t received_unix_ns) const {
@@ -135,7 +134,7 @@ void ColumnarStepStore::drop_pending(PendingJob& job, const char* reason) {
   for (const auto& [step, pending] : job.steps) rows += pending.ranks.size();
   pending_rows_ -= rows;
   unsealed_.fetch_sub(static_cast<int64_t>(rows), std::memory_order_relaxed);
-  drop_count(reason, rows);
+  count_dropped(reason, rows);
   job.steps.clear();
 }
 
@@ -156,16 +155,17 @@ void ColumnarStepStore::attempt_back(const std::string& job_id, int64_t attempt)
     MutexLock lock(mutex_);
     if (auto found = on_disk_.find(job_id); found != on_disk_.end() && found->second.attempt > attempt)
       on_disk_.erase(found);
-    for (const File& file : *files_) {
-      const std::optional<size_t> job = file->find_job(job_id, attempt);
+    for (const sealed::FilePointer& pointer : *files_) {
+      const StepFile& file = static_cast<const StepFile&>(*pointer);
+      const std::optional<size_t> job = file.find_job(job_id, attempt);
       if (!job) continue;
-      const JobInFile& info = file->jobs()[*job];
+      const JobInFile& info = file.jobs()[*job];
       on_disk.world_size = info.world_size;
       if (on_disk.first_seen_unix_ns == 0) on_disk.first_seen_unix_ns = info.first_seen_unix_ns;
       on_disk.last_seen_unix_ns = std::max(on_disk.last_seen_unix_ns, info.last_seen_unix_ns);
       on_disk.last_step = info.last_step;
-      for (const PartPlace& place : file->parts_of(*job)) {
-        const GroupPart& part = file->group(place.group).parts[place.part];
+      for (const PartPlace& place : file.parts_of(*job)) {
+        const GroupPart& part = file.group(place.group).parts[place.part];
         note_on_disk(job_id, attempt, part.first(), part.last());
       }
     }
@@ -196,14 +196,14 @@ void ColumnarStepStore::append_step(const Identity& identity, const StepSummary&
   bool is_due = false;
   {
     MutexLock lock(pending_mutex_);
-    held_.fetch_add(1, std::memory_order_relaxed);
+    rows_.fetch_add(1, std::memory_order_relaxed);
     // Ranks of one step come together.
     if (latest_step_ == nullptr || latest_number_ != summary.step || latest_job_->attempt != identity.attempt ||
         *latest_id_ != identity.job_id) {
       auto job = pending_.find(identity.job_id);
       if (job == pending_.end()) job = pending_.emplace(identity.job_id, PendingJob{identity.attempt, {}}).first;
       if (identity.attempt < job->second.attempt) {  // another thread has brought the new one meanwhile
-        drop_count("new_attempt", 1);
+        count_dropped("new_attempt", 1);
         return;
       }
       if (identity.attempt > job->second.attempt) {
@@ -219,7 +219,7 @@ void ColumnarStepStore::append_step(const Identity& identity, const StepSummary&
     if (outcome == Outcome::kReplaced &&
         std::find(step.ranks.begin(), step.ranks.end(), identity.rank) != step.ranks.end()) {
       replaced_.fetch_add(1, std::memory_order_relaxed);
-      held_.fetch_sub(1, std::memory_order_relaxed);
+      rows_.fetch_sub(1, std::memory_order_relaxed);
     } else {
       step.ranks.push_back(identity.rank);
       ++pending_rows_;
@@ -372,7 +372,7 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     const int64_t twice = static_cast<int64_t>(before - ranks.size());
     replaced_.fetch_add(twice);
-    held_.fetch_sub(twice);
+    rows_.fetch_sub(twice);
     unsealed_.fetch_sub(twice);
   }
   {
@@ -397,8 +397,11 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
       rows = writer.rows();
       if (rows > 0) {
         info.number = info.order = next_number_++;
-        Result<File> file = StepFile::write(options_.folder, info, writer.finish());
-        if (file.ok()) add_file(*file);
+        const Result<std::shared_ptr<const StepFile>> file = StepFile::write(folder(), info, writer.finish());
+        if (file.ok()) {
+          MutexLock lock(mutex_);
+          add_file(*file);
+        }
         problem = file.ok() ? "" : file.error();
       } else {
         problem.clear();
@@ -411,7 +414,7 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
     }
     uint64_t gone = 0;
     for (const auto& [reason, count] : missing) {
-      drop_count(reason, count);
+      count_dropped(reason, count);
       gone += count;
     }
     unsealed_.fetch_sub(static_cast<int64_t>(rows + gone));
@@ -436,7 +439,7 @@ void ColumnarStepStore::put_back(std::vector<Taken> taken, size_t from) {
     const size_t rows = old.rows.ranks.size();
     auto job = pending_.try_emplace(old.job_id, PendingJob{old.attempt, {}}).first;
     if (job->second.attempt != old.attempt) {
-      drop_count("new_attempt", rows);
+      count_dropped("new_attempt", rows);
       unsealed_.fetch_sub(static_cast<int64_t>(rows));
       continue;
     }
@@ -457,20 +460,10 @@ void ColumnarStepStore::put_back(std::vector<Taken> taken, size_t from) {
   }
 }
 
-Result<void> ColumnarStepStore::seal() {
-  while (true) {
-    bool sealed = LOCKSTEP_TRY(seal_some(Which::kAll));
-    if (!sealed) return {};
-  }
-}
-
-void ColumnarStepStore::run(std::stop_token stop) {
-  sealed::SealWork work;
-  work.store = "steps";
-  work.count_failed = "lockstep_step_seals_failed_total";
+sealed::SealWork ColumnarStepStore::work() {
+  sealed::SealWork work = FileStore::work();
   work.on_wake = [this] { coarse_ns_ = clock_.monotonic_ns(); };
   work.is_due = [this] { return seal_is_due(); };
-  work.seal = [this] { return seal_some(Which::kDue); };
   work.on_sealed = [this](bool ok) {
     cannot_write_ = !ok;
     if (!ok) notify_room();
@@ -479,18 +472,18 @@ void ColumnarStepStore::run(std::stop_token stop) {
     return format("%zu rows or %s", options_.memory.step_rows_max,
                   human_bytes(static_cast<double>(options_.memory.step_bytes_max)).c_str());
   };
-  work.maintain = [this] { maintain(); };
-  sealer_.run(stop, work);
+  return work;
 }
 
 // Questions.
 
-std::vector<PartRef> ColumnarStepStore::parts_of(const Files& files, std::string_view job_id, int64_t attempt,
+std::vector<PartRef> ColumnarStepStore::parts_of(const sealed::Files& files, std::string_view job_id, int64_t attempt,
                                                  StepNumber from_step, StepNumber to_step) const {
   std::vector<PartRef> parts;
-  for (const File& file : files) {
-    const std::optional<size_t> job = file->find_job(job_id, attempt);
+  for (const sealed::FilePointer& pointer : files) {
+    const std::optional<size_t> job = static_cast<const StepFile&>(*pointer).find_job(job_id, attempt);
     if (!job) continue;
+    const auto file = std::static_pointer_cast<const StepFile>(pointer);
     for (const PartPlace& place : file->parts_of(*job)) {
       const GroupPart& part = file->group(place.group).parts[place.part];
       if (part.first() <= to_step && part.last() >= from_step && !file->is_corrupt(place.group))

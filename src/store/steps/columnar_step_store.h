@@ -1,8 +1,7 @@
 // Steps on disk for days: recent ones in memory (MemoryStepStore), and all of them, minutes after they came, in
 // immutable files of columnar row groups (step_file.h, docs/formats/step-blocks.md).
 //
-// Memory and disk overlap: a step is sealed early, so that little depends on the durable log, and leaves memory late,
-// so
+// Memory and disk overlap: a step is sealed early, so that little depends on the durable log, and leaves memory late, so
 //   that questions about recent steps read no files. Jobs, ranks, statuses and logs are memory's; jobs whose steps are
 //   on disk alone are known again after a restart, with their ranks and identities.
 // Durability: the durable log is the write-ahead log. Files say up to which record of the log all rows are on disk;
@@ -10,12 +9,11 @@
 // Twice: the same row again replaces the old one: in memory at once, on disk by the order of files, and for good when
 //   files are put together. A new attempt hides the rows of the old one, which stay on disk as long as others and are
 //   seen again where the job goes back to it.
-// Limits: days (by the earliest credible time, no faster than RetentionPace), bytes and rows, whole files, oldest
-// first, counted as dropped (retention, limit). While files cannot be
-//   written (disk full), rows stay in memory up to its limits; beyond, the oldest are dropped and counted (unsealed).
-//   An append waits for the disk, for at most kStallNs, where rows come faster than they can be written.
-// On error: a file that is torn or corrupt is kept out with one line and counted; so is a row group that turns out
-//   corrupt when it is read. A file of another format version is left alone, and open() refuses.
+// Limits: days (by the earliest credible time, no faster than RetentionPace), bytes and rows, whole files, oldest first,
+//   counted as dropped (retention, limit). While files cannot be written (disk full), rows stay in memory up to its
+//   limits; beyond, the oldest are dropped and counted (unsealed). An append waits for the disk, for at most kStallNs,
+//   where rows come faster than they can be written.
+// On error: sealed/file_store.h.
 // Thread rule: Thread-safe. Sealing, putting files together and retention run on a thread of its own. Questions work on
 //   immutable files and hold no lock while they read them; a visit calls back under a lock only for rows in memory.
 #pragma once
@@ -24,18 +22,16 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/clock_witness.h"
 #include "base/counters.h"
-#include "base/held_file.h"
 #include "base/mutex.h"
 #include "base/result.h"
 #include "store/memory_step_store.h"
-#include "store/sealed/file_info.h"
-#include "store/sealed/seal_worker.h"
+#include "store/sealed/file_store.h"
 #include "store/steps/step_file.h"
 #include "store/steps/step_merge.h"
 
@@ -58,7 +54,7 @@ struct ColumnarStepStoreOptions {
   bool background = true;  // false: nothing happens but by seal() and maintain(), for tests and benchmarks
 };
 
-class ColumnarStepStore final : public StepStore {
+class ColumnarStepStore final : public StepStore, public sealed::FileStore {
  public:
   static Result<std::unique_ptr<ColumnarStepStore>> open(ColumnarStepStoreOptions options, const Clock& clock,
                                                          Counters& counters);
@@ -113,16 +109,7 @@ class ColumnarStepStore final : public StepStore {
     memory_.visit_rare_logs(visit);
   }
 
-  // Everything that is in no file now goes to disk.
-  Result<void> seal();
-  // Retention, and small files put together.
-  void maintain();
-  // All files there are at one moment, also in `folder` (base/held_file.h). What is in memory alone is the log's.
-  Result<std::vector<HeldFile>> hold(const std::string& folder);
-
  private:
-  using File = std::shared_ptr<const steps::StepFile>;
-  using Files = std::vector<File>;
   struct PendingStep {  // rows of a step that are in no file
     std::vector<Rank> ranks;
     uint64_t appends = 0;
@@ -155,18 +142,21 @@ class ColumnarStepStore final : public StepStore {
     uint64_t sequence;
     int64_t unix_ns;
   };
-  enum class Which { kDue, kAll };
 
   ColumnarStepStore(ColumnarStepStoreOptions options, const Clock& clock, Counters& counters);
-  Result<void> load_files();
+  // sealed::FileStore
+  Result<bool> seal_some(Which which) override;
+  sealed::SealWork work() override;
+  Result<sealed::FilePointer> open_file(std::string_view name) const override;
+  void adopt(sealed::Files& files) override LOCKSTEP_REQUIRES(seal_mutex_, mutex_);
+  Result<Joined> join(const sealed::Files& small, uint64_t number) override LOCKSTEP_REQUIRES(seal_mutex_);
+
   bool restore_jobs(const steps::StepFile& file, std::map<std::string, std::pair<int64_t, size_t>>& known);
-  void run(std::stop_token stop);
   bool seal_is_due() const;
   bool is_too_much() const;  // in no file; more, and memory would have to drop some
   void wait_for_room();
   void notify_room();
 
-  Result<bool> seal_some(Which which);  // false: there was nothing to seal
   TakenSteps take(Which which);
   // Steps from `from` on, until the file is full; gives the first that is not in it.
   size_t write_steps(const std::vector<Taken>& taken, size_t from, steps::StepWriter& writer, steps::StepFileInfo& info,
@@ -177,24 +167,12 @@ class ColumnarStepStore final : public StepStore {
       LOCKSTEP_REQUIRES(mutex_);
   bool may_be_on_disk(std::string_view job_id, int64_t attempt, StepNumber step) const;
 
-  void drop_expired() LOCKSTEP_REQUIRES(seal_mutex_);
-  bool join_small_files() LOCKSTEP_REQUIRES(seal_mutex_);
-  void exchange(const Files& old, const File& joined);  // in the list and on disk; joined may be null
-  void add_file(const File& file);
-  void set_files(std::shared_ptr<const Files> files) LOCKSTEP_REQUIRES(mutex_);
-  void spoil(const steps::StepFile& file, size_t group, const std::string& error) const;
-
-  std::shared_ptr<const Files> files() const;
-  std::vector<steps::PartRef> parts_of(const Files& files, std::string_view job_id, int64_t attempt,
+  std::vector<steps::PartRef> parts_of(const sealed::Files& files, std::string_view job_id, int64_t attempt,
                                        StepNumber from_step, StepNumber to_step) const;
-  void drop_count(const char* reason, uint64_t rows) const;
 
   const ColumnarStepStoreOptions options_;
-  const Clock& clock_;
-  Counters& counters_;
   std::atomic<int64_t>& received_;
   std::atomic<int64_t>& replaced_;
-  std::atomic<int64_t>& held_;  // what is in files and what is in none
   std::atomic<int64_t>& unsealed_;
   std::atomic<int64_t>& memory_bytes_;
   mutable MemoryStepStore memory_;  // a question may find out that a step is whole there
@@ -203,10 +181,6 @@ class ColumnarStepStore final : public StepStore {
   std::atomic<bool> is_live_{false};
   std::atomic<bool> cannot_write_{false};
   std::atomic<int64_t> coarse_ns_;  // some time ago: asking the clock for every row would cost as much as the rest
-
-  Mutex seal_mutex_;  // one seal, joining or retention at a time; taken before the others
-  uint64_t next_number_ LOCKSTEP_GUARDED_BY(seal_mutex_) = 1;
-  RetentionPace pace_ LOCKSTEP_GUARDED_BY(seal_mutex_);
 
   mutable Mutex pending_mutex_;
   std::map<std::string, PendingJob, std::less<>> pending_ LOCKSTEP_GUARDED_BY(pending_mutex_);
@@ -224,16 +198,11 @@ class ColumnarStepStore final : public StepStore {
   uint64_t applied_ LOCKSTEP_GUARDED_BY(pending_mutex_) = 0;  // the last that was
   int64_t received_most_unix_ns_ LOCKSTEP_GUARDED_BY(pending_mutex_) = 0;
 
-  mutable SharedMutex mutex_;
-  std::shared_ptr<const Files> files_ LOCKSTEP_GUARDED_BY(mutex_);  // oldest rows first
   std::map<std::string, OnDisk, std::less<>> on_disk_ LOCKSTEP_GUARDED_BY(mutex_);
-  sealed::LostRecords lost_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<Through> through_ LOCKSTEP_GUARDED_BY(mutex_);  // of the files found at start
 
-  sealed::SealWorker sealer_;
   Mutex room_mutex_;
   ConditionVariable room_;
-  std::jthread worker_;
 };
 
 }  // namespace lockstep

@@ -14,7 +14,6 @@ using columns::put_fixed;
 using columns::put_signed;
 using columns::put_varint;
 using columns::SectionPlace;
-using columns::SectionSource;
 
 namespace {
 
@@ -137,40 +136,25 @@ Result<std::shared_ptr<const StepFile>> StepFile::write(const std::string& folde
                                                         StepWriter::Written written) {
   const std::string footer = encode_footer(info, written);
   uint64_t size = LOCKSTEP_TRY(columns::write_sealed(kFormat, folder, info.name(), std::move(written.content), footer));
-  std::shared_ptr<StepFile> file(new StepFile());
-  file->info_ = info;
-  file->path_ = folder + "/" + info.name();
-  file->bytes_ = size;
+  std::shared_ptr<StepFile> file(new StepFile(folder, info));
   file->tables_ = written.tables;
   file->jobs_ = std::move(written.jobs);
   file->groups_ = std::move(written.groups);
-  if (!file->index_parts()) return Error{file->path_ + ": jobs out of order"};
+  if (!file->index_parts()) return file->unreadable("jobs out of order");
+  file->has(size, file->groups_);
   return std::shared_ptr<const StepFile>(std::move(file));
 }
 
 Result<std::shared_ptr<const StepFile>> StepFile::open(const std::string& folder, const StepFileInfo& from_name) {
-  std::shared_ptr<StepFile> file(new StepFile());
-  file->info_ = from_name;
-  file->path_ = folder + "/" + from_name.name();
-  uint64_t size = LOCKSTEP_TRY(columns::file_size(file->path_));
-  std::unique_ptr<SectionSource> source = columns::disk_source(file->path_, size);
-  const std::string path = file->path_;
-  Result<std::shared_ptr<const StepFile>> read = with_footer(std::move(file), size, *source);
-  if (!read.ok()) return Error{path + ": " + read.error()};
-  return read;
+  return read(std::shared_ptr<StepFile>(new StepFile(folder, from_name)));
 }
 
 Result<std::shared_ptr<const StepFile>> StepFile::from_bytes(std::string content) {
-  std::shared_ptr<StepFile> file(new StepFile());
-  file->content_ = std::move(content);
-  std::unique_ptr<SectionSource> source = columns::bytes_source(file->content_);
-  const uint64_t size = file->content_.size();
-  return with_footer(std::move(file), size, *source);
+  return read(std::shared_ptr<StepFile>(new StepFile(std::move(content))));
 }
 
-Result<std::shared_ptr<const StepFile>> StepFile::with_footer(std::shared_ptr<StepFile> file, uint64_t size,
-                                                              const SectionSource& source) {
-  std::string plain = LOCKSTEP_TRY(columns::read_footer(kFormat, size, source));
+Result<std::shared_ptr<const StepFile>> StepFile::read(std::shared_ptr<StepFile> file) {
+  const std::string plain = LOCKSTEP_TRY(file->read_footer(kFormat));
   ByteReader in(plain);
   StepFileInfo& info = file->info_;
   info.number = in.varint();
@@ -190,8 +174,8 @@ Result<std::shared_ptr<const StepFile>> StepFile::with_footer(std::shared_ptr<St
   const uint64_t groups = in.varint();
   if (groups > kGroupsMax) in.fail();
   for (uint64_t i = 0; i < groups && in.ok(); ++i) take_group(in, file->jobs_.size(), file->groups_.emplace_back());
-  if (!in.ok() || !in.at_end() || !file->index_parts()) return Error{"its footer does not make sense"};
-  file->bytes_ = size;
+  if (!in.ok() || !in.at_end() || !file->index_parts()) return file->unreadable("its footer does not make sense");
+  file->has(file->bytes(), file->groups_);
   return std::shared_ptr<const StepFile>(std::move(file));
 }
 
@@ -201,7 +185,6 @@ bool StepFile::index_parts() {
         std::pair(std::string_view(jobs_[i].job_id), jobs_[i].attempt))
       return false;
   }
-  mark_none(groups_.size());
   parts_of_job_.resize(jobs_.size());
   for (uint32_t group = 0; group < groups_.size(); ++group) {
     uint32_t row = 0;
@@ -222,16 +205,14 @@ std::optional<size_t> StepFile::find_job(std::string_view job_id, int64_t attemp
   return static_cast<size_t>(found - jobs_.begin());
 }
 
-Result<std::string> StepFile::read(const SectionPlace& place) const {
-  std::unique_ptr<SectionSource> source =
-      path_.empty() ? columns::bytes_source(content_) : columns::disk_source(path_, bytes_, FileMarks::open(path_));
-  Result<std::string> bytes = source->read(place);
+Result<std::string> StepFile::read_section(const SectionPlace& place) const {
+  Result<std::string> bytes = source()->read(place);
   if (bytes.ok() && crc32c(*bytes) != place.crc) return Error{"it has a wrong checksum"};
   return bytes;
 }
 
 Result<std::shared_ptr<const StepTables>> StepFile::read_tables() const {
-  Result<std::string> bytes = read(tables_);
+  Result<std::string> bytes = read_section(tables_);
   if (!bytes.ok()) return Error{"tables: " + bytes.error()};
   return StepTables::decode(*bytes);
 }
@@ -239,7 +220,7 @@ Result<std::shared_ptr<const StepTables>> StepFile::read_tables() const {
 Result<std::shared_ptr<const StepColumns>> StepFile::read_group(size_t index,
                                                                 std::shared_ptr<const StepTables> tables) const {
   const GroupMeta& meta = groups_[index];
-  std::string bytes = LOCKSTEP_TRY(read(meta.place));
+  std::string bytes = LOCKSTEP_TRY(read_section(meta.place));
   std::shared_ptr<const StepColumns> group = LOCKSTEP_TRY(StepColumns::decode(bytes, meta.rows, std::move(tables)));
   // Whoever merges rows relies on their order.
   size_t row = 0;

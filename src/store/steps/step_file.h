@@ -3,7 +3,7 @@
 // write() leaves the whole file under its name, synced, or nothing. open() reads the footer alone, which is
 // checksummed; tables and row groups are checked when they are read.
 // On error: a file that is torn, foreign or of another version is one clear line.
-// Thread rule: Immutable but for its marks (file_marks.h): Thread-safe.
+// Thread rule: Immutable but for its marks (sealed/file.h): Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "store/columns/sealed_file.h"
+#include "store/sealed/file.h"
 #include "store/sealed/file_info.h"
-#include "store/sealed/file_marks.h"
 #include "store/steps/step_columns.h"
 
 namespace lockstep::steps {
@@ -40,7 +41,7 @@ struct PartPlace {
   uint32_t first_row = 0;
 };
 
-class StepFile : public sealed::FileMarks {
+class StepFile final : public sealed::File {
  public:
   static StepWriter start();
   static Result<std::shared_ptr<const StepFile>> write(const std::string& folder, const StepFileInfo& info,
@@ -49,32 +50,24 @@ class StepFile : public sealed::FileMarks {
   // The same from bytes, for tests and the fuzzer.
   static Result<std::shared_ptr<const StepFile>> from_bytes(std::string content);
 
-  const StepFileInfo& info() const { return info_; }
-  const std::string& path() const { return path_; }
-  uint64_t bytes() const { return bytes_; }
-  uint64_t rows() const { return rows_of(groups_); }
-  uint64_t readable_rows() const { return readable_rows_of(groups_); }
+  const StepFileInfo& info() const override { return info_; }
   const std::vector<JobInFile>& jobs() const { return jobs_; }  // by (id, attempt)
   // nullopt: it has none of that attempt.
   std::optional<size_t> find_job(std::string_view job_id, int64_t attempt) const;
   const std::vector<PartPlace>& parts_of(size_t job) const { return parts_of_job_[job]; }  // in order of their steps
-  size_t groups() const { return groups_.size(); }
   const GroupMeta& group(size_t index) const { return groups_[index]; }
 
   Result<std::shared_ptr<const StepTables>> read_tables() const;
   Result<std::shared_ptr<const StepColumns>> read_group(size_t index, std::shared_ptr<const StepTables> tables) const;
 
  private:
-  StepFile() = default;
-  static Result<std::shared_ptr<const StepFile>> with_footer(std::shared_ptr<StepFile> file, uint64_t size,
-                                                             const columns::SectionSource& source);
+  explicit StepFile(std::string content) : File(Bytes{std::move(content)}) {}
+  StepFile(const std::string& folder, const StepFileInfo& info) : File(folder + "/" + info.name()), info_(info) {}
+  static Result<std::shared_ptr<const StepFile>> read(std::shared_ptr<StepFile> file);
   bool index_parts();
-  Result<std::string> read(const columns::SectionPlace& place) const;
+  Result<std::string> read_section(const columns::SectionPlace& place) const;
 
   StepFileInfo info_;
-  std::string path_;
-  std::string content_;  // of from_bytes()
-  uint64_t bytes_ = 0;
   columns::SectionPlace tables_;
   std::vector<JobInFile> jobs_;
   std::vector<GroupMeta> groups_;
