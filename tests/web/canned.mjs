@@ -59,5 +59,5 @@ async function pictureWhere(page, selector, good, what) {
   return now;
 }
 // The picture once it has colours, and once it is another one.
-export const drawn = (page, selector) => pictureWhere(page, selector, ({ colours }) => colours >= 4, 'nothing is drawn');
+export const drawn = (page, selector, least = 4) => pictureWhere(page, selector, ({ colours }) => colours >= least, 'nothing is drawn');
 export const differs = (page, selector, from) => pictureWhere(page, selector, ({ sum }) => sum !== from.sum, 'the picture did not change');

@@ -2,7 +2,7 @@
 // `npm run test:page` in web/ after `npm run build`.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { accessible, counted, says, shot } from './browser.mjs';
+import { accessible, becomes, counted, says, shot } from './browser.mjs';
 import { canned, differs, drawn, query } from './canned.mjs';
 import { kSlow, kSuspected } from './fixture_data.mjs';
 
@@ -133,7 +133,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     await page.goto(held.world.url + profilePath('p-ready'));
     await ready(page);
     await page.keyboard.press('w');
-    for (let round = 0; round < 150 && lost.near < 2; round += 1) await page.waitForTimeout(20);
+    await becomes(() => lost.near, (near) => near >= 2);
     assert.deepEqual(lost, { whole: 2, near: 2 });
   }));
 
