@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { accessible, becomes, counted, launch, noErrors, openPage, says, shot } from './browser.mjs';
 import { kHealthy, kHostile, kHung, kLarge, kSlow, kSuspected } from './fixture_data.mjs';
-import { canned, differs, drawn, query } from './canned.mjs';
+import { canned, differs, drawn, kOwnPage, query } from './canned.mjs';
 import { kIncident } from './fixture_incident.mjs';
 import { fleetPages } from './fleet_pages.mjs';
 import { nodePages } from './node_pages.mjs';
@@ -70,7 +70,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await shot(page, 'runbook-phone');
     await page.getByRole('button', { name: /dark/ }).click();
     await shot(page, 'runbook-dark');
-  }));
+  }, kOwnPage));
 
   it('teaches when there are no jobs', async () => {
     held.world.fixture.empty = true;
@@ -333,7 +333,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     await page.getByRole('button', { name: /Copy the command: Drain/ }).click();
     assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'scontrol update nodename=node-17 state=drain reason=thermal');
-  }));
+  }, kOwnPage));
 
   it('selects the cell under a click and tells its values on hover', () => visit(jobPath(kSlow), async (page) => {
     await mapReady(page);
@@ -418,7 +418,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await menu.click();
     const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'Download CSV' }).click()]);
     assert.equal(file.suggestedFilename(), `${kSlow}-ranks-by-step.csv`);
-  }));
+  }, kOwnPage));
 
   it('shows a hang with its unknown ranks hatched', () => visit(jobPath(kHung), async (page) => {
     await page.getByRole('region', { name: 'Verdict: hung, confirmed' }).waitFor();

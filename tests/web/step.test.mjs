@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises';
 import { describe, it } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { accessible, becomes, counted, launch, noErrors, openPage, says, shot } from './browser.mjs';
-import { canned, differs, drawn, query } from './canned.mjs';
+import { canned, differs, drawn, kOwnPage, query } from './canned.mjs';
 import { kHostile, kLarge, kService, kSlow } from './fixture_data.mjs';
 
 const kServer = process.env.LOCKSTEP_URL;
@@ -69,7 +69,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     await page.locator('#timeline').click({ position: { x: 700, y: 100 } });
     await page.clock.runFor(1_000);
     await page.waitForFunction(() => new URL(location.href).searchParams.has('rank'));
-  }));
+  }, kOwnPage));
 
   it('takes a click beside the rows for one, whatever was dragged before', () => visit(stepPath(kSlow, 1384), async (page) => {
     await ready(page);
@@ -180,7 +180,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `lockstep step --server ${held.world.url} ${kSlow} 1384`);
     await page.getByRole('button', { name: 'Copy trace command' }).click();
     assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `lockstep trace --server ${held.world.url} --step 1384 ${kSlow}`);
-  }));
+  }, kOwnPage));
 
   it('is the same in the dark', () => visit(`${stepPath(kSlow, 1384)}?rank=43`, async (page) => {
     const { colours } = await ready(page);
