@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "bus/log.h"
 #include "bus/log_counters.h"
+#include "testing/eventually.h"
 #include "testing/hex.h"
 #include "testing/temporary_folder.h"
 
@@ -722,7 +723,7 @@ class SlowDisk final : public disk::Hook {
     if (call.kind == disk::Call::Kind::kWrite) bytes_max = bytes_max_;
     if (call.kind == disk::Call::Kind::kWrite) ++writes;
     if (call.kind == disk::Call::Kind::kWrite) pieces_max = std::max<size_t>(pieces_max, call.pieces.size());
-    while (call.kind == disk::Call::Kind::kSync && held) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (call.kind == disk::Call::Kind::kSync) testing::eventually([this] { return !held; });
     return 0;
   }
   void after(const disk::Call& /*call*/, int64_t /*outcome*/) override {}

@@ -15,7 +15,6 @@
 
 #ifdef LOCKSTEP_OPENSSL
 #include <atomic>
-#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -202,11 +201,9 @@ TEST(TlsServer, WhoSpeaksPlainHttpIsToldSoInOneLine) {
 }
 
 TEST(TlsServer, GarbageAndSilenceHarmNobody) {
-  Listeners here;
+  Listeners here(false, {.drain_timeout_ms = 3'600'000});
   std::vector<RawSocket> silent;
   for (const std::string& address : here.addresses()) {
-    silent.emplace_back(address);
-    silent.back().send(std::string("\x16\x03\x01\x02\x00\x01", 6));  // the beginning of a hello
     for (const std::string& bytes : {std::string(100'000, '\xff'), std::string("\x16\x03\x01\x00\x05hello", 10),
                                      std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), std::string(64, '\0')}) {
       RawSocket socket(address);
@@ -217,15 +214,19 @@ TEST(TlsServer, GarbageAndSilenceHarmNobody) {
     RawSocket gone(address);
   }
   EXPECT_GE(here.failures("not_tls") + here.failures("failed"), 9);
+  for (const std::string& address : here.addresses()) {
+    silent.emplace_back(address);
+    silent.back().send(std::string("\x16\x03\x01\x02\x00\x01", 6));  // the beginning of a hello
+  }
   EXPECT_TRUE(here.http_client(here.trusting()).send({}).ok());
   EXPECT_TRUE(here.grpc_client(here.trusting()).call({.path = "/a/b"}).ok());
   EXPECT_TRUE(here.text_client(here.trusting()).send({"GET", "/healthz"}).ok());
-  // Shutdown does not wait for those who never finish their handshake.
-  const auto before = std::chrono::steady_clock::now();
+  // Shutdown does not wait for those who never finish their handshake: nobody's time ran out before it was over.
+  const int64_t timed_out = here.failures("timeout");
   here.http->stop();
   here.grpc->stop();
   here.text->stop();
-  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(4));
+  EXPECT_EQ(here.failures("timeout"), timed_out);
 }
 
 TEST(TlsServer, ANewCertificateServesTheNextConnectionsAndTheOldOnesStay) {

@@ -10,7 +10,8 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import time
+
+import harness
 
 
 def run(*arguments, timeout=30):
@@ -21,12 +22,7 @@ def run(*arguments, timeout=30):
 
 
 def wait_until(condition, what, seconds=20):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {what}")
+    return harness.eventually(condition, seconds, what)
 
 
 class Host:

@@ -33,7 +33,7 @@ def udp(address, port, packets):
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 3 if number % 4 == 0 else 2)
         sender.sendto(bytes([0x2A, 0, 0xFF, 0xFF]) + struct.pack(">II", 0x1234, number) + b"y" * 1000, (address, port))
         if number % 50 == 0:
-            time.sleep(0.001)
+            time.sleep(0.001)  # the pace of the packets
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ def wait_for(what: str, question, seconds: float = WITHIN_S):
         answer = question()
         if answer is not None:
             return answer, time.monotonic() - began
-        time.sleep(0.5)
+        time.sleep(0.5)  # the interval of the poll
     raise Wrong(f"{what}: not within {seconds:.0f} s")
 
 

@@ -22,7 +22,7 @@ def rank_main(rank: int, barrier, options) -> None:
     for step in range(options.steps):
         with lockstep.step():
             with lockstep.phase("input"):
-                time.sleep(0.08 if rank == options.slow and step >= 30 else 0.01)
+                time.sleep(0.08 if rank == options.slow and step >= 30 else 0.01)  # the pace of the job, and its fault
             end = time.monotonic() + STEP_S / 4
             while time.monotonic() < end:
                 sum(range(1000))

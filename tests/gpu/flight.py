@@ -33,7 +33,7 @@ def run_case(name, out):
     job = Job(name, folder, "ddp", case, steps=200, from_step=20, environment=environment)
     try:
         job.wait(START_S, job.began_path.exists)
-        time.sleep(STUCK_S)
+        time.sleep(STUCK_S)  # until a watchdog would call it stuck
         pipes = sorted(path for path in folder.iterdir() if path.name.startswith("pipe_"))
         for pipe in pipes:
             try:
@@ -42,8 +42,8 @@ def run_case(name, out):
                 print(f"  {pipe.name}: {error}", flush=True)
         deadline = time.monotonic() + DUMP_S
         while time.monotonic() < deadline and len(list(dumps.iterdir())) < len(job.ranks):
-            time.sleep(0.2)
-        time.sleep(1)
+            time.sleep(0.2)  # the interval of the poll
+        time.sleep(1)  # until the last of them is whole
     finally:
         job.kill()
     sizes = {path.name: path.stat().st_size for path in sorted(dumps.iterdir())}

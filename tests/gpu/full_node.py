@@ -144,7 +144,7 @@ def run_kind(out, kind, options):
     try:
         for name in names:
             agents[name] = Agent(name, folder, recorders, options.agent or built / "bin" / "lockstep-agent")
-        time.sleep(1)
+        time.sleep(1)  # past what an agent does at its start
         for agent in agents.values():
             agent.go("start")
             agent.go(None)
@@ -174,7 +174,7 @@ def run_kind(out, kind, options):
         lines = table(kind, result, shares)
         for name, agent in agents.items():
             agent.go("end")
-            time.sleep(0.3)
+            time.sleep(0.3)  # its page is written once a round
             numbers = [line for line in plugin_numbers(agent.daemon) if line.startswith("lockstep_agent_")]
             print(f"agent {name}, threads {agent.threads()}: " + "; ".join(numbers), flush=True)
             agent.go(None)

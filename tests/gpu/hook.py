@@ -106,7 +106,7 @@ def ended_well(job, seconds):
     if all(code == 0 for code in codes):
         return
     if any(code not in (None, 0) for code in codes):
-        time.sleep(2)
+        time.sleep(2)  # the others end by themselves, and say why
         codes = [rank.poll() for rank in job.ranks]
     job.kill()
     raise Failed(f"ranks ended with {codes} (None: still running after {seconds} s)\n{tails(job.folder, codes)}")
@@ -245,7 +245,7 @@ def steps_at(server, job, rank, last_step, seconds=25):
             return steps
         if time.monotonic() > deadline:
             raise Failed(f"step {last_step} of rank {rank} of {job} did not arrive at the server in {seconds} s: {why}")
-        time.sleep(0.3)
+        time.sleep(0.3)  # the interval of the poll
 
 
 def phases_part(out, ranks, options):

@@ -61,7 +61,7 @@ class Ranks:
         while len(self.steps()) < steps:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{len(self.steps())} steps instead of {steps}: {(self.folder / 'job.log').read_text()[-1500:]}")
-            time.sleep(0.2)
+            time.sleep(0.2)  # the interval of the poll
 
     def stop(self):
         self.process.terminate()
@@ -120,7 +120,7 @@ def typical_ms(steps, from_ns, to_ns):
 
 def cost_of(ranks, name, out, result):
     """The length of rank 0's steps around a profile, and of the same job without Lockstep."""
-    time.sleep(8)
+    time.sleep(8)  # steps after the profile, to compare with
     steps = ranks.steps()
     longest = max((length, at) for _, at, length in steps if result["began"] <= at)
     cost = {"idle": typical_ms(steps[SETTLED_STEPS:], 0, result["began"]), "ordered to done": typical_ms(steps, result["began"], result["ended"]),
@@ -130,7 +130,7 @@ def cost_of(ranks, name, out, result):
     alone = Ranks(name, fresh(out / f"{name}_alone"))
     try:
         alone.wait_for(SETTLED_STEPS)
-        time.sleep(10)
+        time.sleep(10)  # steps enough for a median
         cost["without Lockstep"] = typical_ms(alone.steps()[SETTLED_STEPS:], 0, 2**63)
     finally:
         alone.stop()
@@ -145,7 +145,7 @@ def run_case(name, out):
     try:
         ranks = Ranks(name, folder, server)
         ranks.wait_for(SETTLED_STEPS)
-        time.sleep(8 if fault == "none" else 2)
+        time.sleep(8 if fault == "none" else 2)  # steps enough for a verdict, or for none
         result = judge_line(server, name, folder) if fault in LINES else judge_kernels(server, name, folder)
         try:
             result["open"] = [verdict["sentence"] for verdict in json.loads(http_get(server.address["http"], f"/api/jobs/{name}/why"))["verdicts"]]

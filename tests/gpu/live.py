@@ -120,7 +120,7 @@ def watch(address, job_id, truth, fault_began_ns, running):
                 settled = now
         elif now - settled > AFTER_S:
             return answers.said, fault_ns
-        time.sleep(max(0.0, POLL_S - (time.monotonic() - now)))
+        time.sleep(max(0.0, POLL_S - (time.monotonic() - now)))  # the interval of the poll
 
 
 def seconds(value):

@@ -24,7 +24,7 @@ while time.time() < end:
     for _ in range(20):
         b = a @ a
     torch.cuda.synchronize()
-    time.sleep(float(sys.argv[2]))
+    time.sleep(float(sys.argv[2]))  # the pace of the load
 """
 # A write to an address that nobody has: the driver ends the program with XID 31, and the GPU is well.
 FAULT = """
@@ -61,7 +61,7 @@ def call_costs(out):
                                              ("eight_busy", {"LOCKSTEP_NVML_STANDIN": str(out / "eight")}, ["--library", out / "libnvidia-ml-standin.so"], True)):
         worker = load(100, 0) if busy else None
         if busy:
-            time.sleep(8)
+            time.sleep(8)  # until the GPU is busy
         with open(out / f"calls_{name}.md", "w") as table, open(out / f"calls_{name}.txt", "w") as values:
             code = subprocess.run([out / "nvml_calls", *library], stdout=table, stderr=values, env={**os.environ, **environment}, timeout=90).returncode
         if worker:
@@ -111,12 +111,12 @@ AGREEMENT = [
 def agreement(out):
     """Beside nvidia-smi, five times under a steady load: differences as a table."""
     worker = load(60, 0)
-    time.sleep(8)
+    time.sleep(8)  # until the GPU is busy and warm
     agent = Agent(out / "agreement", "--names", "dcgm")
     time.sleep(13)  # one slow reading at least
     rows = {name: [] for name, *_ in AGREEMENT}
     for _ in range(5):
-        time.sleep(2)
+        time.sleep(2)  # the pace of the comparisons
         smi = subprocess.run(["nvidia-smi", "--query-gpu=" + ",".join(name for name, *_ in AGREEMENT), "--format=csv,noheader,nounits"],
                              capture_output=True, text=True, check=True).stdout.splitlines()[0].split(", ")
         page = agent.page()
@@ -146,7 +146,7 @@ def measure(name, process, seconds, rows, each_second=None):
     time.sleep(12)  # past the start and the first slow reading
     before = use_of(process.pid)
     for _ in range(seconds):
-        time.sleep(1)
+        time.sleep(1)  # the pace of what is measured
         if each_second:
             each_second()
     after = use_of(process.pid)
@@ -188,11 +188,11 @@ def own_cost(out, exporter, seconds):
 def xid(out):
     """A program's own fault, as the driver tells it: which event reaches the export, after how long."""
     agent = Agent(out / "xid", "--interval-ms", "500")
-    time.sleep(4)
+    time.sleep(4)  # past its start
     began = time.time()
     fault = subprocess.run([sys.executable, "-c", FAULT], capture_output=True, text=True, timeout=60)
     print("fault program:", fault.stdout.strip().replace("\n", "; "), "exit", fault.returncode, flush=True)
-    time.sleep(5)
+    time.sleep(5)  # as long as an event may take
     lines = [line for line in agent.page().splitlines() if "xid" in line and not line.startswith("#")]
     events = [path.name for path in sorted((agent.folder / "export").glob("*logs*")) if b"gpu.xid" in path.read_bytes()]
     agent.stop()
@@ -225,7 +225,7 @@ def job(out):
 def watchdog(out):
     """drain lets go of the GPU: nobody of ours has /dev/nvidia* open."""
     agent = Agent(out / "drain")
-    time.sleep(5)
+    time.sleep(5)  # past its start
 
     def holders():
         found = subprocess.run("ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c '/dev/nvidia[0-9]'", shell=True, capture_output=True, text=True).stdout.strip()

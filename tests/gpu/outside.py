@@ -188,7 +188,7 @@ with open(path, "wb", buffering=0) as feed:
     while True:
         feed.write(os.urandom(2048))
         if slow and os.path.exists(slow):
-            time.sleep(0.05)
+            time.sleep(0.05)  # the fault
 """
 
     def __init__(self, folder, slow_rank):
@@ -241,9 +241,9 @@ class Fault:
         while time.monotonic() < end and not until():
             if self.kind == "stop":
                 os.kill(self.pid, signal.SIGSTOP)
-                time.sleep(STOP_S)
+                time.sleep(STOP_S)  # the fault
                 os.kill(self.pid, signal.SIGCONT)
-            time.sleep(STOP_EVERY_S - STOP_S)
+            time.sleep(STOP_EVERY_S - STOP_S)  # and its pace
 
     def stop(self):
         for one in self.busy:
@@ -280,7 +280,7 @@ def play(name, case, folder, at_end, until=lambda: False):
     try:
         ranks.wait(60, until=trains)
         began_ns = time.time_ns()
-        time.sleep(FAULT_AFTER_S)
+        time.sleep(FAULT_AFTER_S)  # the healthy part
         if case.get("outside"):
             fault = Fault(case["outside"], ranks.ranks[case["rank"]].pid, own and own[case["rank"]], folder / f"{case['outside']}_is_slow")
             began_ns = truth["began_unix_ns"] = time.time_ns()
@@ -310,7 +310,7 @@ def run_case(name, out):
     agent = start_agent(folder, ["--export", f"file:{folder}/export"])
 
     def at_end():
-        time.sleep(1)
+        time.sleep(1)  # a round of the agent
         agent.stop()  # so that the end of the run is no part of the recording
 
     play(name, CASES[name], folder, at_end)

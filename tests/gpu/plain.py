@@ -22,7 +22,7 @@ class Tokens(Dataset):
 
     def __getitem__(self, at):
         if self.delay_s:
-            time.sleep(self.delay_s)
+            time.sleep(self.delay_s)  # a loader that takes so long
         return torch.randint(self.vocabulary, (self.sequence + 1,), generator=torch.Generator().manual_seed(at))
 
 

@@ -39,7 +39,7 @@ def stop_mps():
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(["nvidia-cuda-mps-control"], input=b"quit -t 1\n", check=False, timeout=15, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     subprocess.run(["pkill", "-9", "nvidia-cuda-mps"], check=False)
-    time.sleep(0.5)
+    time.sleep(0.5)  # the driver lets go of what MPS had
 
 
 def restart_mps():
@@ -198,7 +198,7 @@ class Job:
         """Until the job is over, until() is true or the time is up; returns the exit codes so far."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.running() and not until():
-            time.sleep(0.1)
+            time.sleep(0.1)  # the interval of the poll
         return [rank.poll() for rank in self.ranks]
 
     def await_block(self):

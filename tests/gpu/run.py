@@ -88,7 +88,7 @@ def run_case(name, out):
     ranks = Job(name, folder, job, case, slow_rank=slow_rank)
     try:
         codes = ranks.wait(70 if ends else 45)
-        time.sleep(0.5)
+        time.sleep(0.5)  # a round of the agent
         print(f"  agent: {agent.cpu_s():.2f} s CPU in {time.monotonic() - began:.1f} s", flush=True)
         agent.stop()
     finally:

@@ -112,10 +112,10 @@ def start_pulses():
     target = os.getpid()
     if os.fork() == 0:
         while os.getppid() == target or os.path.exists(f"/proc/{target}"):
-            time.sleep(0.35)
+            time.sleep(0.35)  # the pace of the fault
             try:
                 os.kill(target, signal.SIGSTOP)
-                time.sleep(0.12)
+                time.sleep(0.12)  # so long it stands still
                 os.kill(target, signal.SIGCONT)
             except ProcessLookupError:
                 break
@@ -126,7 +126,7 @@ def common_faults(case, step, matrix):
     """What any job may suffer between its input and its backward pass."""
     rank = dist.get_rank()
     if case.here("host", step):
-        time.sleep(0.05 * case.amount)
+        time.sleep(0.05 * case.amount)  # the fault
     if case.here("gpu", step):
         burn(matrix, 60 * case.amount)
     if case.kind == "packing":  # healthy: work differs by rank and step, at random
@@ -134,11 +134,11 @@ def common_faults(case, step, matrix):
     if case.kind == "gc" and random.Random(f"gc/{step}").randint(0, dist.get_world_size() * 3) == rank:
         time.sleep(0.12)  # healthy: now and then some rank collects garbage
     if case.here("rarehost", step) and step % 6 == 3:
-        time.sleep(0.15)
+        time.sleep(0.15)  # the fault
     if case.here("warmup", step) and step < 6:
-        time.sleep(0.1)
+        time.sleep(0.1)  # healthy: the first steps are slow
     if case.here("logging", step):
-        time.sleep(0.002)
+        time.sleep(0.002)  # healthy: a line of a log
 
 
 def begin_step(case, step, marks, matrix):
@@ -146,7 +146,7 @@ def begin_step(case, step, marks, matrix):
     marks.step_begin(step)
     marks.phase("input")
     if case.here("input", step):
-        time.sleep(0.06 * case.amount)
+        time.sleep(0.06 * case.amount)  # the fault
     marks.phase("forward")
     common_faults(case, step, matrix)
     if case.here("link", step) and step == case.first:
@@ -156,7 +156,7 @@ def begin_step(case, step, marks, matrix):
     if case.here("dead", step):
         os.kill(os.getpid(), signal.SIGKILL)
     if case.here("missing", step):
-        time.sleep(60)
+        time.sleep(60)  # the fault
 
 
 def agree(case, step, value):
@@ -175,10 +175,10 @@ def agree(case, step, value):
 def aside(case, step, marks):
     if case.kind == "checkpoint" and step % 8 == 7 and dist.get_rank() == 0:
         marks.phase("checkpoint")
-        time.sleep(0.5)
+        time.sleep(0.5)  # healthy: the file is written
     if case.kind == "eval" and step % 15 == 14:
         marks.phase("eval")
-        time.sleep(0.8 + 0.05 * dist.get_rank())
+        time.sleep(0.8 + 0.05 * dist.get_rank())  # healthy: an evaluation
 
 
 def train_ddp(case, options, marks, turns, log):

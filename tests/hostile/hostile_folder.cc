@@ -317,7 +317,7 @@ class Hostile {
     const std::string away = world_.folder + ".away";
     if (::rename(world_.folder.c_str(), away.c_str()) != 0) return;
     (void)!::symlink(world_.secrets.c_str(), world_.folder.c_str());
-    if (below(2) == 0) ::usleep(static_cast<useconds_t>(below(2'000)));
+    if (below(2) == 0) ::usleep(static_cast<useconds_t>(below(2'000)));  // the moment is random
     ::unlink(world_.folder.c_str());
     if (::rename(away.c_str(), world_.folder.c_str()) != 0) std::_Exit(3);
   }

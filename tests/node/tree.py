@@ -37,7 +37,7 @@ def play(node, seconds, speed, scheduled):
             ends[name] = at + lasts
     began = time.monotonic()
     while seconds is None or node.played < seconds:
-        time.sleep(max(0.0, began + (node.played + 1) / speed - time.monotonic()))
+        time.sleep(max(0.0, began + (node.played + 1) / speed - time.monotonic()))  # the pace of the node
         node.advance(1)
         for name in [name for name, end in ends.items() if node.played >= end and name in node.active()]:
             node.clear(name)

@@ -235,7 +235,7 @@ class Prometheus:
                 urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=5).read()
                 return
             except (urllib.error.URLError, ConnectionError, TimeoutError):
-                time.sleep(0.2)
+                time.sleep(0.2)  # the interval of the poll
         raise SystemExit("promql: Prometheus does not start: " + (folder / "log").read_text()[-500:])
 
     def write(self, body):

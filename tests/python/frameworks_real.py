@@ -34,7 +34,7 @@ class Slow(Dataset):
         return self.length
 
     def __getitem__(self, at):
-        time.sleep(self.delay_s)
+        time.sleep(self.delay_s)  # a loader that takes so long
         tokens = torch.arange(at, at + 16) % 64
         return {"input_ids": tokens, "labels": tokens}
 

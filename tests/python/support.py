@@ -4,6 +4,7 @@ import itertools
 import os
 import pathlib
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python"
@@ -68,3 +69,13 @@ def clock_of(step_ns=1000):
     """A clock that moves by so much at every look."""
     ticks = itertools.count(0, step_ns)
     return lambda: next(ticks)
+
+
+def eventually(check):
+    """Whether check() came true; only what never does takes so long."""
+    deadline = time.monotonic() + 60
+    while not check():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)  # the interval of the poll
+    return True

@@ -236,9 +236,10 @@ def answer():
         said = self.run_with("""
 def stuck():
     os.kill(os.getpid(), int(word()["signal"]))
-    time.sleep(0.1)
+    while "in stuck" not in answer():
+        time.sleep(0.01)  # the interval of the poll
 stuck()
-assert "in stuck" in answer() and f"{int(word()['main'], 16):#018x}" in answer(), answer()
+assert f"{int(word()['main'], 16):#018x}" in answer(), answer()
 print("lives")
 """)
         self.assertEqual(said, "lives")
@@ -257,8 +258,7 @@ print("lives")
 number = int(word()["signal"])
 child = os.fork()
 if child == 0:
-    os.kill(os.getpid(), number)
-    time.sleep(0.1)
+    os.kill(os.getpid(), number)  # which arrives before the call is over: nobody else can take it
     os._exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), repr(answer()))
 """)

@@ -9,7 +9,7 @@ import types
 import unittest
 from unittest import mock
 
-import support  # noqa: F401: finds the package
+import support
 
 from lockstep import _profiler
 from lockstep._library import NoSink
@@ -97,12 +97,7 @@ class ProfilerTest(unittest.TestCase):
             self.marks.step_end(number)
 
     def written(self):
-        path = os.path.join(self.folder, NAME)
-        for _ in range(500):
-            if os.path.exists(path):
-                return True
-            time.sleep(0.01)
-        return False
+        return support.eventually(lambda: os.path.exists(os.path.join(self.folder, NAME)))
 
     def test_exactly_the_ordered_steps_are_traced_and_the_profiler_gets_ready_one_step_before(self):
         _profiler.take(order())
@@ -142,7 +137,7 @@ class ProfilerTest(unittest.TestCase):
         _profiler.take(order(start=-1, duration_ms=1))
         self.steps(0)
         self.assertEqual(self.torch.done[:3], ["prepare", "start", "ProfilerStep#0"])
-        time.sleep(0.002)
+        time.sleep(0.002)  # longer than what was ordered
         self.steps(1)
         self.assertEqual(self.torch.done[-1], "stop")
 
@@ -191,10 +186,7 @@ class ProfilerTest(unittest.TestCase):
         os.symlink("/dev/full", os.path.join(self.folder, NAME + ".tmp"))
         _profiler.take(order())
         self.steps(2, 3, 4)
-        for _ in range(500):
-            if self.told[-1].startswith("failed"):
-                break
-            time.sleep(0.01)
+        self.assertTrue(support.eventually(lambda: self.told[-1].startswith("failed")))
         self.assertIn("its trace could not be written: FileExistsError", self.told[-1])
 
     def test_kinetos_daemon_is_left_to_kineto(self):
@@ -217,10 +209,7 @@ class ListeningTest(unittest.TestCase):
                 self.assertEqual(_profiler.lines(), ["profiler torch"])
                 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
                     client.sendto(order().encode(), path)
-                for _ in range(500):
-                    if taken:
-                        break
-                    time.sleep(0.01)
+                self.assertTrue(support.eventually(lambda: taken))
             self.assertEqual(taken, [order()])
             _profiler.withdraw()
             self.assertFalse(os.path.exists(path))

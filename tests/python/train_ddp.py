@@ -21,7 +21,7 @@ class Numbers(Dataset):
 
     def __getitem__(self, at):
         if self.delay_s:
-            time.sleep(self.delay_s)
+            time.sleep(self.delay_s)  # a loader that takes so long
         generator = torch.Generator().manual_seed(at)
         x = torch.randn(16, generator=generator)
         return x, x.sum().reshape(1)

@@ -126,7 +126,7 @@ def test_one_that_is_killed_is_no_backup_and_the_next_goes_on_at_once(start, tmp
         env={**os.environ, **store.environment()},
     )
     assert line.stands_still.wait(30)
-    time.sleep(0.2)
+    harness.eventually(lambda: store.names("pieces"), 20, "what came before it is stored")
     assert SECRET not in open(f"/proc/{backup.pid}/cmdline").read()
     busy = store.lockstep("backup", PLACE, "--server", server.url)
     assert busy.returncode == 5 and f"in use by another lockstep backup (pid {backup.pid}" in busy.stderr, busy.stderr

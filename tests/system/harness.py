@@ -227,8 +227,9 @@ def forwarded(address):
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def eventually(check, seconds, why):
-    """Waits until check() is true (or stops raising AssertionError); returns what it gave."""
+def eventually(check, seconds, why, every_s=0.05):
+    """Waits until check() is true (or stops raising AssertionError); returns what it gave. `every_s` is longer where the question
+    costs whom it is put to."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -239,7 +240,7 @@ def eventually(check, seconds, why):
             problem = failure
         if time.monotonic() >= deadline:
             raise AssertionError(f"not within {seconds} s: {why}") from problem
-        time.sleep(0.05)
+        time.sleep(every_s)  # the interval of the poll
 
 
 # HTTP
@@ -303,29 +304,36 @@ def raw_request(address, chunks, timeout=30):
 
 
 class Counters:
-    """A page of /metrics."""
+    """A page of /metrics. It may have thousands of lines, of which a test asks for a few: only those are taken apart."""
+
+    LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (-?[0-9.eE+-]+|NaN|[+-]Inf)")
+    LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
     def __init__(self, text):
-        self.samples = []
+        self._lines = {}  # (labels, value) as written, by name
         for line in text.splitlines():
             if not line or line.startswith("#"):
                 continue
-            match = re.fullmatch(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (-?[0-9.eE+-]+|NaN|[+-]Inf)", line)
+            match = self.LINE.fullmatch(line)
             assert match, f"not a line of Prometheus text: {line!r}"
-            labels = dict(re.findall(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"', match[2] or ""))
-            self.samples.append((match[1], labels, float(match[3])))
+            self._lines.setdefault(match[1], []).append(match.group(2, 3))
+
+    def named(self, name):
+        """(labels, value) of each line of that name."""
+        return [(dict(self.LABEL.findall(labels or "")), float(value)) for labels, value in self._lines.get(name, ())]
+
+    @property
+    def samples(self):
+        """(name, labels, value) of all lines."""
+        return [(name, labels, value) for name in self._lines for labels, value in self.named(name)]
 
     def names(self):
-        return {name for name, _, _ in self.samples}
+        return set(self._lines)
 
     def total(self, name, **labels):
         """The sum over every label set that has these labels."""
-        assert name in self.names(), f"/metrics has no {name}"
-        return sum(
-            value
-            for one, has, value in self.samples
-            if one == name and all(has.get(label) == wanted for label, wanted in labels.items())
-        )
+        assert name in self._lines, f"/metrics has no {name}"
+        return sum(value for has, value in self.named(name) if all(has.get(label) == wanted for label, wanted in labels.items()))
 
 
 # OTLP

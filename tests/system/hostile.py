@@ -241,7 +241,7 @@ class Attack:
         for jobs in [*kinds, sum(kinds, [])]:
             self.over.clear()
             threads = self.start(*jobs)
-            time.sleep(seconds / (2 if len(jobs) > 2 else 2 * len(kinds)))
+            time.sleep(seconds / (2 if len(jobs) > 2 else 2 * len(kinds)))  # so long it goes on
             self.over.set()
             for thread in threads:
                 thread.join(15)
@@ -293,7 +293,7 @@ class Attack:
                 pass
             if len(held) > 100:
                 held.pop(0).close()
-            time.sleep(0.05)
+            time.sleep(0.05)  # its pace
 
     def never_read(self):
         """Large answers that nobody takes."""
@@ -310,7 +310,7 @@ class Attack:
                 pass
             if len(held) > 200:
                 held.pop(0).close()
-            time.sleep(0.02)
+            time.sleep(0.02)  # its pace
 
     def watch(self):
         while not self.done.wait(0.01):
@@ -361,11 +361,11 @@ def main(binaries, seconds, memory_max=300 << 20):
                 print(f"  {count:7d}  {answer}")
             deadline = time.monotonic() + 60
             while (target.write(2) != 204 or target.value() != 2) and time.monotonic() < deadline:
-                time.sleep(0.5)
+                time.sleep(0.5)  # the interval of the poll
             for name, number in target.counters().items():
                 if name.startswith(("lockstep_memory", "lockstep_metric_samples_refused", "lockstep_ingest_undecodable")):
                     print(f"  {name} {number:.0f}")
-            time.sleep(3)
+            time.sleep(3)  # memory is given back after a while
             print(f"resident at the end: {target.resident_bytes() >> 20} MiB")
             good = target.value() == 2 and attack.resident_max < memory_max + SLACK
             print("good" if good else "NOT GOOD")

@@ -52,13 +52,13 @@ class KinetoClient:
             text = self.ask(2)
             if text:
                 return dict(line.split("=", 1) for line in text.splitlines())
-            time.sleep(self.ticks_s)
+            time.sleep(self.ticks_s)  # a tick of its own
 
     def trace(self, order):
         """Busy for a moment, then the file, as Kineto names and renames it."""
         for _ in range(3):
             assert self.ask(0) == ""
-            time.sleep(self.ticks_s)
+            time.sleep(self.ticks_s)  # a tick of its own
         stem, suffix = order["ACTIVITIES_LOG_FILE"].rsplit(".", 1)
         path = f"{stem}_{os.getpid()}.{suffix}"
         with open(path + ".tmp", "w", encoding="utf-8") as file:

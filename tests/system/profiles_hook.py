@@ -91,7 +91,7 @@ def test_ranks_without_kinetos_daemon_are_profiled_by_the_package(python, server
 
         # An agent that is gone holds up no step.
         agent.process.send_signal(signal.SIGKILL)
-        time.sleep(2)
+        time.sleep(2)  # time for many steps, which none of them may wait in
         assert all(process.poll() is None for process in running)
     finally:
         said = []

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.parse
 
 import pytest
@@ -48,8 +47,21 @@ class NodeAgent(harness.Daemon):
         return self.ready["metrics"]
 
     def page(self):
-        time.sleep(0.2)
         return harness.Counters(harness.request(self.address, "GET", "/metrics").text)
+
+    def shows(self, wanted, seconds, why):
+        """The first page for which wanted(page) is true; not asked too often, because one costs more than all that the agent reads for it."""
+
+        def look():
+            page = self.page()
+            return page if wanted(page) else None
+
+        return harness.eventually(look, seconds, why, every_s=0.2)
+
+    def reads_all_gpus(self):
+        return self.shows(
+            lambda page: page.total("lockstep_gpu_up") == GPUS and page.total("lockstep_job_gpu_info") >= GPUS, 20, "all GPUs are read"
+        )
 
     def say(self, command, *more):
         return subprocess.run(
@@ -71,11 +83,6 @@ def node_agent(tmp_path):
     yield start
     for agent in started:
         agent.kill()
-
-
-def all_gpus_read(agent):
-    page = agent.page()
-    return page.total("lockstep_gpu_up") == GPUS and page.total("lockstep_job_gpu_info") >= GPUS
 
 
 class Prometheus:
@@ -112,7 +119,7 @@ def test_prometheus_shows_the_dcgm_dashboard_and_joins_gpus_with_jobs(node_agent
     agent = node_agent("--names", "dcgm")
     prometheus = Prometheus(tmp_path / "prometheus", agent.address)
     try:
-        harness.eventually(lambda: all_gpus_read(agent), 20, "all GPUs are read")
+        agent.reads_all_gpus()
         harness.eventually(
             lambda: len(prometheus.query("DCGM_FI_DEV_GPU_TEMP")) == GPUS, 30, "Prometheus has every GPU's temperature"
         )
@@ -149,7 +156,7 @@ def test_prometheus_shows_the_dcgm_dashboard_and_joins_gpus_with_jobs(node_agent
 
 def test_both_formats_of_the_page_are_well_formed(node_agent):
     agent = node_agent("--names", "dcgm")
-    harness.eventually(lambda: all_gpus_read(agent), 20, "all GPUs are read")
+    agent.reads_all_gpus()
     text = harness.request(agent.address, "GET", "/metrics")
     assert text.headers["content-type"].startswith("text/plain; version=0.0.4")
     checked = subprocess.run(["promtool", "check", "metrics"], input=text.text, capture_output=True, text=True)
@@ -167,25 +174,23 @@ def test_both_formats_of_the_page_are_well_formed(node_agent):
 
 def test_a_call_into_the_driver_that_never_returns_holds_up_nobody(node_agent):
     agent = node_agent()
-    harness.eventually(lambda: all_gpus_read(agent), 20, "all GPUs are read")
+    agent.reads_all_gpus()
     healthy = agent.script.read_text()
     agent.script.write_text(healthy + "\nblock nvmlDeviceGetUtilizationRates\n")
-    harness.eventually(lambda: agent.page().total("lockstep_gpu_reader_hung_seconds") > 0, 15, "the hang is on the page")
+    agent.shows(lambda page: page.total("lockstep_gpu_reader_hung_seconds") > 0, 15, "the hang is on the page")
     harness.eventually(lambda: agent.events("gpu.hung"), 10, "and told to the server")
     before = agent.page().total("lockstep_agent_readings_total")
-    time.sleep(2)
-    page = agent.page()
-    assert page.total("lockstep_agent_readings_total") > before, "the rest of the node is read on"
+    page = agent.shows(lambda page: page.total("lockstep_agent_readings_total") > before, 15, "the rest of the node is read on")
     assert page.total("lockstep_gpu_reader_up") == 0
     assert "hung" in agent.say("status").stdout
     agent.script.write_text(healthy)
-    harness.eventually(lambda: agent.page().total("lockstep_gpu_reader_up") == 1, 40, "it is read again by itself")
+    agent.shows(lambda page: page.total("lockstep_gpu_reader_up") == 1, 40, "it is read again by itself")
     harness.eventually(lambda: agent.events("gpu.answers_again"), 10, "which is told, too")
 
 
 def test_a_thread_that_does_not_come_back_is_named_by_healthz_and_the_agent_ends_all_the_same(node_agent):
     agent = node_agent()
-    harness.eventually(lambda: all_gpus_read(agent), 20, "all GPUs are read")
+    agent.reads_all_gpus()
     health = lambda: harness.request(agent.address, "GET", "/healthz")
     assert (health().status, health().text) == (200, "ok\n")
     for stat in (agent.folder / "root" / "proc").glob("[0-9]*/stat"):
@@ -200,7 +205,7 @@ def test_a_thread_that_does_not_come_back_is_named_by_healthz_and_the_agent_ends
 
 def test_drain_lets_go_of_every_gpu_and_resume_takes_them_back(node_agent):
     agent = node_agent()
-    harness.eventually(lambda: all_gpus_read(agent), 20, "all GPUs are read")
+    agent.reads_all_gpus()
 
     def readers():
         children = pathlib.Path(f"/proc/{agent.pid}/task")
@@ -211,11 +216,11 @@ def test_drain_lets_go_of_every_gpu_and_resume_takes_them_back(node_agent):
     assert (drained.returncode, drained.stdout) == (0, "drained: no GPU is held; lockstep-agent resume reads them again\n")
     assert readers() == []
     assert agent.say("status").stdout == "gpus: drained\n"
-    harness.eventually(lambda: agent.page().total("lockstep_gpu_reader_up") == 0, 5, "the page knows it at the next tick")
+    agent.shows(lambda page: page.total("lockstep_gpu_reader_up") == 0, 5, "the page knows it at the next tick")
     assert agent.say("resume").returncode == 0
-    harness.eventually(lambda: agent.page().total("lockstep_gpu_reader_up") == 1, 15, "they are read again")
+    agent.shows(lambda page: page.total("lockstep_gpu_reader_up") == 1, 15, "they are read again")
     assert agent.say("drain", "--for", "1").returncode == 0
-    harness.eventually(lambda: agent.page().total("lockstep_gpu_reader_up") == 1, 15, "a drain may end by itself")
+    agent.shows(lambda page: page.total("lockstep_gpu_reader_up") == 1, 15, "a drain may end by itself")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has something to give up")
@@ -231,7 +236,7 @@ def test_a_root_agent_goes_on_as_its_user_with_few_capabilities(node_agent, tmp_
     kept = int(status["CapEff"], 16)
     assert kept & ~sum(1 << bit for bit in (1, 2, 5, 13, 19, 34)) == 0, status["CapEff"]
     assert status["NoNewPrivs"].strip() == "1"
-    harness.eventually(lambda: agent.page().total("lockstep_gpu_up") == GPUS, 20, "it still reads its GPUs")
+    agent.shows(lambda page: page.total("lockstep_gpu_up") == GPUS, 20, "it still reads its GPUs")
     assert (agent.folder / "agent" / "spool").stat().st_uid == 65534
 
 
@@ -308,7 +313,7 @@ def test_a_clock_that_is_stepped_by_an_hour_is_told_and_stops_nothing(tmp_path, 
 
 def test_doctor_says_what_works_here_and_how_to_have_the_rest(node_agent):
     agent = node_agent()
-    harness.eventually(lambda: all_gpus_read(agent), 20, "all GPUs are read")
+    agent.reads_all_gpus()
     harness.eventually(lambda: "8 GPUs are read" in harness.request(agent.address, "GET", "/checks").text, 10, "the checks know the GPUs")
     found = harness.lockstep("doctor", "--agent", f"http://{agent.address}", "--json")
     checks = {one["name"]: one for one in json.loads(found.stdout)["checks"]}
@@ -327,14 +332,14 @@ def test_a_node_without_any_gpu_says_so_once_and_goes_on(tmp_path):
          f"file:{tmp_path}/export", "--nvml-library", tmp_path / "none.so", "--amdsmi-library", tmp_path / "none.so"],
         tmp_path / "agent.log",
     )  # fmt: skip
+    page = lambda: harness.Counters(harness.request(agent.ready["metrics"], "GET", "/metrics").text)
     try:
-        harness.eventually(
-            lambda: harness.Counters(harness.request(agent.ready["metrics"], "GET", "/metrics").text).total("system_cpu_time_seconds_total") > 0,
-            15,
-            "the host is read",
-        )
-        time.sleep(3)
+        harness.eventually(lambda: page().total("system_cpu_time_seconds_total") > 0, 15, "the host is read")
+        harness.eventually(lambda: "gpu reader: " in agent.log(), 15, "it says so")
+        before = page().total("lockstep_agent_readings_total")
+        harness.eventually(lambda: page().total("lockstep_agent_readings_total") > before, 15, "and goes on")
+        assert "lockstep_gpu_up" not in page().names()
+        assert agent.stop() == 0
         assert agent.log().count("gpu reader: ") == 1, agent.log()
-        assert "lockstep_gpu_up" not in harness.request(agent.ready["metrics"], "GET", "/metrics").text
     finally:
         agent.kill()

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import time
 
 import pytest
 
@@ -47,9 +46,8 @@ def test_pipes_in_place_of_hooks_hold_up_neither_evidence_nor_the_end(start, rec
     harness.eventually(refused, 20, "the evidence thread has come by all four")
     answer = health(agent)
     assert (answer.status, answer.text) == (200, "ok\n")
-    began = time.monotonic()
     assert agent.stop() == 0
-    assert time.monotonic() - began < 15
+    assert "has not come back" not in agent.log(), "no thread was held up"
 
 
 def test_a_folder_of_many_recorders_leaves_the_agent_quick_and_is_counted(start, recorders, playing, tmp_path):

@@ -25,6 +25,7 @@ STANDIN = harness.BIN.parent / "lib" / "libnvidia-ml-standin.so"
 JOB, FIRST_RANK = "4242", 24
 MOUNT = "10.20.0.5:/export/data"
 HEALTHY_S, BROKEN_S = 6, 14
+PAGE_EVERY_S = 0.3  # a page costs more than all that the agent reads for it
 SETTLED_S = 25  # what is read every tenth second is there, and sent
 TELLING = ("app", "warn", "critical")
 
@@ -64,7 +65,6 @@ class NodeAgent(harness.Daemon):
         )  # fmt: skip
 
     def page(self):
-        time.sleep(0.3)  # asked in a loop, it would cost more than all that it reads
         return harness.Counters(harness.request(self.ready["metrics"], "GET", "/metrics").text)
 
 
@@ -252,7 +252,7 @@ def settled(agent, node):
         assert not wrong, f"{len(wrong)} wrong:\n" + "\n".join(wrong[:40])
         return page
 
-    return harness.eventually(look, SETTLED_S, "the page shows what the files have")
+    return harness.eventually(look, SETTLED_S, "the page shows what the files have", PAGE_EVERY_S)
 
 
 @pytest.fixture(scope="module")
@@ -677,7 +677,7 @@ def test_a_flooded_kernel_log_is_counted_exactly_and_told_in_few_words():
         server = harness.Server(folder / "data")
         agent = NodeAgent(folder, folder / "tree", folder / "gpus.txt", server.otlp_http)
         try:
-            harness.eventually(lambda: agent.page().total("lockstep_gpu_up") == 8, 20, "the GPUs are known")
+            harness.eventually(lambda: agent.page().total("lockstep_gpu_up") == 8, 20, "the GPUs are known", PAGE_EVERY_S)
             living.player.live(1)
             living.player.fault("kmsg_flood", lines=FLOOD, seconds=4)
             gpu = {"gpu_uuid": uuid(node, 3), "xid": "95"}
@@ -687,7 +687,7 @@ def test_a_flooded_kernel_log_is_counted_exactly_and_told_in_few_words():
                 assert counted == FLOOD, counted
                 return True
 
-            harness.eventually(all_counted, 45, "every line is counted")
+            harness.eventually(all_counted, 45, "every line is counted", PAGE_EVERY_S)
             told = [event for event in events_of(server) if event.name == "gpu.xid"]
             assert 1 <= len(told) <= 40, f"{len(told)} events of 29 distinct lines"
             assert {(event.gpu_uuid, event.code, event.job_id) for event in told} == {(uuid(node, 3), 95, JOB)}
@@ -697,7 +697,7 @@ def test_a_flooded_kernel_log_is_counted_exactly_and_told_in_few_words():
             # What the next agent makes of a log that has been read.
             assert agent.stop() == 0
             agent = NodeAgent(folder, folder / "tree", folder / "gpus.txt", server.otlp_http)
-            harness.eventually(lambda: agent.page().total("lockstep_gpu_up") == 8, 20, "it reads")
+            harness.eventually(lambda: agent.page().total("lockstep_gpu_up") == 8, 20, "it reads", PAGE_EVERY_S)
             rail = node.rails[2]
             with living.player.held():
                 node.log(f"NVRM: Xid (PCI:{rail['gpu'][:-2]}): 31, pid={rail['pid']}, name=python3, MMU Fault", 3)

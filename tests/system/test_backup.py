@@ -56,21 +56,20 @@ class Load:
     """Steps and samples that keep coming while backups are taken."""
 
     def __init__(self, server):
-        self.server, self.stop, self.errors = server, threading.Event(), []
+        self.server, self.stop, self.errors, self.sent = server, threading.Event(), [], 0
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def run(self):
-        step = 0
         while not self.stop.is_set():
             try:
-                send_steps(self.server, "noise", [step])
-                remote_write(self.server, "noise", "node-0", harness.now_ns() // 1_000_000, step)
+                send_steps(self.server, "noise", [self.sent])
+                remote_write(self.server, "noise", "node-0", harness.now_ns() // 1_000_000, self.sent)
             except Exception as error:  # reported by the test
                 self.errors.append(error)
                 return
-            step += 1
-            time.sleep(0.01)
+            self.sent += 1
+            time.sleep(0.01)  # the pace of the load
 
     def end(self):
         self.stop.set()
@@ -138,7 +137,7 @@ def test_a_server_backed_up_under_load_and_lost_answers_the_same_after_a_restore
     feedback = f"/api/verdicts/{verdicts[0]['id']}/feedback"
     said = harness.request(server.http, "POST", feedback, b'{"right": true, "note": "seen"}', harness.OURS)
     assert said.status == 200, said.text
-    time.sleep(2)  # verdicts of a job that has ended settle
+    harness.eventually(lambda: server.get("/api/jobs/sim")["state"] == "ended", 20, "it is over, and nothing more is found")
     before = answers(server, now_ms / 1000 + 1, trace)
     assert before["promql"] and len(before["trace"]) == 20
 
@@ -146,7 +145,8 @@ def test_a_server_backed_up_under_load_and_lost_answers_the_same_after_a_restore
     generation, _ = backup(server, place)
     assert generation == 1
     first_bytes = piece_bytes(place)
-    time.sleep(0.3)
+    sent = load.sent
+    harness.eventually(lambda: load.sent > sent + 10 or load.errors, 20, "the second has more than the first")
     generation, sequence = backup(server, place)
     load.end()
     assert generation == 2 and sequence > 0

@@ -88,6 +88,7 @@ def test_the_agent_of_lockstep_run_is_found(server, tmp_path):
     recorders, temporary, end = tmp_path / "recorders", tmp_path / "tmp", tmp_path / "end"
     temporary.mkdir()
     environment = {"LOCKSTEP_RECORDER_DIR": str(recorders), "TMPDIR": str(temporary)}
+    # It polls, and so it sleeps.
     waiting = f"import os, time\nwhile not os.path.exists({str(end)!r}): time.sleep(0.02)"
     run = subprocess.Popen(
         [harness.BIN / "lockstep", "run", "--server", server.url, "--", sys.executable, "-c", waiting],

@@ -134,7 +134,7 @@ def test_a_server_killed_under_load_twenty_times_has_everything_it_acknowledged(
         load.start()
         # Not before something was acknowledged, so that every round counts; then at any moment.
         harness.eventually(load.acknowledged, 10, "an acknowledgement")
-        time.sleep(moments.uniform(0.01, 0.4))
+        time.sleep(moments.uniform(0.01, 0.4))  # the moment of the kill
         under_load += any(thread.is_alive() for thread in load.threads)
         server.kill()
         load.join()
@@ -159,9 +159,7 @@ def test_sigterm_drains_what_is_in_progress_and_ends_with_0(start, tmp_path):
     load = Round(server, 0)
     load.start()
     harness.eventually(lambda: load.acknowledged() > 20, 10, "load")
-    began = time.monotonic()
     assert server.stop() == 0, server.log()
-    assert time.monotonic() - began < 10
     load.join()
     assert all(status in (503, 0) for status, _ in load.refused), load.refused[:3]
     again = start(harness.Server, tmp_path / "data")

@@ -4,12 +4,12 @@ import pathlib
 import socket
 import struct
 import subprocess
-import time
 
 import pytest
 
 import harness
 
+WAITS_S = 30
 CAPTURES = harness.ROOT / "tests" / "data" / "flows"
 
 
@@ -28,15 +28,6 @@ def send(address, datagrams):
             sender.sendto(datagram, (host, int(port)))
 
 
-def wait_until(condition, what, seconds=30):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {what}")
-
-
 def test_flows_and_ports_of_switches_are_asked_for(start, tmp_path):
     listen = ["--sflow-listen", "127.0.0.1:0", "--ipfix-listen", "127.0.0.1:0", "--ipfix-listen", "127.0.0.1:0"]
     server = start(harness.Server, tmp_path / "data", more=[*listen, "--flow-switch", "127.0.0.1=leaf1", "--flow-switch", "127.0.0.1/1=leaf2"])
@@ -49,20 +40,20 @@ def test_flows_and_ports_of_switches_are_asked_for(start, tmp_path):
     def flows(**wanted):
         return server.get("/api/fabric/flows", limit=1000, **wanted)["flows"]
 
-    roce = wait_until(lambda: [one for one in flows(switch="leaf1") if one["queue_pair"] == 0x1234], "a flow of RoCE")
+    roce = harness.eventually(lambda: [one for one in flows(switch="leaf1") if one["queue_pair"] == 0x1234], WAITS_S, "a flow of RoCE")
     assert roce[0] | {"bytes": 0, "packets": 0, "samples": 0, "first_unix_ns": 0, "last_unix_ns": 0} == {
         "switch": "leaf1", "in_port": "h1", "out_port": "h2", "src": "10.9.0.1", "dst": "10.9.0.2", "src_port": roce[0]["src_port"],
         "dst_port": 4791, "protocol": 17, "queue_pair": 0x1234, "ecn_marked_packets": 0, "vlan": 0, "dscp": 0,
         "bytes": 0, "packets": 0, "samples": 0, "first_unix_ns": 0, "last_unix_ns": 0,
     }  # fmt: skip
-    wait_until(lambda: [one for one in flows(switch="leaf2", port="h1") if one["dst_port"] == 5001], "IPFIX of the other domain")
+    harness.eventually(lambda: [one for one in flows(switch="leaf2", port="h1") if one["dst_port"] == 5001], WAITS_S, "IPFIX of the other domain")
     assert flows(src="10.9.0.0/24", dst="10.9.0.2") and not flows(src="10.8.0.0/24") and not flows(to=1)
     assert harness.request(server.http, "GET", "/api/fabric/flows?src=leaf1").status == 400
 
     def series(query):
         return server.get("/prometheus/api/v1/query", query=query)["data"]["result"]
 
-    found = wait_until(lambda: series('lockstep_port_up{switch="leaf1",port="h1"}'), "series of a port")
+    found = harness.eventually(lambda: series('lockstep_port_up{switch="leaf1",port="h1"}'), WAITS_S, "series of a port")
     assert found[0]["value"][1] == "1"
     assert {one["metric"]["direction"] for one in series('lockstep_port_bytes_total{port="h1"}')} == {"in", "out"}
 
@@ -80,7 +71,7 @@ def test_nothing_listens_unless_it_is_asked_for_and_strangers_are_refused(start,
     assert answer == {"received": False, "flows": [], "total": 0, "shown": 0}
     guarded = start(harness.Server, tmp_path / "guarded", more=["--sflow-listen", "127.0.0.1:0", "--flow-exporters", "10.0.0.0/8"])
     send(guarded.ready["sflow"], captured("ovs.sflow"))
-    wait_until(lambda: guarded.counters().total("lockstep_flow_datagrams_refused_total", reason="exporter") == 9, "nine refused datagrams")
+    harness.eventually(lambda: guarded.counters().total("lockstep_flow_datagrams_refused_total", reason="exporter") == 9, WAITS_S, "nine refused datagrams")
     assert guarded.get("/api/fabric/flows")["flows"] == []
     assert pathlib.Path(tmp_path / "guarded.log").read_text().count("not in --flow-exporters") == 1
 

@@ -58,7 +58,7 @@ def rank(number, barrier):
     lockstep.init()
     for step in range(100_000):
         lockstep.step_begin(step)
-        time.sleep(0.02)
+        time.sleep(0.02)  # the pace of the job
         barrier.wait()
         lockstep.step_end(step)
 
@@ -94,7 +94,7 @@ while True:
         with open(sys.argv[1] + "/trace_" + os.environ["RANK"], "wb") as file:
             pickle.dump(here.dump_of(int(os.environ["RANK"])), file, 2)
         break
-import time; time.sleep(600)
+import time; time.sleep(600)  # it hangs
 """
 
 
@@ -331,10 +331,9 @@ def test_a_hang_asks_for_the_stack_of_the_odd_rank_and_the_verdict_tells_it(serv
         assert open_ones and open_ones[0]["culprit"]["rank"] == [ODD], open_ones
         claims = [claim["claim"] for claim in open_ones[0]["chain"]]
         assert any("load_batch" in claim for claim in claims), claims
-        time.sleep(0.3)
         return open_ones[0]
 
-    found = harness.eventually(verdict, ARRIVES_S, "a verdict that tells the odd rank's stack")
+    found = harness.eventually(verdict, ARRIVES_S, "a verdict that tells the odd rank's stack", every_s=0.3)
     assert found["culprit"]["cause"] == "rank-missing"
     assert found["chain"][0]["claim"] == f"Rank {ODD}: main thread is in load_batch, loader.py:7, waiting in a futex."
     assert found["chain"][0]["query"] == f"/api/jobs/{JOB}/stacks?ranks={ODD}"
@@ -363,10 +362,12 @@ def test_a_dump_is_asked_for_through_the_pipe_and_told_once(server, agent, pytho
     assert told["rank"] == ODD and told["entries"] == 28
     assert told["last"]["caller"] == "train_step, train.py:88"
     assert told["groups"][0]["last_enqueued"] == 57 and told["groups"][0]["last_completed"] == 56
-    counters = agent.counters()
-    assert counters.total("lockstep_agent_dumps_total", result="asked") == 1
-    time.sleep(2)
-    assert agent.counters().total("lockstep_agent_dumps_total", result="told") == 1
+    assert agent.counters().total("lockstep_agent_dumps_total", result="asked") == 1
+    # A later one: had the first been told at every look, there would be more than the two.
+    (folder / f"trace_{ODD}").write_bytes(pickle.dumps(dump_of(ODD, last=58), 2))
+    later = lambda: any(one["groups"][0]["last_enqueued"] == 58 for one in server.get(f"/api/jobs/{JOB}/stacks")["dumps"])
+    harness.eventually(later, ARRIVES_S, "the later dump at the server")
+    assert agent.counters().total("lockstep_agent_dumps_total", result="told") == 2
 
 
 # Folders of dumps

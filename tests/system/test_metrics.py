@@ -166,7 +166,7 @@ def test_the_api_answers_while_what_is_stored_is_opened(tmp_path):
             while not starting.done():
                 with contextlib.suppress(OSError):  # nobody reads just now
                     os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
-                time.sleep(0.02)
+                time.sleep(0.02)  # the interval of the poll
         server = starting.result(timeout=30)
     try:
         assert harness.request(address, "GET", "/readyz").status == 200

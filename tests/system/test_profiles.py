@@ -38,7 +38,7 @@ if os.environ["RANK"] != "2":  # which has no profiler
     threading.Thread(target=ask, daemon=True).start()
 for step in range(1000, 100_000):
     lockstep.step_begin(step)
-    time.sleep(0.05)
+    time.sleep(0.05)  # the pace of the job
     lockstep.step_end(step)
     if step in (1001, 1003) and _kineto.mapping.saw(step, step - 1000):
         _evidence.tell()

@@ -22,11 +22,11 @@ api.lockstep_scalar.argtypes = [ctypes.c_char_p, ctypes.c_double]
 assert api.lockstep_init() == 1
 for step in range(3):
     api.lockstep_step_begin(ctypes.c_int64(step))
-    time.sleep(0.05)
+    time.sleep(0.05)  # the length of a step
     api.lockstep_scalar(b"loss", 2.0 - step)
     api.lockstep_step_end(ctypes.c_int64(step))
 while len(sys.argv) > 1 and not os.path.exists(sys.argv[1]):
-    time.sleep(0.02)
+    time.sleep(0.02)  # the interval of the poll
 api.lockstep_shutdown()
 """
 
@@ -173,7 +173,7 @@ if os.fork() == 0:
 else:
     handler("parent", 9)
 while True:
-    time.sleep(0.02)
+    time.sleep(0.02)  # until a signal ends it
 """
 
 

@@ -18,7 +18,7 @@ from lockstep import _binaries
 api = ctypes.CDLL(_binaries.library_path())
 for step in range(3):
     api.lockstep_step_begin(ctypes.c_int64(step))
-    time.sleep(0.05)
+    time.sleep(0.05)  # the length of a step
     api.lockstep_step_end(ctypes.c_int64(step))
 api.lockstep_shutdown()
 print(lockstep.__file__)

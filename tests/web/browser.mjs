@@ -23,6 +23,9 @@ const kFeaturesOff = [
   'SpareRendererForSitePerProcess', 'WebUIOmniboxAimPopup', 'WebUIOmniboxFullPopup', 'WebUIOmniboxPopup',
 ];
 
+// As long as a machine that is busy with everything else may take; only what never happens takes so long.
+const kPatienceMs = 60_000;
+
 export function launch() {
   assert.ok(existsSync(kChromium), `no browser at ${kChromium}: install chromium-headless-shell, or name one in LOCKSTEP_CHROMIUM`);
   return chromium.launch({
@@ -38,7 +41,7 @@ export async function openPage(browser, options = {}) {
     viewport: { width: 1440, height: 900 }, locale: 'en-GB', timezoneId: 'UTC', colorScheme: 'light', reducedMotion: 'reduce', ...options,
   });
   const page = await context.newPage();
-  page.setDefaultTimeout(15_000);
+  page.setDefaultTimeout(kPatienceMs);
   page.errors = [];
   page.on('pageerror', (error) => page.errors.push(String(error)));
   page.on('console', (message) => {
@@ -57,13 +60,13 @@ export async function shot(page, name) {
   await page.screenshot({ path: join(kArtifacts, `${name}.png`) });
 }
 
-// Answers come one after the other, and a machine may be busy: what a page comes to within five seconds counts.
+// What look() gives once it is right. It is asked again and again.
 export async function becomes(look, isRight) {
-  const until = Date.now() + 5000;
+  const until = Date.now() + kPatienceMs;
   for (;;) {
     const seen = await look();
     if (isRight(seen) || Date.now() > until) return seen;
-    await new Promise((resolve) => setTimeout(resolve, 25));
+    await new Promise((resolve) => setTimeout(resolve, 25));  // the interval of the poll
   }
 }
 

@@ -7,20 +7,41 @@ import { start } from './fixture_server.mjs';
 
 export const query = (page) => new URL(page.url()).searchParams;
 
-// Inside describe(). `world` is the server once the tests run; `visit` runs `body` on a fresh page, whose
-// requests are world.requests, and fails on any script error.
+// As if nobody had been there: nothing kept, nobody signed in, the mouse nowhere, no script at work.
+async function leave(page) {
+  await page.evaluate(() => {
+    localStorage.clear();
+    sessionStorage.clear();
+  });
+  await page.context().clearCookies();
+  await page.mouse.move(0, 0);
+  await page.goto('about:blank');
+}
+
+// For visit(): a page of its own, for who changes more of it than leave() takes back: its clock, its routes, its size, what it may do.
+export const kOwnPage = {};
+
+// Inside describe(). `world` is the server once the tests run; `visit` runs `body` on a page as good as fresh, whose requests are
+// world.requests, and fails on any script error. Tests follow each other on one page, which costs half of opening one for each; who
+// gives `options` of the browser's context, or kOwnPage, has one of its own, as has whoever comes after a failure.
 export function canned() {
+  let shared = null;
   const held = {
     world: null,
     async visit(path, body, options) {
-      const page = await openPage(browser, options);
+      const page = (options ? null : shared) ?? await openPage(browser, options);
+      if (page === shared) shared = null;
       held.world.requests.length = 0;
       try {
         await page.goto(held.world.url + path);
         await body(page);
         noErrors(page);
+        if (!options) {
+          await leave(page);
+          shared = page;
+        }
       } finally {
-        await page.context().close();
+        if (page !== shared) await page.context().close();
       }
     },
   };
@@ -59,5 +80,5 @@ async function pictureWhere(page, selector, good, what) {
   return now;
 }
 // The picture once it has colours, and once it is another one.
-export const drawn = (page, selector) => pictureWhere(page, selector, ({ colours }) => colours >= 4, 'nothing is drawn');
+export const drawn = (page, selector, least = 4) => pictureWhere(page, selector, ({ colours }) => colours >= least, 'nothing is drawn');
 export const differs = (page, selector, from) => pictureWhere(page, selector, ({ sum }) => sum !== from.sum, 'the picture did not change');

@@ -10,9 +10,9 @@ import { analysis, isTraced, service, timeline } from './fixture_step.mjs';
 const kNow = Date.UTC(2026, 0, 15, 3, 14, 5);
 const ns = (ms) => ms * 1e6;
 
-function noise(...parts) {
-  let hash = 2166136261;
-  for (const part of parts) hash = Math.imul(hash ^ (part + 0x9e3779b9), 16777619);
+function noise(part, other) {
+  let hash = Math.imul(2166136261 ^ (part + 0x9e3779b9), 16777619);
+  if (other !== undefined) hash = Math.imul(hash ^ (other + 0x9e3779b9), 16777619);
   hash ^= hash >>> 15;
   hash = Math.imul(hash, 0x85ebca6b);
   return ((hash ^ (hash >>> 13)) >>> 0) / 2 ** 32;
@@ -192,6 +192,14 @@ export class Fixture {
   nodes = new NodeAnswers(ns(kNow), kSlow, kHostile, slowVerdict(), () => this.incidents.answer('/api/incidents', '')[1].incidents.slice(0, 1));
   incidents = new Incidents(ns(kNow), kSlow, kHung, kHostile, [{ ...slowVerdict(), feedback: null }, { ...hangVerdict(), state: 'cleared' }]);
 
+  // What a job of so many ranks answers, as text: longer in the making than a page waits, so whoever visits it asks for it first.
+  #large = new Map();
+  #largeSteps(steps) {
+    const key = `${steps[0]} ${steps.length}`;
+    if (!this.#large.has(key)) this.#large.set(key, JSON.stringify(this.#steps(kLarge, steps)));
+    return this.#large.get(key);
+  }
+
   // The last word counts; null takes it back.
   #judge(id, body) {
     const verdict = Object.values(kJobs).flatMap((job) => job.verdicts).find((one) => one.id === id);
@@ -234,6 +242,7 @@ export class Fixture {
     if (match[2] === 'why') return [200, this.#why(name)];
     if (match[2] === 'cost') return [200, this.#cost(name)];
     if (match[2] === 'mfu') return [200, this.#mfu(name)];
+    if (match[2] === 'steps' && name === kLarge) return [200, this.#largeSteps(this.#window(name, query, 200))];
     if (match[2] === 'steps') return [200, this.#steps(name, this.#window(name, query, 200))];
     if (match[3] !== undefined) return [200, this.#rank(name, Number(match[3]), this.#window(name, query, 50))];
     if (match[2] === 'ranks') return [200, this.#ranks(name, this.#window(name, query, 50))];
@@ -368,11 +377,10 @@ export class Fixture {
   #column(name, step) {
     const job = kJobs[name];
     const self = Array.from({ length: job.ranks }, (_, rank) => job.self(rank, step));
-    const heard = self.filter((value) => value !== null);
-    if (heard.length === 0) return { self, median: null, duration: null, compute: null, waiting: null };
-    const sorted = [...heard].sort((a, b) => a - b);
+    const sorted = Float64Array.from(self.filter((value) => value !== null)).sort();
+    if (sorted.length === 0) return { self, median: null, duration: null, compute: null, waiting: null };
     const slowest = sorted[sorted.length - 1];
-    const mean = heard.reduce((sum, value) => sum + value, 0) / heard.length;
+    const mean = sorted.reduce((sum, value) => sum + value, 0) / sorted.length;
     return { self, median: sorted[sorted.length >> 1], duration: round(slowest + job.comm + job.input), compute: round(mean), waiting: round(slowest - mean) };
   }
   #steps(name, steps) {

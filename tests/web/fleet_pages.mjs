@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { accessible, counted, says, shot } from './browser.mjs';
-import { query } from './canned.mjs';
+import { kOwnPage, query } from './canned.mjs';
 import { kHung, kSlow } from './fixture_data.mjs';
 import { fits } from './node_pages.mjs';
 import { proxy } from './proxy.mjs';
@@ -70,7 +70,7 @@ export function fleetPages({ visit }) {
     } finally {
       await front.stop();
     }
-  }));
+  }, kOwnPage));
 
   it('marks who stands still in the heat map, and says what it is sorted by', () => visit(`/jobs/${kHung}`, async (page) => {
     await page.locator('.row-mark').first().waitFor();

@@ -2,8 +2,8 @@
 // `npm run test:page` in web/ after `npm run build`.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { accessible, counted, says, shot } from './browser.mjs';
-import { canned, differs, drawn, query } from './canned.mjs';
+import { accessible, becomes, counted, says, shot } from './browser.mjs';
+import { canned, differs, drawn, kOwnPage, query } from './canned.mjs';
 import { kSlow, kSuspected } from './fixture_data.mjs';
 
 const profilePath = (name) => `/jobs/${kSlow}/profiles/${name}`;
@@ -133,9 +133,9 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     await page.goto(held.world.url + profilePath('p-ready'));
     await ready(page);
     await page.keyboard.press('w');
-    for (let round = 0; round < 150 && lost.near < 2; round += 1) await page.waitForTimeout(20);
+    await becomes(() => lost.near, (near) => near >= 2);
     assert.deepEqual(lost, { whole: 2, near: 2 });
-  }));
+  }, kOwnPage));
 
   it('leaves the server alone once nothing is to come', () => visit('/', async (page) => {
     await page.clock.install();
@@ -147,7 +147,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
       await page.evaluate(() => fetch('/api/session').then(() => null));
     }
     assert.deepEqual(held.world.requests.filter((path) => path.includes('/profiles/')), []);
-  }));
+  }, kOwnPage));
 
   it('compares a rank that it has where the link names one that it has not', () => visit(`${profilePath('p-ready')}?rank=7`, async (page) => {
     await page.getByText('Rank 7 is not in this profile; rank 43 is compared instead.').waitFor();
@@ -161,7 +161,7 @@ describe('a kernel profile on canned answers', { skip: process.env.LOCKSTEP_URL 
     await page.getByText('Looking at their stacks for 5 s').waitFor();
     await page.clock.runFor(26_000);
     await page.getByText('No stacks came within 25 s; lockstep lines shows why.').waitFor();
-  }));
+  }, kOwnPage));
 
   it('shows which line makes a rank slow, frame by frame and as a table', () => visit(`/jobs/${kSuspected}`, async (page) => {
     const lines = page.getByRole('region', { name: 'Lines', exact: true });

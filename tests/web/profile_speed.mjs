@@ -12,7 +12,7 @@ page.setDefaultTimeout(120_000);
 const begun = Date.now();
 await page.goto(`${world.url}/jobs/${kSlow}/profiles/${kLargeCapture}`);
 await page.locator('#kernels canvas').waitFor();
-await page.waitForTimeout(1_000);
+await page.waitForTimeout(1_000);  // it settles; taken off below
 console.log(`64 x 20,000 slices on the screen ${Date.now() - begun - 1_000} ms after the address was entered`);
 
 // Each key moves the view; what its frame costs is the time that scripts hold the page.
@@ -29,7 +29,7 @@ for (const [what, keys] of [['pan, all of it in view', ['w', 's', 'w', 's', 'w',
   await page.evaluate(() => { window.frames_.length = 0; });
   for (const key of keys) {
     await page.keyboard.press(key);
-    await page.waitForTimeout(60);
+    await page.waitForTimeout(60);  // the pace of the keys: some frames each
   }
   const frames = (await page.evaluate(() => window.frames_)).sort((a, b) => a - b);
   console.log(`${what}: ${frames.length} frames, median ${frames[frames.length >> 1].toFixed(1)} ms, longest ${frames[frames.length - 1].toFixed(1)} ms`);

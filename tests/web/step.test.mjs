@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { describe, it } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { accessible, counted, launch, noErrors, openPage, says, shot } from './browser.mjs';
-import { canned, differs, drawn, query } from './canned.mjs';
+import { accessible, becomes, counted, launch, noErrors, openPage, says, shot } from './browser.mjs';
+import { canned, differs, drawn, kOwnPage, query } from './canned.mjs';
 import { kHostile, kLarge, kService, kSlow } from './fixture_data.mjs';
 
 const kServer = process.env.LOCKSTEP_URL;
@@ -47,8 +47,8 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     const near = await differs(page, '#timeline', whole);
     const [from, to] = [Number(query(page).get('from')), Number(query(page).get('to'))];
     assert.ok(from > 0 && to > from && to - from < 300e6, `${from} ${to}`);
-    await page.waitForTimeout(400);
-    assert.ok(held.world.requests.some((path) => path.includes(`from_ns=${from}&to_ns=${to}`)), held.world.requests.join(' '));
+    const isAsked = () => held.world.requests.some((path) => path.includes(`from_ns=${from}&to_ns=${to}`));
+    assert.ok(await becomes(isAsked, (asked) => asked), held.world.requests.join(' '));
     const box = await page.locator('#timeline').boundingBox();
     await page.mouse.move(box.x + 500, box.y + 60);
     await page.mouse.down();
@@ -61,11 +61,15 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     assert.equal(query(page).get('rank'), null, 'a drag picks nobody');
     await page.goBack();
     assert.equal(query(page).get('from'), String(from));
+    await page.clock.install();
     await page.locator('#timeline').dblclick({ position: { x: 700, y: 100 } });
+    await page.clock.runFor(1_000);  // whatever a click alone would have done by then
     await page.waitForFunction(() => !new URL(location.href).searchParams.has('from'));
-    await page.waitForTimeout(400);
     assert.equal(query(page).get('rank'), null, 'a double click picks nobody');
-  }));
+    await page.locator('#timeline').click({ position: { x: 700, y: 100 } });
+    await page.clock.runFor(1_000);
+    await page.waitForFunction(() => new URL(location.href).searchParams.has('rank'));
+  }, kOwnPage));
 
   it('takes a click beside the rows for one, whatever was dragged before', () => visit(stepPath(kSlow, 1384), async (page) => {
     await ready(page);
@@ -176,7 +180,7 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
     assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `lockstep step --server ${held.world.url} ${kSlow} 1384`);
     await page.getByRole('button', { name: 'Copy trace command' }).click();
     assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `lockstep trace --server ${held.world.url} --step 1384 ${kSlow}`);
-  }));
+  }, kOwnPage));
 
   it('is the same in the dark', () => visit(`${stepPath(kSlow, 1384)}?rank=43`, async (page) => {
     const { colours } = await ready(page);
@@ -187,7 +191,6 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
   }, { colorScheme: 'dark' }));
 
   it('draws 4,096 ranks and says what a line stands for', () => visit(stepPath(kLarge, 800), async (page) => {
-    page.setDefaultTimeout(60_000);
     const { colours } = await ready(page);
     assert.ok(colours >= 5, `${colours} colours`);
     await page.getByText(/4,0\d\d ranks, each line = \d+ of them: the one that waits least is shown/).waitFor();
@@ -253,14 +256,14 @@ describe('the step page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is s
 describe('the step page on a running server', { skip: kServer ? false : 'LOCKSTEP_URL is not set' }, () => {
   it('opens the newest step with detail, and zooms', async () => {
     const ask = async (path) => (await fetch(kServer + path)).json();
-    let found = null;
-    for (let round = 0; round < 60 && !found; round += 1) {
+    const detailed = async () => {
       for (const job of (await ask('/api/jobs')).jobs) {
         const step = (await ask(`/api/jobs/${encodeURIComponent(job.job_id)}/traced?limit=1`)).steps?.[0]?.step;
-        if (step !== undefined) found ??= { job: job.job_id, step };
+        if (step !== undefined) return { job: job.job_id, step };
       }
-      if (!found) await new Promise((resolve) => setTimeout(resolve, 1_000));
-    }
+      return null;
+    };
+    const found = await becomes(detailed, (one) => one !== null);
     assert.ok(found, 'no job has a step with detail');
     const browser = await launch();
     try {

@@ -50,7 +50,7 @@ TEST_F(EvidenceUploadsTest, AFileGoesToItsAttemptUnderItsRankAndTime) {
 class HeldUploader final : public Uploader {
  public:
   Result<Uploaded> upload(int, const UploadOrder&, const std::function<void(uint64_t)>&) override {
-    while (!stopped_.load()) ::usleep(1'000);
+    eventually([this] { return stopped_.load(); });
     return Error{"stopped"};
   }
   void stop() override { stopped_.store(true); }

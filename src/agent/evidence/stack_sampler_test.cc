@@ -45,6 +45,7 @@ class StackSamplerTest : public ::testing::Test {
 
 TEST_F(StackSamplerTest, CountsWhereARealPythonSpendsItsTime) {
   const char* const arguments[] = {"/usr/bin/python3", "-c",
+                                   // What is sampled sleeps.
                                    "import time\ndef load():\n    time.sleep(60)\nprint('in', flush=True)\nload()\n",
                                    nullptr};
   if (::access(arguments[0], X_OK) != 0) GTEST_SKIP() << "no /usr/bin/python3";

@@ -175,7 +175,7 @@ TEST_F(UploadsTest, AnUploadThatIsInterruptedEverywhereGoesOnAndSendsNoPartTwice
   std::jthread restarting([this](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       reopen();
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the pace of the restarts
     }
   });
   const Result<Uploaded> done = upload(file.get());

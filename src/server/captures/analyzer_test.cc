@@ -2,6 +2,7 @@
 // in a folder or a bucket. The process itself is in tests/system/test_profile_analysis.py.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "base/text.h"
@@ -11,6 +12,7 @@
 #include "server/captures/blob_writer.h"
 #include "server/s3_blob_store.h"
 #include "store/blobs/directory_blob_store.h"
+#include "testing/eventually.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
 
@@ -87,12 +89,14 @@ TEST(AnalyzerRun, IsTriedAgainForWhatIsNoFaultOfTheTraces) {
 }
 
 TEST(AnalyzerRun, EndsWithTheServer) {
+  testing::TemporaryFolder folder;
+  const std::string running = folder.path() + "/running";
   std::stop_source stop;
-  std::thread stopper([&stop] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::thread stopper([&] {
+    EXPECT_TRUE(testing::eventually([&] { return std::filesystem::exists(running); }));
     stop.request_stop();
   });
-  EXPECT_EQ(run("exec sleep 60", UINT64_MAX, stop.get_token()).outcome.state, State::kStopped);
+  EXPECT_EQ(run("touch " + running + "; exec sleep 600", UINT64_MAX, stop.get_token()).outcome.state, State::kStopped);
   stopper.join();
 }
 

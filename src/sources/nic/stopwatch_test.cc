@@ -16,7 +16,7 @@ constexpr int64_t kMs = 1'000'000;
 
 TEST(Stopwatch, WhoIsWaitedForIsCounted) {
   const Stopwatch watch;
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // what is measured
   // A kernel that tells nothing of waits makes it 20 ms and more; one that does takes off what it took to wake up.
   EXPECT_GE(watch.elapsed_ns(), 19 * kMs);
 }

@@ -105,7 +105,7 @@ TEST(PythonFrames, ReadsTheLinesOfEveryRealPythonHereWhileItRunsOn) {
         gil |= thread.holds_gil;
         main_is_known |= thread.native_id == child.pid;
       }
-      ::usleep(500);
+      ::usleep(500);  // the pace of the samples
     }
     EXPECT_TRUE(seen.contains("<module>:19 > batches:12 > läser:9"));
     EXPECT_TRUE(seen.contains("<module>:21 > busy:7") || seen.contains("<module>:21 > busy:7 > tiny:3"));

@@ -186,7 +186,7 @@ class Standin {
           return failure(kNames[index], gpu);
         }
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the interval of the poll
     }
   }
 
