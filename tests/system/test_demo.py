@@ -85,7 +85,7 @@ def test_a_browser_is_led_from_the_fleet_to_the_guilty_rank_of_a_running_demo(de
         env={**os.environ, "LOCKSTEP_URL": demo, "LOCKSTEP_ARTIFACTS": str(artifacts)},
     )
     try:
-        output, _ = page.communicate(timeout=150)
+        output, _ = page.communicate(timeout=300)
     finally:
         if page.poll() is None:  # npm, node and the browser with all its processes
             os.killpg(page.pid, signal.SIGKILL)

@@ -63,16 +63,16 @@ def world(tmp_path):
 
         @staticmethod
         def agents():
-            """Processes of lockstep-agent that read this world's recorders."""
-            found = []
-            for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            """Processes of lockstep-agent that read this world's recorders, without a child of theirs that is still called like them."""
+            parents = {}
+            for entry in pathlib.Path("/proc").glob("[0-9]*"):
                 try:
-                    words = entry.read_bytes().split(b"\0")
+                    words = (entry / "cmdline").read_bytes().split(b"\0")
+                    if words[0].endswith(b"/lockstep-agent") and str(recorders).encode() in words:
+                        parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 except OSError:
                     continue
-                if words[0].endswith(b"/lockstep-agent") and str(recorders).encode() in words:
-                    found.append(int(entry.parent.name))
-            return found
+            return [pid for pid, parent in parents.items() if parent not in parents]
 
         @staticmethod
         def leftovers():
@@ -271,7 +271,8 @@ def test_the_recorder_of_a_rank_that_was_killed_is_on_the_server_with_its_verdic
     killed.write_text(RANK.replace("api.lockstep_shutdown()", "os.kill(os.getpid(), 9)"))
     run = world.run("--server", "http://" + server.otlp_http, "--job", "dies", "--", sys.executable, killed)
     assert run.returncode == 128 + signal.SIGKILL, run.stderr
-    (verdict,) = harness.eventually(lambda: server.get("/api/jobs/dies/why")["verdicts"], 10, "the verdict")
+    with_file = lambda: [v for v in server.get("/api/jobs/dies/why")["verdicts"] if v["files"]]
+    (verdict,) = harness.eventually(with_file, 30, "the verdict and the recorder")
     (file,) = verdict["files"]
     assert file["rank"] == 0 and file["kind"] == "recorder", file
     recorder = gzip.decompress(harness.request(server.http, "GET", file["query"]).body)
