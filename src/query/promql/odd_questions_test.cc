@@ -475,11 +475,20 @@ TEST_F(OddQuestions, TheShareOfObservationsBetweenTwoBoundsOfBuckets) {
   EXPECT_EQ(at("histogram_fraction(NaN, 1, lat_bucket)"), "{} nan ");
 }
 
-// Job a counts 30, 33, and begins anew at 12: of the first two alone a minute had 3, and two minutes have twice that.
+// 30, 33, and then it begins anew at 12: of the first two alone a minute had 3, and two minutes have twice that. A series
+// that becomes a histogram is taken window by window.
 TEST_F(OddQuestions, AResetBehindItsRangeIsNoneOfIt) {
-  EXPECT_EQ(
-      text_of(run_query("increase(requests_total{job=\"a\"}[2m])", reader_, {600'000, 720'000, 60'000}, options_), ""),
-      "{job=a } 6 6 24 ");
+  const std::pair<int64_t, double> samples[] = {{600'000, 30}, {660'000, 33}, {720'000, 12}, {780'000, 13}};
+  for (const char* name : {"floats_total", "turned_total"}) {
+    for (const auto& [time_ms, value] : samples) reader_.add({{"__name__", name}}, time_ms, value);
+  }
+  reader_.add({{"__name__", "turned_total"}}, 900'000, histogram(1, CounterReset::kUnknown));
+  const auto increases = [&](std::string_view name) {
+    const QueryTimes times{660'000, 900'000, 60'000};
+    return text_of(run_query(format("increase(%s[2m])", name.data()), reader_, times, options_), "");
+  };
+  EXPECT_EQ(increases("floats_total"), "{} 6 24 2 ");
+  EXPECT_EQ(increases("turned_total"), "{} 6 24 2 ");
 }
 
 // Series that take turns in a group are matched step by step: of job a there is none below 12 any more.
