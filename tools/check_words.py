@@ -21,7 +21,7 @@ REPLACED = [
     (("HubSystem", "step_meetings"), r"\bHubSystem\b|\bstep_meetings\b", "OffsetSolver, collective_matching"),
     (("Answer", "GrpcReply"), r"\b(H2|Text|Grpc)Answer\b|\bGrpcReply\b|\bHttpAnswerParser\b|\bstruct Answer\b|\bAnswer\s+[a-z_]+(;|\(| = )",
      "...Response"),
-    (("told", "Told"), r"\w_told\b|\btold_\w|[a-z]Told\b|\bTold[A-Z]\w*", "reported"),
+    (("told", "Told"), r"\w_told\b|\btold_\w|[a-z]Told\b|\w*Told[A-Z]\w*", "reported"),
 ]
 KEPT = (
     "lockstep_step_row_groups_spoilt_total", "lockstep_span_row_groups_spoilt_total", "lockstep_log_record_groups_spoilt_total",

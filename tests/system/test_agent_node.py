@@ -232,12 +232,10 @@ def truth(node):
 
 def differences(page, wanted):
     """Lines that say what the page has instead; none: it is right."""
-    has = {}
-    for name, labels, value in page.samples:
-        has.setdefault(name, []).append((labels, value))
+    has = {name: page.named(name) for name in {name for name, _ in wanted}}
     wrong = []
     for (name, labels), value in wanted.items():
-        found = [one for given, one in has.get(name, ()) if all(given.get(key) == text for key, text in labels)]
+        found = [one for given, one in has[name] if all(given.get(key) == text for key, text in labels)]
         if len(found) != 1 or abs(found[0] - value) > 1e-9 * abs(value) + 1e-9:
             wrong.append(f"{name}{dict(labels)}: {found or 'not there'}, not {value}")
     return wrong

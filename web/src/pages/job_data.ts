@@ -30,7 +30,7 @@ export interface Told {
 }
 
 const kTracedShown = 500;
-const kToldSteps = 50;
+const kReportedSteps = 50;
 const kSlowlyMs = 5_000;
 
 // Summaries of a step may come late, by a slow agent; columns this young are asked for again.
@@ -98,7 +98,7 @@ export function useJobData(place: JobPlace): JobData {
       if (!(error instanceof Refused)) throw error;
     }
     if (first === undefined) return;
-    told.value = toldBy((await api.rank(job, first, kToldSteps, signal)).steps);
+    told.value = toldBy((await api.rank(job, first, kReportedSteps, signal)).steps);
     try {
       [cost.value, mfu.value] = await Promise.all([api.cost(job, signal), api.mfu(job, signal)]);
     } catch (error) {
