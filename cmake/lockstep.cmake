@@ -34,8 +34,9 @@ endif()
 # LOCKSTEP_TEST_CLANG: test programs, and the libraries that no test keeps busy, are compiled by clang where it is there, without
 # optimization (tools/test_compiler.sh).
 set(LOCKSTEP_QUIET_LIBRARIES
-    lockstep_access lockstep_agent lockstep_alert lockstep_api lockstep_backup lockstep_bus lockstep_cli lockstep_control lockstep_egress
-    lockstep_fabric lockstep_incident lockstep_net lockstep_net_server lockstep_net_testing lockstep_s3 lockstep_server lockstep_sle)
+    lockstep_access lockstep_agent lockstep_alert lockstep_api lockstep_apply lockstep_backup lockstep_bus lockstep_cli lockstep_control
+    lockstep_egress lockstep_fabric lockstep_incident lockstep_ingest lockstep_net lockstep_net_server lockstep_net_testing lockstep_query
+    lockstep_s3 lockstep_server lockstep_sle)
 if(LOCKSTEP_TEST_CLANG)
   find_program(LOCKSTEP_CLANG clang++)
 endif()
@@ -131,7 +132,7 @@ function(lockstep_batched out target)
     list(APPEND paths ${path})
   endforeach()
   execute_process(
-    COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/batch_sources.py --out ${CMAKE_CURRENT_BINARY_DIR}/${target}.batches ${paths}
+    COMMAND ${Python3_EXECUTABLE} -S ${PROJECT_SOURCE_DIR}/tools/batch_sources.py --out ${CMAKE_CURRENT_BINARY_DIR}/${target}.batches ${paths}
     OUTPUT_VARIABLE batched OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" batched "${batched}")
   set(${out} ${batched} PARENT_SCOPE)
@@ -224,9 +225,10 @@ function(lockstep_library name)
   endif()
 endfunction()
 
-# Suites of ten seconds and more: ctest starts them first, so that none of them runs alone at the end.
+# Suites of seven seconds and more: ctest starts them first, so that none of them runs alone at the end.
 set(LOCKSTEP_LONG_SUITES
-    sim_test.NodeTelemetry recordings_test store_test.MetricEngineTest ingest_test.RemoteWriteReal crash_faults_test.CrashFaults)
+    recordings_test bus_test.KafkaBus ingest_test.RemoteWriteReal crash_faults_test.CrashFaults scenario_smoke_test.Smoke ingest_test.ScraperTest
+    store_test.MetricEngineTest analysis_test.ClockAlignmentCase agent_test.NodeWatchTest sim_test.NodeTelemetry)
 
 function(lockstep_add_test name)
   add_test(NAME ${name} COMMAND ${ARGN})

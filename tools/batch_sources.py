@@ -17,10 +17,12 @@ import pathlib
 import re
 import sys
 
+# A name, a number or a sign, or a whole directive; what means nothing here (blanks, comments, texts) is read along with what follows.
 TOKEN = re.compile(
-    r'(?P<skip>\s+|//[^\n]*|/\*.*?\*/|R"(?P<delimiter>[^(\s]*)\(.*?\)(?P=delimiter)"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\')'
-    r'|(?P<directive>^[ \t]*\#(?:\\\n|[^\n])*)'
-    r'|(?P<name>[A-Za-z_]\w*)|(?P<number>\d[\w\'.]*)|(?P<other>::|.)', re.S | re.M)
+    r'(?:\s+|//[^\n]*|/\*.*?\*/|R"(?P<delimiter>[^(\s]*)\(.*?\)(?P=delimiter)"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\')*'
+    r'(?:(?P<directive>\#(?:\\\n|[^\n])*)|(?P<token>[A-Za-z_]\w*|\d[\w\'.]*|::|\S))', re.S)
+WORD = re.compile(r'[A-Za-z_]\w*')
+TEST_MACRO = re.compile(r'(TYPED_)?TEST(_[FP])?$|INSTANTIATE_')
 NOT_NAMES = frozenset(
     'alignas auto bool char class const consteval constexpr constinit decltype double enum explicit extern float inline int long mutable '
     'namespace noexcept operator requires return short signed sizeof static struct template thread_local typename union unsigned using '
@@ -71,26 +73,23 @@ class Source:
     def _read(self, text):
         tokens = []
         depth_if = 0
-        for match in TOKEN.finditer(text):
-            kind = match.lastgroup if match.lastgroup != 'delimiter' else 'skip'
-            if kind == 'skip':
+        for match in TOKEN.finditer(text + '\n;'):  # so that what is read along has something to go with
+            if match['token'] is not None:
+                tokens.append(match['token'])
                 continue
-            if kind == 'directive':
-                line = match.group().strip()
-                word = re.match(r'#\s*(\w+)', line)
-                word = word.group(1) if word else ''
-                if word in ('if', 'ifdef', 'ifndef'):
-                    depth_if += 1
-                elif word == 'endif':
-                    depth_if -= 1
-                elif word == 'include' and depth_if == 0:
-                    self.includes.append(line)
-                elif word == 'define':
-                    self.own.add(re.match(r'#\s*define\s+(\w+)', line).group(1))
-                    self.fixed.update(re.findall(r'[A-Za-z_]\w*', line))
-                self.words.update(re.findall(r'[A-Za-z_]\w*', line) if word != 'include' else ())
-                continue
-            tokens.append(match.group())
+            line = match['directive'].rstrip()
+            word = re.match(r'#\s*(\w+)', line)
+            word = word.group(1) if word else ''
+            if word in ('if', 'ifdef', 'ifndef'):
+                depth_if += 1
+            elif word == 'endif':
+                depth_if -= 1
+            elif word == 'include' and depth_if == 0:
+                self.includes.append(line)
+            elif word == 'define':
+                self.own.add(re.match(r'#\s*define\s+(\w+)', line).group(1))
+                self.fixed.update(WORD.findall(line))
+            self.words.update(WORD.findall(line) if word != 'include' else ())
         self.words.update(token for token in tokens if token[0].isalpha() or token[0] == '_')
         for index, token in enumerate(tokens[1:], 1):
             if tokens[index - 1] in ('.', '::', '~', 'namespace') or tokens[index - 2:index] == ['-', '>']:
@@ -102,7 +101,7 @@ class Source:
         for index, token in enumerate(tokens):
             if token == '__attribute__':
                 self.fixed.update(tokens[index + 1:tokens.index(')', index)])
-            if re.match(r'(TYPED_)?TEST(_[FP])?$|INSTANTIATE_', token):
+            if token[0] in 'TI' and TEST_MACRO.match(token):
                 self.fixed.update(tokens[index + 1:tokens.index(')', index)])
         self._walk(tokens)
 

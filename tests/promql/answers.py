@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes src/query/promql/testing/answers.test: queries with our evaluator's answers, which the unit tests hold it to.
 
-    answers.py            (after ./dev build)
+    answers.py            (after ./dev build dev promql_eval)
 
 The values are right because differential.py holds the same queries against a real Prometheus; run that first, and look at the difference
 before it is committed. The unit tests need neither, and take a second."""
