@@ -219,7 +219,7 @@ def test_drain_lets_go_of_every_gpu_and_resume_takes_them_back(node_agent):
     agent.shows(lambda page: page.total("lockstep_gpu_reader_up") == 0, 5, "the page knows it at the next tick")
     assert agent.say("resume").returncode == 0
     agent.shows(lambda page: page.total("lockstep_gpu_reader_up") == 1, 15, "they are read again")
-    assert agent.say("drain", "--for", "1").returncode == 0
+    assert agent.say("drain", "--for", "3").returncode == 0
     agent.shows(lambda page: page.total("lockstep_gpu_reader_up") == 1, 15, "a drain may end by itself")
 
 

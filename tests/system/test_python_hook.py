@@ -318,8 +318,9 @@ def test_the_first_to_raise_is_named_though_the_others_abort_within_a_second(job
     assert "died of ValueError: the shard of rank 2 is empty" in verdict["sentence"], verdict
     assert "/home/secret" not in str(verdict), "of the message, one line alone"
     logs = server.get("/api/logs", event="job.end", job="raises", rank=raising)["logs"]
-    raised_ns = logs[0]["attributes"]["reason_unix_ns"]
-    assert began < raised_ns < verdict["found_unix_ns"] < raised_ns + 5 * 10**9, "within five seconds"
+    raised_ns, died_ns = logs[0]["attributes"]["reason_unix_ns"], logs[0]["time_unix_ns"]
+    assert began < raised_ns < died_ns
+    assert raised_ns < verdict["found_unix_ns"] < died_ns + 5 * 10**9, "within five seconds"
 
 
 if __name__ == "__main__":

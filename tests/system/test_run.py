@@ -167,11 +167,10 @@ def handler(name, code):
             os.wait()
         os._exit(code)
     signal.signal(number, on_signal)
+handler("parent", 9)  # before there is a child that says "up"
 if os.fork() == 0:
     handler("child", 0)
     write("up")
-else:
-    handler("parent", 9)
 while True:
     time.sleep(0.02)  # until a signal ends it
 """

@@ -9,7 +9,6 @@ namespace {
 // Callbacks remembered for the mapping of GPU to host time: enough to span seconds of a busy job, few enough to follow
 // drift.
 constexpr uint64_t kGpuOffsetWindow = 2048;
-// An orphan that is still one after so many drains lost its parent to the ring or to another process.
 // Silences are told in milliseconds: of callbacks closer together than this the first and the last will do.
 constexpr int64_t kActivityGrainNs = 20'000;
 
@@ -378,9 +377,11 @@ void RankAssembler::forget_before(int64_t time_ns) {
   while (!flows_.empty() && flows_.front().stop_ns < time_ns) flows_.pop_front();
   while (!activity_.empty() && activity_.front() < time_ns) activity_.pop_front();
   for (auto op = ops_.begin(); op != ops_.end();) {
-    // One that never completed lost a record; it must not be waited for in every later step.
-    bool over = op->second.enqueued_ns < time_ns && op->second.last_callback_ns < time_ns;
-    op = over ? forget(op) : std::next(op);
+    const Op& one = op->second;
+    const bool old = one.enqueued_ns < time_ns && one.last_callback_ns < time_ns;
+    // No step waits for those of before: what ended them may be read when the next step is over, by a thread without a core.
+    const bool ended = one.complete || overtaken(time_ns, one) || one.enqueued_ns < time_ns - kCloseAfterNs;
+    op = old && ended ? forget(op) : std::next(op);
   }
 }
 

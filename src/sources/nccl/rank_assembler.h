@@ -231,7 +231,7 @@ class RankAssembler {
   int32_t size_of(uint16_t index) const;
 
   bool ready(const OpenStep& step, int64_t now_ns, bool flush) const;
-  bool overtaken(const OpenStep& step, const Op& op) const;
+  bool overtaken(int64_t since_ns, const Op& op) const;
   StepSummary close(const OpenStep& step) const;
   StepDetail detail_of(OpenStep& step) const;
   OpSpan span_of(const Op& op) const;

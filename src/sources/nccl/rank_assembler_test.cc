@@ -186,6 +186,14 @@ TEST_F(RankAssemblerTest, ChildrenMayBeReadBeforeTheirParents) {
   EXPECT_EQ(assembler.orphans(), 0u);
 }
 
+TEST_F(RankAssemblerTest, AnOperationOfBeforeTheFirstStepMayEndAfterIt) {
+  drain({coll(1, 1), step_begin(1_step, 10), step_end(1_step, 100)});
+  EXPECT_EQ(take().size(), 1u);
+  drain({kernel(1, 2, 5)});
+  EXPECT_EQ(assembler.waiting(), 0u);
+  EXPECT_EQ(assembler.totals().begin()->second.operations, 1u);
+}
+
 TEST_F(RankAssemblerTest, AChildWhoseParentNeverComesIsCounted) {
   drain({kernel(99, 20, 50)}, 1000);
   for (int i = 0; i < 5; ++i) drain({}, 1000 + RankAssembler::kCloseAfterNs / kMs);

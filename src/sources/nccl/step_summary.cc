@@ -32,10 +32,10 @@ int64_t gpu_time(std::vector<std::pair<uint32_t, Interval>>& running) {
 
 }  // namespace
 
-// One that was enqueued on the same communicator after this step has completed before it.
-bool RankAssembler::overtaken(const OpenStep& step, const Op& op) const {
+// One that was enqueued on the same communicator since then has completed before it.
+bool RankAssembler::overtaken(int64_t since_ns, const Op& op) const {
   const auto until = completed_until_.find({op.comm_index, op.p2p});
-  return until != completed_until_.end() && until->second >= step.end_ns;
+  return until != completed_until_.end() && until->second >= since_ns;
 }
 
 bool RankAssembler::ready(const OpenStep& step, int64_t now_ns, bool flush) const {
@@ -48,7 +48,7 @@ bool RankAssembler::ready(const OpenStep& step, int64_t now_ns, bool flush) cons
   if (is_last && (!waiting_.empty() || may_come_more(step, now_ns))) return false;
   for (const auto& [arrival, op] : ops_) {
     if (op.complete || op.enqueued_ns < step.start_ns || op.enqueued_ns >= step.end_ns) continue;
-    if (is_last || !overtaken(step, op)) return false;
+    if (is_last || !overtaken(step.end_ns, op)) return false;
   }
   return true;
 }
