@@ -38,10 +38,7 @@ void write_claim(JsonWriter& json, const Claim& claim) {
 }
 
 void write_victims(JsonWriter& json, const Verdict& verdict) {
-  json.begin_object()
-      .field("count", static_cast<uint64_t>(verdict.victim_ranks.size()))
-      .key("ranks")
-      .begin_array();
+  json.begin_object().field("count", static_cast<uint64_t>(verdict.victim_ranks.size())).key("ranks").begin_array();
   for (size_t i = 0; i < std::min(verdict.victim_ranks.size(), kVictimsReportedMax); ++i)
     json.number(verdict.victim_ranks[i].value());
   json.end_array().key("groups").begin_array();

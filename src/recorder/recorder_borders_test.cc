@@ -257,8 +257,8 @@ std::string counts_and_states(const InFlightComm& comm) {
   for (const InFlightOp& op : comm.recent) states += std::to_string(static_cast<int>(op.state));
   return format("%llu/%llu %llu/%llu %s", static_cast<unsigned long long>(comm.collectives_completed),
                 static_cast<unsigned long long>(comm.collectives_enqueued),
-                static_cast<unsigned long long>(comm.p2p_completed),
-                static_cast<unsigned long long>(comm.p2p_enqueued), states.c_str());
+                static_cast<unsigned long long>(comm.p2p_completed), static_cast<unsigned long long>(comm.p2p_enqueued),
+                states.c_str());
 }
 
 // An operation is shown, counted and overtaken as its header says, whatever kind it is and whether its end is seen.

@@ -34,8 +34,7 @@ class ReadBack {
       if (!origin) return counters_.add("lockstep_replay_undecodable_records_total");
       into_.origins.note(kind, *origin);
     }
-    if (signal_of(kind) == Signal::kSpans && into_.spans.holds(sequence, received_unix_ns))
-      return;  // in files already
+    if (signal_of(kind) == Signal::kSpans && into_.spans.holds(sequence, received_unix_ns)) return;  // in files already
     if (into_.set_aside.is_set_aside(sequence, received_unix_ns)) return;
     const SetAside::Applying applying(into_.set_aside, sequence, received_unix_ns);
     bool decoded = true;
@@ -108,8 +107,8 @@ bool replay(DurableLog& log, const ReadBackInto& into, const Clock& clock, Count
             const std::function<bool()>& is_told_to_stop) {
   const int64_t started_ns = clock.monotonic_ns();
   ReadBack back(into, clock, counters, is_told_to_stop);
-  Result<void> done = log.replay(
-      [&](uint64_t sequence, RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
+  Result<void> done =
+      log.replay([&](uint64_t sequence, RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
         back.take(sequence, kind, received_unix_ns, payload);
       });
   if (!done.ok()) LOCKSTEP_LOG_ERROR("server", "recovery: %s", done.error().c_str());

@@ -101,11 +101,10 @@ HttpResponse failed_query(const promql::QueryResult& result, int64_t timeout_ms,
       return prometheus_error("bad_data", "invalid parameter \"query\": " + result.error);
     case promql::QueryFailure::kTimeout:
       return prometheus_error(
-          "timeout",
-          result.error + format(": it may take %s and waited %lld ms for its turn; narrow its range "
-                                "or selectors, or allow more by timeout= (at most %s)",
-                                duration_text(timeout_ms).c_str(), static_cast<long long>(waited_ms),
-                                duration_text(kPrometheusTimeoutMs).c_str()));
+          "timeout", result.error + format(": it may take %s and waited %lld ms for its turn; narrow its range "
+                                           "or selectors, or allow more by timeout= (at most %s)",
+                                           duration_text(timeout_ms).c_str(), static_cast<long long>(waited_ms),
+                                           duration_text(kPrometheusTimeoutMs).c_str()));
     case promql::QueryFailure::kCancelled:
       return prometheus_error("canceled", result.error);
     case promql::QueryFailure::kNoMemory:

@@ -132,9 +132,9 @@ HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
     bytes = plain;
   }
   bool json = *wire_format == Format::kJson;
-  Result<Outcome> outcome =
-      lease.was_refused() ? Result<Outcome>(no_memory(kOtlpHttpReceiver))
-                          : decode_and_ingest({kOtlpHttpReceiver, signal, bytes, json, lease, request.caller});
+  Result<Outcome> outcome = lease.was_refused()
+                                ? Result<Outcome>(no_memory(kOtlpHttpReceiver))
+                                : decode_and_ingest({kOtlpHttpReceiver, signal, bytes, json, lease, request.caller});
   if (!outcome) return status_answer(*wire_format, 400, kGrpcInvalidArgument, outcome.error());
   if (outcome->is_forbidden) return status_answer(*wire_format, 403, kGrpcPermissionDenied, outcome->message);
   if (outcome->error == AcceptError::kNone) {

@@ -319,13 +319,12 @@ bool take_request(ScrapeJob& job, const std::string& key, const YAML::Node& valu
       throw Wrong{line_of(value), "scheme must be http or https"};
     }
   } else if (key == "params") {
-    each_key(value, "params", keys_of(value, "a parameter's name"),
-             [&](const std::string& name, const YAML::Node& values) {
-               job.params.emplace_back(name, std::vector<std::string>());
-               each_item(values, "values of a parameter", [&](const YAML::Node& item) {
-                 job.params.back().second.push_back(scalar(item, "a parameter"));
-               });
-             });
+    each_key(
+        value, "params", keys_of(value, "a parameter's name"), [&](const std::string& name, const YAML::Node& values) {
+          job.params.emplace_back(name, std::vector<std::string>());
+          each_item(values, "values of a parameter",
+                    [&](const YAML::Node& item) { job.params.back().second.push_back(scalar(item, "a parameter")); });
+        });
   } else {
     return take_access(job.access, key, value);
   }

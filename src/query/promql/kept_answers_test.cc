@@ -162,10 +162,9 @@ std::string sum_and_difference(size_t i, const NativeHistogram& a, size_t k, con
   AddOutcome again = add(sum, FlatHistogram(b), true);
   sum.settle();
   const AddOutcome less = subtract(difference, FlatHistogram(b));
-  std::string text =
-      format("%zu %zu: %d%d%d %d %d%d was reset %d equal %d %d\n", i, k, added.incompatible, added.reset_collision,
-             added.bounds_reconciled, again.reset_collision, less.incompatible, less.bounds_reconciled, was_reset(a, b),
-             equal(a, b), sum.has_overflow());
+  std::string text = format("%zu %zu: %d%d%d %d %d%d was reset %d equal %d %d\n", i, k, added.incompatible,
+                            added.reset_collision, added.bounds_reconciled, again.reset_collision, less.incompatible,
+                            less.bounds_reconciled, was_reset(a, b), equal(a, b), sum.has_overflow());
   text += format("  + %s\n  - %s\n", text_of(*sum.pack()).c_str(), text_of(*difference.pack()).c_str());
   return text;
 }

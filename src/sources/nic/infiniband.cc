@@ -278,9 +278,8 @@ void RdmaPorts::report_gone(const Tick& tick, const Port& port, NodeReadings& ou
   const std::string pci_folder = context_.root + "/sys/bus/pci/devices/" + (pci.chain.empty() ? "" : pci.chain.back());
   if (!pci.chain.empty() && stat(pci_folder.c_str(), &status) != 0) {
     emit(tick, port, "nic.lost", EventSeverity::kCritical,
-         "RDMA port " + name + " is gone, and " + pci.address + " with it",
-         "The network adapter fell off the PCIe bus", "drain the node, reboot; replace the card if it comes back",
-         false, out);
+         "RDMA port " + name + " is gone, and " + pci.address + " with it", "The network adapter fell off the PCIe bus",
+         "drain the node, reboot; replace the card if it comes back", false, out);
   } else {
     emit(tick, port, "nic.lost", EventSeverity::kWarn, "RDMA port " + name + " is gone",
          "Its driver was unloaded, it was renamed, or it was given to another network namespace",

@@ -529,8 +529,8 @@ std::optional<IntSummary> summary_between_marks(const Decimals& decimals, size_t
 
 // Of integers: exact, and small when told from the first.
 bool put_int_summary(const Decimals& decimals, size_t count, std::string& out, uint8_t& flags) {
-  const std::optional<IntSummary> all = decimals.patch_count == 0 ? summary_of(decimals.wholes, count)
-                                                                  : summary_between_marks(decimals, count);
+  const std::optional<IntSummary> all =
+      decimals.patch_count == 0 ? summary_of(decimals.wholes, count) : summary_between_marks(decimals, count);
   if (!all) return false;
   const __int128 sum = all->sum - static_cast<__int128>(all->first) * static_cast<int64_t>(all->used);
   constexpr __int128 kMost = INT64_MAX / 4;
