@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""No function is longer than a person can hold. Says which C++ function has more than LINES_MAX lines and no reason written down here.
+"""No function is longer than a person can hold. Says which C++ function has more than LINES_MAX lines and no reason written down here,
+and fails where more functions than LONG_FUNCTIONS_MAX have more than LONG lines.
 
     tools/check_functions.py [--longest N]
 
@@ -14,6 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "apps", "plugin", "bench", "tests")
 LINES_MAX = 100
 LONG = 60
+# Only ever lowered: who makes one more of them cuts one of them (--longest says which there are).
+LONG_FUNCTIONS_MAX = 77
 
 # path and function: why it is longer. What is no longer so long has to leave the list.
 REBUILT = "a step detector: measured, decided and worded in one place until detectors share one calibrated test"
@@ -84,7 +87,12 @@ def main():
         else:
             wrong.append(f"{path}:{line}: {name} has {length} lines, at most {LINES_MAX} without a reason in tools/check_functions.py")
     wrong += [f"tools/check_functions.py: {key} is not longer than {LINES_MAX} lines any more" for key in REASONS if key not in used]
-    print("\n".join(wrong + [f"functions: {len(found)}, over {LONG} lines {sum(one[3] > LONG for one in found)}, {len(wrong)} wrong"]))
+    over = sum(length > LONG for _, _, _, length in found)
+    if over > LONG_FUNCTIONS_MAX:
+        wrong.append(f"{over} functions have more than {LONG} lines, at most {LONG_FUNCTIONS_MAX} may (--longest {over} lists them)")
+    elif over < LONG_FUNCTIONS_MAX:
+        print(f"tools/check_functions.py: LONG_FUNCTIONS_MAX can be {over}")
+    print("\n".join(wrong + [f"functions: {len(found)}, over {LONG} lines {over} of at most {LONG_FUNCTIONS_MAX}, {len(wrong)} wrong"]))
     return 1 if wrong else 0
 
 

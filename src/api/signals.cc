@@ -142,6 +142,73 @@ HttpResponse known_signals() {
   return list_answer(json, signal_count(), signal_count());
 }
 
+// What a request asks for: a signal of one place, or of several together.
+struct AskedSignal {
+  SignalIndex signal = kNoSignal;
+  std::string host;
+  std::string id;  // of the GPU or the adapters, by commas; empty for a host's
+  int64_t from_ns = 0;
+  int64_t to_ns = 0;
+
+  const SignalRow& row() const { return signal_row(signal); }
+  // The parameter that names the place.
+  const char* place_key() const { return row().place == Place::kGpu ? "gpu" : "device"; }
+  bool is_of(const Attributes& attributes, std::span<const std::string_view> ids) const {
+    if (row().place == Place::kHost) return true;
+    const char* name = row().place == Place::kGpu ? "gpu_uuid" : "device";
+    return std::find(ids.begin(), ids.end(), find_string(attributes, name)) != ids.end();
+  }
+};
+
+Result<AskedSignal> read_asked(const ServerRequest& request, const std::string& key, int64_t from_ns, int64_t to_ns) {
+  AskedSignal asked;
+  asked.from_ns = from_ns;
+  asked.to_ns = to_ns;
+  asked.signal = signal_index(key);
+  if (asked.signal == kNoSignal)
+    return Error{format("signal: \"%.40s\" is not a signal; without one, all are listed", key.c_str())};
+  asked.host = request.parameter("host");
+  if (asked.host.empty()) return Error{"host: which host is not said"};
+  asked.id = request.parameter(asked.place_key());
+  if (asked.row().place != Place::kHost && asked.id.empty())
+    return Error{format("%s: which one is not said", asked.place_key())};
+  return asked;
+}
+
+// What these have together.
+SignalReading sum_of(const SignalStore& played, const AskedSignal& asked, std::span<const std::string_view> ids) {
+  const SignalSpan span{.before_from_unix_ns = 0, .since_unix_ns = asked.from_ns, .through_unix_ns = asked.to_ns};
+  SignalReading sum;
+  for (std::string_view id : ids) {
+    const std::optional<EntityReadings> entity = played.read(asked.row().place, asked.host, id, span);
+    const SignalReading own = entity ? entity->of(asked.signal) : SignalReading{};
+    if (own.known) {
+      sum.known = true;
+      sum.now += own.now;
+    }
+    if (own.before_known) {
+      sum.before_known = true;
+      sum.before += own.before;
+    }
+  }
+  return sum;
+}
+
+// The samples that a reading was made of, in the metric's own unit.
+void write_points(JsonWriter& json, const Replay& replay, const AskedSignal& asked,
+                  std::span<const std::string_view> ids) {
+  json.key("points").begin_array();
+  uint64_t shown = 0;
+  for (const Played& one : replay.samples()) {
+    const PlayedSeries& series = replay.series_of(one);
+    if (!series.of_the_signal || one.time_unix_ns < asked.from_ns || !asked.is_of(series.point.attributes, ids))
+      continue;
+    json.begin_array().number(one.time_unix_ns).number(one.value).end_array();
+    ++shown;
+  }
+  json.end_array().field("total", shown).field("shown", shown);
+}
+
 }  // namespace
 
 HttpResponse get_signals(const ApiContext& context, const ApiRequest& request) {
@@ -151,61 +218,32 @@ HttpResponse get_signals(const ApiContext& context, const ApiRequest& request) {
   if (!to.ok()) return error_answer(400, to.error());
   Result<int64_t> from = int_parameter(request.http, "from", *to - 60'000'000'000, 0, kLargest);
   if (!from.ok()) return error_answer(400, from.error());
-  const std::string key = request.http.parameter("signal"), host = request.http.parameter("host");
+  const std::string key = request.http.parameter("signal");
   if (key.empty()) return known_signals();
-  const SignalIndex signal = signal_index(key);
-  if (signal == kNoSignal)
-    return error_answer(400, format("signal: \"%.40s\" is not a signal; without one, all are listed", key.c_str()));
-  if (host.empty()) return error_answer(400, "host: which host is not said");
-  const SignalRow& row = signal_row(signal);
-  std::string id = request.http.parameter(row.place == Place::kGpu ? "gpu" : "device");
-  if (row.place != Place::kHost && id.empty())
-    return error_answer(400, format("%s: which one is not said", row.place == Place::kGpu ? "gpu" : "device"));
+  const Result<AskedSignal> asked = read_asked(request.http, key, *from, *to);
+  if (!asked.ok()) return error_answer(400, asked.error());
 
   // What is asked of is the newest minute; a point counts in whole milliseconds.
   const int64_t begin = std::max<int64_t>(0, std::min(*from, *to - 60'000'000'000) - kPlayedBeforeNs);
-  Replay replay(context.metrics, host, signal, begin, *to);
+  Replay replay(context.metrics, asked->host, asked->signal, begin, *to);
   if (Result<void> done = replay.read(); !done.ok())
     return error_answer(done.code() == ErrorCode::kTooLarge ? 400 : 500, done.error());
   SignalStore played;
   replay.play(played);
-  const SignalSpan span{.before_from_unix_ns = 0, .since_unix_ns = *from, .through_unix_ns = *to};
-  SignalReading reading;
-  // Several adapters, by commas: what they have together.
-  const std::vector<std::string_view> ids = split(id, ',');
-  for (std::string_view one : ids) {
-    const std::optional<EntityReadings> entity = played.read(row.place, host, one, span);
-    const SignalReading own = entity ? entity->of(signal) : SignalReading{};
-    if (own.known) {
-      reading.known = true;
-      reading.now += own.now;
-    }
-    if (own.before_known) {
-      reading.before_known = true;
-      reading.before += own.before;
-    }
-  }
+  const std::vector<std::string_view> ids = split(asked->id, ',');
+  const SignalReading reading = sum_of(played, *asked, ids);
 
+  const SignalRow& row = asked->row();
   JsonWriter json;
-  json.begin_object().field("signal", row.key).field("words", row.words).field("host", host);
-  if (row.place != Place::kHost) json.field(row.place == Place::kGpu ? "gpu" : "device", id);
+  json.begin_object().field("signal", row.key).field("words", row.words).field("host", asked->host);
+  if (row.place != Place::kHost) json.field(asked->place_key(), asked->id);
   json.key("value");
   reading.known ? json.number(reading.now) : json.null();
   json.key("before");
   reading.before_known ? json.number(reading.before) : json.null();
-  json.field("unit", row.unit).field("metric", row.metric).key("points").begin_array();
-  // The samples that it was made of, in the metric's own unit.
-  uint64_t shown = 0;
-  for (const Played& one : replay.samples()) {
-    const Attributes& attributes = replay.series_of(one).point.attributes;
-    const bool its = row.place == Place::kHost ||
-                     std::find(ids.begin(), ids.end(),
-                               find_string(attributes, row.place == Place::kGpu ? "gpu_uuid" : "device")) != ids.end();
-    if (!replay.series_of(one).of_the_signal || !its || one.time_unix_ns < *from) continue;
-    json.begin_array().number(one.time_unix_ns).number(one.value).end_array();
-    ++shown;
-  }
-  json.end_array().field("total", shown).field("shown", shown).end_object();
+  json.field("unit", row.unit).field("metric", row.metric);
+  write_points(json, replay, *asked, ids);
+  json.end_object();
   return json_answer(json);
 }
 

@@ -59,6 +59,84 @@ std::vector<char*> pointers(std::vector<std::string>& lines) {
 
 }  // namespace
 
+namespace {
+
+// Both ends of what parent and child have between them.
+struct Channels {
+  UniqueFd error_log;
+  UniqueFd output_read, output_write;
+  UniqueFd input_write, input_read;
+  // Closed by a successful exec; carries errno when there is none, so that a missing program is an error of start().
+  UniqueFd report_read, report_write;
+};
+
+Result<Channels> open_channels(const ChildProcess::Options& options) {
+  const char* program = options.arguments[0].c_str();
+  Channels channels;
+  if (!options.stderr_path.empty()) {
+    channels.error_log = UniqueFd(open(options.stderr_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    if (!channels.error_log.valid()) {
+      return Error{format("process: cannot open %s for the messages of %s: %s; not started",
+                          options.stderr_path.c_str(), program, strerror(errno))};
+    }
+  }
+  int output[2] = {-1, -1};
+  if (options.capture_stdout && pipe2(output, O_CLOEXEC) != 0) {
+    return Error{format("process: no pipe for %s: %s; not started", program, strerror(errno))};
+  }
+  channels.output_read = UniqueFd(output[0]);
+  channels.output_write = UniqueFd(output[1]);
+  int input[2] = {-1, -1};
+  if (options.connect_stdin && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, input) != 0) {
+    return Error{format("process: no socket for %s: %s; not started", program, strerror(errno))};
+  }
+  channels.input_write = UniqueFd(input[0]);
+  channels.input_read = UniqueFd(input[1]);
+  int report[2];
+  if (pipe2(report, O_CLOEXEC) != 0) {
+    return Error{format("process: no pipe for %s: %s; not started", program, strerror(errno))};
+  }
+  channels.report_read = UniqueFd(report[0]);
+  channels.report_write = UniqueFd(report[1]);
+  return channels;
+}
+
+// The child between fork and exec: allocates nothing, and never returns.
+[[noreturn]] void become_program(const ChildProcess::Options& options, const Channels& channels, pid_t parent,
+                                 char* const* argv, char* const* envp) {
+  if (options.outlives_us)
+    setsid();
+  else
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (options.own_group) setpgid(0, 0);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+  const bool ready = getppid() == parent &&  // else the parent died before prctl
+                     (!channels.input_read.valid() || dup2(channels.input_read.get(), STDIN_FILENO) >= 0) &&
+                     (!channels.output_write.valid() || dup2(channels.output_write.get(), STDOUT_FILENO) >= 0) &&
+                     (!channels.error_log.valid() || dup2(channels.error_log.get(), STDERR_FILENO) >= 0) &&
+                     (!options.stderr_to_stdout || dup2(STDOUT_FILENO, STDERR_FILENO) >= 0);
+  [[maybe_unused]] const int nice_now = options.niceness != 0 ? nice(options.niceness) : 0;
+  mark_inherited_closed();
+  if (ready) execve(argv[0], argv, envp);
+  const int reason = errno;
+  [[maybe_unused]] const ssize_t written = write(channels.report_write.get(), &reason, sizeof reason);
+  _exit(127);
+}
+
+// Waits until the other end is closed; 0, or why there was no exec.
+int read_report(int file) {
+  int reason = 0;
+  ssize_t got;
+  do got = read(file, &reason, sizeof reason);
+  while (got < 0 && errno == EINTR);
+  return got > 0 ? reason : 0;
+}
+
+}  // namespace
+
 Result<ChildProcess> ChildProcess::start(Options options) {
   if (options.arguments.empty()) return Error{"process: no program given; nothing started"};
   const std::string program = options.arguments[0];
@@ -67,69 +145,21 @@ Result<ChildProcess> ChildProcess::start(Options options) {
   std::vector<std::string> environment = merged_environment(options.environment, options.inherits_environment);
   const std::vector<char*> argv = pointers(options.arguments);
   const std::vector<char*> envp = pointers(environment);
-
-  UniqueFd error_log;
-  if (!options.stderr_path.empty()) {
-    error_log = UniqueFd(open(options.stderr_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-    if (!error_log.valid()) {
-      return Error{format("process: cannot open %s for the messages of %s: %s; not started",
-                          options.stderr_path.c_str(), program.c_str(), strerror(errno))};
-    }
-  }
-  int output[2] = {-1, -1};
-  if (options.capture_stdout && pipe2(output, O_CLOEXEC) != 0) {
-    return Error{format("process: no pipe for %s: %s; not started", program.c_str(), strerror(errno))};
-  }
-  UniqueFd output_read(output[0]), output_write(output[1]);
-  int input[2] = {-1, -1};
-  if (options.connect_stdin && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, input) != 0) {
-    return Error{format("process: no socket for %s: %s; not started", program.c_str(), strerror(errno))};
-  }
-  UniqueFd input_write(input[0]), input_read(input[1]);
-  // Closed by a successful exec; carries errno when there is none, so that a missing program is an error of start().
-  int report[2];
-  if (pipe2(report, O_CLOEXEC) != 0) {
-    return Error{format("process: no pipe for %s: %s; not started", program.c_str(), strerror(errno))};
-  }
-  UniqueFd report_read(report[0]), report_write(report[1]);
+  Channels channels = LOCKSTEP_TRY(open_channels(options));
 
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return Error{format("process: cannot fork for %s: %s", program.c_str(), strerror(errno))};
-  if (pid == 0) {
-    if (options.outlives_us)
-      setsid();
-    else
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (options.own_group) setpgid(0, 0);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    ::signal(SIGPIPE, SIG_DFL);
-    const bool ready = getppid() == parent &&  // else the parent died before prctl
-                       (!input_read.valid() || dup2(input_read.get(), STDIN_FILENO) >= 0) &&
-                       (!output_write.valid() || dup2(output_write.get(), STDOUT_FILENO) >= 0) &&
-                       (!error_log.valid() || dup2(error_log.get(), STDERR_FILENO) >= 0) &&
-                       (!options.stderr_to_stdout || dup2(STDOUT_FILENO, STDERR_FILENO) >= 0);
-    [[maybe_unused]] const int nice_now = options.niceness != 0 ? nice(options.niceness) : 0;
-    mark_inherited_closed();
-    if (ready) execve(argv[0], argv.data(), envp.data());
-    const int reason = errno;
-    [[maybe_unused]] const ssize_t written = write(report_write.get(), &reason, sizeof reason);
-    _exit(127);
-  }
+  if (pid == 0) become_program(options, channels, parent, argv.data(), envp.data());
 
   ChildProcess child;
   child.pid_ = pid;
   child.own_group_ = options.own_group;
-  child.output_ = std::move(output_read);
-  child.input_ = std::move(input_write);
-  report_write.reset();
-  int reason = 0;
-  ssize_t got;
-  do got = read(report_read.get(), &reason, sizeof reason);
-  while (got < 0 && errno == EINTR);
-  if (got > 0) return Error{format("process: cannot start %s: %s", program.c_str(), strerror(reason))};
+  child.output_ = std::move(channels.output_read);
+  child.input_ = std::move(channels.input_write);
+  channels.report_write.reset();
+  if (const int reason = read_report(channels.report_read.get()); reason != 0)
+    return Error{format("process: cannot start %s: %s", program.c_str(), strerror(reason))};
   return child;
 }
 

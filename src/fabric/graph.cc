@@ -339,42 +339,62 @@ Result<Graph> find_graph(const Topology& topology, const JobPlaces& places, cons
   return GraphWalk(topology, places, troubles, question).walk();
 }
 
+namespace {
+
+// How much of what a rank needs goes through a component: 1 where it is its own, a part where it is one of many ways.
+class ComponentShares {
+ public:
+  ComponentShares(const Topology& topology, const Component& component)
+      : topology_(topology), component_(component), own_(component.node) {
+    // A cable of an adapter is as the adapter itself.
+    if (component.link != kNone) {
+      const Link& link = topology.links()[component.link];
+      for (const NodeIndex end : {link.a, link.b})
+        if (topology.nodes()[end].kind == NodeKind::kNic) own_ = end;
+    }
+    is_shared_in_part_ = own_ == kNone || topology.nodes()[own_].kind == NodeKind::kSpine ||
+                         topology.nodes()[own_].kind == NodeKind::kSwitch;
+    for (const LinkIndex link : own_ == kNone ? std::span<const LinkIndex>() : topology.links_of(own_))
+      if (topology.links()[link].kind == LinkKind::kMount && topology.links()[link].b == own_)
+        clients_.insert(topology.links()[link].a);
+  }
+
+  bool is_shared_in_part() const { return is_shared_in_part_; }
+
+  double of(const RankAt& rank, NodeIndex leaf) {
+    const NodeIndex gpu = rank.gpu;
+    if (rank.host != kNone && (rank.host == own_ || clients_.contains(rank.host))) return 1;
+    if (gpu == kNone) return 0;
+    if (is_shared_in_part_) {
+      if (leaf == kNone) return 0;
+      const auto [entry, is_new] = share_of_leaf_.try_emplace(leaf, 0);
+      if (is_new) entry->second = share_over(topology_, leaf, component_);
+      return entry->second;
+    }
+    if (gpu == own_ || leaf == own_) return 1;
+    if (const auto domain = topology_.nvlink_of(gpu); domain == own_) return 1;
+    const std::optional<Topology::Adapter> adapter = topology_.adapter_of(gpu);
+    return adapter && adapter->nic == own_ ? 1 : 0;
+  }
+
+ private:
+  const Topology& topology_;
+  const Component& component_;
+  NodeIndex own_;
+  bool is_shared_in_part_ = false;
+  std::set<NodeIndex> clients_;  // hosts that mount it
+  std::unordered_map<NodeIndex, double> share_of_leaf_;
+};
+
+}  // namespace
+
 Result<Affected> find_affected(const Topology& topology, const JobPlaces& places, std::string_view text,
                                int64_t at_unix_ns) {
   const Component component = LOCKSTEP_TRY(component_of(topology, text));
   Affected affected;
   affected.component = component.link == kNone ? topology.name(component.node) : link_name(topology, component.link);
   affected.kind = component.link == kNone ? to_text(topology.nodes()[component.node].kind) : "link";
-  // A cable of an adapter is as the adapter itself.
-  NodeIndex own = component.node;
-  if (component.link != kNone) {
-    const Link& link = topology.links()[component.link];
-    for (const NodeIndex end : {link.a, link.b})
-      if (topology.nodes()[end].kind == NodeKind::kNic) own = end;
-  }
-  const bool is_shared_in_part =
-      own == kNone || topology.nodes()[own].kind == NodeKind::kSpine || topology.nodes()[own].kind == NodeKind::kSwitch;
-  std::set<NodeIndex> clients;  // hosts that mount it
-  for (const LinkIndex link : own == kNone ? std::span<const LinkIndex>() : topology.links_of(own))
-    if (topology.links()[link].kind == LinkKind::kMount && topology.links()[link].b == own)
-      clients.insert(topology.links()[link].a);
-  std::unordered_map<NodeIndex, double> share_of_leaf;
-  auto share_of = [&](const RankAt& rank, NodeIndex leaf) -> double {
-    const NodeIndex gpu = rank.gpu;
-    if (rank.host != kNone && (rank.host == own || clients.contains(rank.host))) return 1;
-    if (gpu == kNone) return 0;
-    if (is_shared_in_part) {
-      if (leaf == kNone) return 0;
-      const auto [entry, is_new] = share_of_leaf.try_emplace(leaf, 0);
-      if (is_new) entry->second = share_over(topology, leaf, component);
-      return entry->second;
-    }
-    if (gpu == own || leaf == own) return 1;
-    if (const auto domain = topology.nvlink_of(gpu); domain == own) return 1;
-    const std::optional<Topology::Adapter> adapter = topology.adapter_of(gpu);
-    return adapter && adapter->nic == own ? 1 : 0;
-  };
-
+  ComponentShares shares(topology, component);
   const RanksAt ranks(topology, places, at_unix_ns);
   std::set<NodeIndex> gpus, hosts;
   for (size_t begin = 0; begin < ranks.ranks.size();) {
@@ -387,8 +407,8 @@ Result<Affected> find_affected(const Topology& topology, const JobPlaces& places
     AffectedJob one{.job = ranks.jobs[job], .ranks = static_cast<int32_t>(end - begin)};
     for (; begin < end; ++begin) {
       const RankAt& rank = ranks.ranks[begin];
-      if (is_shared_in_part && leaves.size() < 2) continue;  // it stays under its leaf
-      const double share = share_of(rank, leaf_of_gpu(topology, rank.gpu));
+      if (shares.is_shared_in_part() && leaves.size() < 2) continue;  // it stays under its leaf
+      const double share = shares.of(rank, leaf_of_gpu(topology, rank.gpu));
       if (share <= 0) continue;
       ++one.ranks_hit;
       one.share += share;
@@ -405,7 +425,7 @@ Result<Affected> find_affected(const Topology& topology, const JobPlaces& places
   });
   affected.gpus = gpus.size();
   affected.hosts = hosts.size();
-  if (is_shared_in_part)
+  if (shares.is_shared_in_part())
     affected.note = "share: of what these ranks send to other leaves, spread evenly over equal links";
   return affected;
 }

@@ -200,37 +200,73 @@ Result<void> parse_ibnetdiscover(std::string_view text, std::string_view file, D
   return appended.ok() ? appended : at(file, 1, appended.error());
 }
 
-Result<void> parse_forwarding(std::string_view text, std::string_view file, Declared& into,
-                              const TopologyFileLimits& limits) {
-  std::map<std::string, std::vector<uint8_t>> tables;
-  std::map<std::pair<std::string, std::string>, uint16_t> lids;
-  std::vector<uint8_t>* table = nullptr;
-  size_t number = 0, entries = 0;
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
-    const std::string_view line = trim(text.substr(0, end));
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    ++number;
-    if (line.starts_with("Unicast lids")) {
-      const size_t guid_at = line.find("guid ");
-      if (guid_at == std::string_view::npos) return at(file, number, "a table without the guid of its switch");
-      const std::string guid = guid_of(line.substr(guid_at + 5, 18));
-      const size_t open = line.find('(', guid_at), close = line.rfind(')');
-      const auto known = into.switch_names_by_guid.find(guid);
-      std::string name;
-      if (known != into.switch_names_by_guid.end())
-        name = known->second;
-      else if (open != std::string_view::npos && close != std::string_view::npos && close > open)
-        name = switch_of_description(line.substr(open + 1, close - open - 1));
-      if (name.empty()) name = "S-" + guid;
-      if (name.size() > limits.name_bytes_max || has_control_characters(name))
-        return at(file, number, "a switch whose name is too long or has control characters");
-      if (tables.size() >= limits.nodes_max) return at(file, number, "too many switches");
-      table = &tables[name];
-      continue;
+namespace {
+
+// What dump_lfts and ibdiagnet write: a table for each switch, by LID the port.
+class ForwardingTables {
+ public:
+  ForwardingTables(std::string_view file, const TopologyFileLimits& limits) : file_(file), limits_(limits) {}
+
+  Result<void> read(std::string_view text, const Declared& known) {
+    while (!text.empty()) {
+      const size_t end = text.find('\n');
+      const std::string_view line = trim(text.substr(0, end));
+      text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+      ++number_;
+      if (line.starts_with("Unicast lids"))
+        LOCKSTEP_TRY(begin_table(line, known));
+      else if (line.starts_with("0x"))  // else heads of columns, and how many there are
+        LOCKSTEP_TRY(add_entry(line));
     }
-    if (!line.starts_with("0x")) continue;  // heads of columns, and how many there are
-    if (table == nullptr) return at(file, number, "an entry before any switch");
+    return {};
+  }
+
+  void put(Declared& into) {
+    for (auto& [name, ports] : tables_) into.forwarding[name] = std::move(ports);
+    for (const auto& [nic, lid] : lids_) into.lids.emplace_back(Endpoint{nic.first, nic.second}, lid);
+  }
+
+ private:
+  Result<void> begin_table(std::string_view line, const Declared& known) {
+    const size_t guid_at = line.find("guid ");
+    if (guid_at == std::string_view::npos) return at(file_, number_, "a table without the guid of its switch");
+    const std::string guid = guid_of(line.substr(guid_at + 5, 18));
+    const size_t open = line.find('(', guid_at), close = line.rfind(')');
+    const auto named = known.switch_names_by_guid.find(guid);
+    std::string name;
+    if (named != known.switch_names_by_guid.end())
+      name = named->second;
+    else if (open != std::string_view::npos && close != std::string_view::npos && close > open)
+      name = switch_of_description(line.substr(open + 1, close - open - 1));
+    if (name.empty()) name = "S-" + guid;
+    if (name.size() > limits_.name_bytes_max || has_control_characters(name))
+      return at(file_, number_, "a switch whose name is too long or has control characters");
+    if (tables_.size() >= limits_.nodes_max) return at(file_, number_, "too many switches");
+    table_ = &tables_[name];
+    return {};
+  }
+
+  Result<void> add_entry(std::string_view line) {
+    if (table_ == nullptr) return at(file_, number_, "an entry before any switch");
+    const auto [lid, digits] = read_lid(line);
+    std::string_view rest = trim(line.substr(digits));
+    if (rest.starts_with(':')) rest = trim(rest.substr(1));  // as ibdiagnet writes it
+    const std::optional<uint64_t> port = parse_uint(rest.substr(0, rest.find_first_not_of("0123456789")));
+    if (digits == 2 || lid == 0 || lid > kUnicastLidMax || !port || *port > 255)
+      return at(file_, number_, "an entry is LID PORT : what it is");
+    if (table_->size() <= lid) {
+      entries_ += lid + 1 - table_->size();
+      if (entries_ > limits_.forwarding_entries_max)
+        return at(file_, number_, format("more than %zu entries", limits_.forwarding_entries_max));
+      table_->resize(lid + 1, 0);
+    }
+    (*table_)[lid] = static_cast<uint8_t>(*port);
+    note_adapter(line, static_cast<uint16_t>(lid));
+    return {};
+  }
+
+  // The number behind "0x", and where it ends.
+  static std::pair<uint32_t, size_t> read_lid(std::string_view line) {
     uint32_t lid = 0;
     size_t digits = 2;
     for (; digits < line.size() && digits < 7; ++digits) {
@@ -242,28 +278,34 @@ Result<void> parse_forwarding(std::string_view text, std::string_view file, Decl
       if (value < 0) break;
       lid = lid * 16 + static_cast<uint32_t>(value);
     }
-    std::string_view rest = trim(line.substr(digits));
-    if (rest.starts_with(':')) rest = trim(rest.substr(1));  // as ibdiagnet writes it
-    const std::optional<uint64_t> port = parse_uint(rest.substr(0, rest.find_first_not_of("0123456789")));
-    if (digits == 2 || lid == 0 || lid > kUnicastLidMax || !port || *port > 255)
-      return at(file, number, "an entry is LID PORT : what it is");
-    if (table->size() <= lid) {
-      entries += lid + 1 - table->size();
-      if (entries > limits.forwarding_entries_max)
-        return at(file, number, format("more than %zu entries", limits.forwarding_entries_max));
-      table->resize(lid + 1, 0);
-    }
-    (*table)[lid] = static_cast<uint8_t>(*port);
+    return {lid, digits};
+  }
+
+  void note_adapter(std::string_view line, uint16_t lid) {
     const size_t quote = line.find('\''), unquote = line.rfind('\'');
     if (line.find("Channel Adapter") == std::string_view::npos || quote == std::string_view::npos || unquote <= quote)
-      continue;
+      return;
     const Endpoint nic =
-        nic_of_description(line.substr(quote + 1, std::min(unquote - quote - 1, limits.name_bytes_max)));
-    if (!has_control_characters(nic.node + nic.port))
-      lids.emplace(std::pair(nic.node, nic.port), static_cast<uint16_t>(lid));
+        nic_of_description(line.substr(quote + 1, std::min(unquote - quote - 1, limits_.name_bytes_max)));
+    if (!has_control_characters(nic.node + nic.port)) lids_.emplace(std::pair(nic.node, nic.port), lid);
   }
-  for (auto& [name, ports] : tables) into.forwarding[name] = std::move(ports);
-  for (const auto& [nic, lid] : lids) into.lids.emplace_back(Endpoint{nic.first, nic.second}, lid);
+
+  const std::string_view file_;
+  const TopologyFileLimits& limits_;
+  size_t number_ = 0;  // of the line
+  size_t entries_ = 0;
+  std::map<std::string, std::vector<uint8_t>> tables_;
+  std::vector<uint8_t>* table_ = nullptr;  // whose entries are being read
+  std::map<std::pair<std::string, std::string>, uint16_t> lids_;
+};
+
+}  // namespace
+
+Result<void> parse_forwarding(std::string_view text, std::string_view file, Declared& into,
+                              const TopologyFileLimits& limits) {
+  ForwardingTables tables(file, limits);
+  LOCKSTEP_TRY(tables.read(text, into));
+  tables.put(into);
   return {};
 }
 

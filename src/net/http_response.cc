@@ -63,25 +63,28 @@ Result<void> HttpResponseParser::end_of_stream() {
                                       : "the connection was closed in the middle of the answer"};
 }
 
+Result<bool> HttpResponseParser::take_head(std::string_view rest) {
+  // The shortest thing that cannot be HTTP is told at once: a peer that speaks something else may never send a blank
+  // line.
+  std::string_view magic = "HTTP/1.";
+  if (rest.substr(0, magic.size()) != magic.substr(0, rest.size()))
+    return Error{"the answer is not HTTP/1.x", ErrorCode::kOtherProtocol};
+  size_t end = rest.find("\r\n\r\n", scanned_ > 3 ? scanned_ - 3 : 0);
+  scanned_ = rest.size();
+  if (end == std::string_view::npos ? rest.size() > kHeadBytesMax + 3 : end > kHeadBytesMax)
+    return Error{format("the answer's head is over the limit of %zu bytes", kHeadBytesMax)};
+  if (end == std::string_view::npos) return false;
+  at_ += end + 4;
+  scanned_ = 0;
+  LOCKSTEP_TRY(read_head(rest.substr(0, end)));
+  return true;
+}
+
 Result<bool> HttpResponseParser::step() {
   std::string_view rest = std::string_view(pending_).substr(at_);
   switch (state_) {
-    case State::kHead: {
-      // The shortest thing that cannot be HTTP is told at once: a peer that speaks something else may never send a
-      // blank line.
-      std::string_view magic = "HTTP/1.";
-      if (rest.substr(0, magic.size()) != magic.substr(0, rest.size()))
-        return Error{"the answer is not HTTP/1.x", ErrorCode::kOtherProtocol};
-      size_t end = rest.find("\r\n\r\n", scanned_ > 3 ? scanned_ - 3 : 0);
-      scanned_ = rest.size();
-      if (end == std::string_view::npos ? rest.size() > kHeadBytesMax + 3 : end > kHeadBytesMax)
-        return Error{format("the answer's head is over the limit of %zu bytes", kHeadBytesMax)};
-      if (end == std::string_view::npos) return false;
-      at_ += end + 4;
-      scanned_ = 0;
-      LOCKSTEP_TRY(read_head(rest.substr(0, end)));
-      return true;
-    }
+    case State::kHead:
+      return take_head(rest);
     case State::kBodyLength:
       take_body(&left_, State::kDone);
       return state_ == State::kDone;

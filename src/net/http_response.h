@@ -32,7 +32,8 @@ class HttpResponseParser {
 
  private:
   enum class State { kHead, kBodyLength, kBodyUntilClose, kChunkSize, kChunkData, kChunkEnd, kTrailers, kDone };
-  Result<bool> step();  // false: more bytes are needed
+  Result<bool> step();                            // false: more bytes are needed
+  Result<bool> take_head(std::string_view rest);  // likewise
   Result<void> read_head(std::string_view head);
   Result<void> choose_body();
   Result<bool> take_line(std::string_view* line, size_t bytes_max, const char* what);

@@ -251,6 +251,16 @@ TEST(ProcessRecorder, WhatTheEnvironmentDoesNotSayIsNothingAndWhatItSaysIsBounde
   });
 }
 
+// Completed and enqueued collectives, the same of sends and receives, and the states of the newest operations.
+std::string counts_and_states(const InFlightComm& comm) {
+  std::string states;
+  for (const InFlightOp& op : comm.recent) states += std::to_string(static_cast<int>(op.state));
+  return format("%llu/%llu %llu/%llu %s", static_cast<unsigned long long>(comm.collectives_completed),
+                static_cast<unsigned long long>(comm.collectives_enqueued),
+                static_cast<unsigned long long>(comm.p2p_completed), static_cast<unsigned long long>(comm.p2p_enqueued),
+                states.c_str());
+}
+
 // An operation is shown, counted and overtaken as its header says, whatever kind it is and whether its end is seen.
 TEST(InFlight, CountsEveryKindOfOperationAtEveryStepOfItsLife) {
   RecorderFolder folder;
@@ -262,15 +272,7 @@ TEST(InFlight, CountsEveryKindOfOperationAtEveryStepOfItsLife) {
   ASSERT_EQ(claim.row, 0);
   auto reader = folder.reader();
   ASSERT_TRUE(reader);
-  auto counts = [&] {
-    const InFlightComm comm = reader->in_flight().at(0);
-    std::string states;
-    for (const InFlightOp& op : comm.recent) states += std::to_string(static_cast<int>(op.state));
-    return format("%llu/%llu %llu/%llu %s", static_cast<unsigned long long>(comm.collectives_completed),
-                  static_cast<unsigned long long>(comm.collectives_enqueued),
-                  static_cast<unsigned long long>(comm.p2p_completed),
-                  static_cast<unsigned long long>(comm.p2p_enqueued), states.c_str());
-  };
+  auto counts = [&] { return counts_and_states(reader->in_flight().at(0)); };
   table.count_call(0, false);
   table.count_call(0, false);
   table.count_call(0, true);

@@ -147,6 +147,57 @@ Result<UniqueFd> open_existing(const std::string& path, const layout::FileHeader
   return fd;
 }
 
+// `header` is then that of the file: another one's where it was there already.
+Result<UniqueFd> make_or_open(const std::string& path, layout::FileHeader& header) {
+  if (::access(path.c_str(), F_OK) != 0) {
+    auto made = make_file(path, header);
+    if (made) return made;
+    // Lost the race for the name: the other library's file is there now.
+    if (::access(path.c_str(), F_OK) != 0) return made.failure();
+  }
+  const layout::FileHeader ours = header;
+  return open_existing(path, ours, &header);
+}
+
+// Held while the process lives: who asks for it knows that even from where the pid means nothing (another container).
+void hold_lock(int file) {
+  struct flock hold {};
+  hold.l_type = F_WRLCK;
+  hold.l_whence = SEEK_SET;
+  hold.l_len = 1;
+  (void)::fcntl(file, F_SETLK, &hold);  // without it, the pid has to do
+}
+
+layout::FileHeader header_of(const RecorderWriter::Options& options, const layout::Geometry& geometry,
+                             uint64_t start_ticks) {
+  layout::FileHeader header{};
+  header.magic = layout::kMagic;
+  header.layout_version = layout::kLayoutVersion;
+  header.header_bytes = sizeof header;
+  header.file_bytes = geometry.file_bytes();
+  header.pid = ::getpid();
+  header.process_start_ticks = start_ticks;
+  header.lanes = geometry.lanes;
+  header.lane_records = geometry.lane_records;
+  header.comms = geometry.comms;
+  header.comm_offset = geometry.comm_offset();
+  header.lane_header_offset = geometry.lane_header_offset();
+  header.record_offset = geometry.record_offset();
+  header.anchor_unix_ns = options.anchor_unix_ns;
+  header.anchor_monotonic_ns = options.anchor_monotonic_ns;
+  if (header.anchor_unix_ns == 0 && header.anchor_monotonic_ns == 0) {
+    header.anchor_unix_ns = realtime_ns();
+    header.anchor_monotonic_ns = static_cast<int64_t>(recorder_now_ns());
+  }
+  header.attempt = options.identity.attempt;
+  header.rank_and_world = rank_word(options.identity.rank, options.identity.world_size);
+  header.local_rank = options.identity.local_rank;
+  copy_text(header.job_id, options.identity.job_id);
+  copy_text(header.host, options.identity.host);
+  copy_text(header.gpu_uuid, options.identity.gpu_uuid);
+  return header;
+}
+
 }  // namespace
 
 constinit std::atomic<uint64_t (*)()> recorder_clock{nullptr};
@@ -232,6 +283,31 @@ Result<layout::Geometry> RecorderWriter::fitting(layout::Geometry geometry, uint
   return geometry;
 }
 
+Result<void> RecorderWriter::map(UniqueFd file, const layout::FileHeader& header) {
+  // Populated: a page fault would be a system call in all but name on the job's threads.
+  void* bytes = ::mmap(nullptr, header.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
+  if (bytes == MAP_FAILED) return failed("cannot map " + path_);
+  bytes_ = static_cast<std::byte*>(bytes);
+  fd_ = std::move(file);
+  geometry_ = layout::Geometry{header.lanes, header.lane_records, header.comms};
+  header_ = reinterpret_cast<layout::FileHeader*>(bytes_);
+  in_flight_ = InFlightTable(header_, reinterpret_cast<layout::CommRow*>(bytes_ + header.comm_offset), header.comms);
+  return {};
+}
+
+void RecorderWriter::place_lanes(const layout::FileHeader& header) {
+  lanes_ = std::make_unique<Lane[]>(header.lanes);
+  auto* lane_headers = reinterpret_cast<layout::LaneHeader*>(bytes_ + header.lane_header_offset);
+  for (uint32_t i = 0; i < header.lanes; ++i) {
+    Lane& lane = lanes_[i];
+    lane.writer = this;
+    lane.number = i;
+    lane.header = &lane_headers[i];
+    lane.words = reinterpret_cast<uint64_t*>(bytes_ + header.record_offset + i * geometry_.lane_bytes());
+    lane.mask = header.lane_records - 1;
+  }
+}
+
 Result<std::unique_ptr<RecorderWriter>> RecorderWriter::open(const Options& options) {
   if (!options.geometry.sane())
     return Error{"recorder: lanes, records or communicators out of range; recording is off"};
@@ -246,79 +322,18 @@ Result<std::unique_ptr<RecorderWriter>> RecorderWriter::open(const Options& opti
   }
   TickClock::prepare();
 
-  layout::FileHeader header{};
-  header.magic = layout::kMagic;
-  header.layout_version = layout::kLayoutVersion;
-  header.header_bytes = sizeof header;
-  header.file_bytes = geometry.file_bytes();
-  header.pid = ::getpid();
-  header.process_start_ticks = *ticks;
-  header.lanes = geometry.lanes;
-  header.lane_records = geometry.lane_records;
-  header.comms = geometry.comms;
-  header.comm_offset = geometry.comm_offset();
-  header.lane_header_offset = geometry.lane_header_offset();
-  header.record_offset = geometry.record_offset();
-  header.anchor_unix_ns = options.anchor_unix_ns;
-  header.anchor_monotonic_ns = options.anchor_monotonic_ns;
-  if (header.anchor_unix_ns == 0 && header.anchor_monotonic_ns == 0) {
-    header.anchor_unix_ns = realtime_ns();
-    header.anchor_monotonic_ns = static_cast<int64_t>(recorder_now_ns());
-  }
-  header.attempt = options.identity.attempt;
-  header.rank_and_world = rank_word(options.identity.rank, options.identity.world_size);
-  header.local_rank = options.identity.local_rank;
-  copy_text(header.job_id, options.identity.job_id);
-  copy_text(header.host, options.identity.host);
-  copy_text(header.gpu_uuid, options.identity.gpu_uuid);
-
+  layout::FileHeader header = header_of(options, geometry, *ticks);
   auto writer = std::unique_ptr<RecorderWriter>(new RecorderWriter);
   writer->path_ = format("%s/%d-%llu%s", options.directory.c_str(), header.pid, static_cast<unsigned long long>(*ticks),
                          kRecorderSuffix);
-  UniqueFd fd;
-  if (::access(writer->path_.c_str(), F_OK) != 0) {
-    auto made = make_file(writer->path_, header);
-    if (made) fd = std::move(*made);
-    // Lost the race for the name: the other library's file is there now.
-    if (!made && ::access(writer->path_.c_str(), F_OK) != 0) return made.failure();
-  }
-  if (!fd.valid()) {
-    const layout::FileHeader ours = header;
-    fd = LOCKSTEP_TRY(open_existing(writer->path_, ours, &header));
-  }
-
-  // Held while the process lives: who asks for it knows that even from where the pid means nothing (another container).
-  struct flock hold {};
-  hold.l_type = F_WRLCK;
-  hold.l_whence = SEEK_SET;
-  hold.l_len = 1;
-  (void)::fcntl(fd.get(), F_SETLK, &hold);  // without it, the pid has to do
-
-  // Populated: a page fault would be a system call in all but name on the job's threads.
-  void* bytes = ::mmap(nullptr, header.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
-  if (bytes == MAP_FAILED) return failed("cannot map " + writer->path_);
-  writer->bytes_ = static_cast<std::byte*>(bytes);
-  writer->fd_ = std::move(fd);
-  writer->geometry_ = layout::Geometry{header.lanes, header.lane_records, header.comms};
-  writer->header_ = reinterpret_cast<layout::FileHeader*>(writer->bytes_);
-  writer->in_flight_ = InFlightTable(
-      writer->header_, reinterpret_cast<layout::CommRow*>(writer->bytes_ + header.comm_offset), header.comms);
+  UniqueFd file = LOCKSTEP_TRY(make_or_open(writer->path_, header));
+  hold_lock(file.get());
+  LOCKSTEP_TRY(writer->map(std::move(file), header));
   if (::pthread_key_create(&writer->key_, thread_ended) != 0)
     return Error{"recorder: no thread key left; recording is off"};
   writer->has_key_ = true;
   writer->ticks_ = TickClock::usable();
-
-  writer->lanes_ = std::make_unique<Lane[]>(header.lanes);
-  auto* lane_headers = reinterpret_cast<layout::LaneHeader*>(writer->bytes_ + header.lane_header_offset);
-  for (uint32_t i = 0; i < header.lanes; ++i) {
-    Lane& lane = writer->lanes_[i];
-    lane.writer = writer.get();
-    lane.number = i;
-    lane.header = &lane_headers[i];
-    lane.words =
-        reinterpret_cast<uint64_t*>(writer->bytes_ + header.record_offset + i * writer->geometry_.lane_bytes());
-    lane.mask = header.lane_records - 1;
-  }
+  writer->place_lanes(header);
   return writer;
 }
 

@@ -162,6 +162,8 @@ class RecorderWriter {
 
  private:
   RecorderWriter() = default;
+  Result<void> map(UniqueFd file, const layout::FileHeader& header);
+  void place_lanes(const layout::FileHeader& header);
   Lane* claim_lane();
   static void thread_ended(void* lane);
 

@@ -51,6 +51,79 @@ Result<void> check_role(const std::string& text, ServerOptions& options) {
   return {};
 }
 
+// Where it listens, and with which certificate.
+void add_listen_flags(Flags& flags, ServerOptions& options) {
+  flags.text(&options.data, "--data", "DIR", "folder for the log and the state (required; made where it is not there)")
+      .text(&options.http, "--http", "ADDR", "web UI and API (default 127.0.0.1:7070)")
+      .text(&options.otlp_http, "--otlp-http", "ADDR", "OTLP/HTTP receiver (default 127.0.0.1:4318)")
+      .text(&options.otlp_grpc, "--otlp-grpc", "ADDR", "OTLP/gRPC receiver (default 127.0.0.1:4317)")
+      .text(&options.tls.certificate_file, "--tls-certificate", "FILE",
+            "these three speak TLS, with this certificate and its chain; read again when it changes")
+      .text(&options.tls.key_file, "--tls-key", "FILE", "its key")
+      .text(&options.tls.client_ca_file, "--tls-client-ca", "FILE",
+            "and take whoever shows a certificate of this CA, nobody else")
+      .toggle(&options.insecure, "--insecure",
+              "listen on addresses that others reach although anybody may read and write there")
+      .text(&options.web, "--web", "DIR", "files of the web UI (default: found beside the program)");
+}
+
+// What it may hold at a time, of all tenants and of one.
+void add_limit_flags(Flags& flags, ServerOptions& options) {
+  flags
+      .number(&options.queries_max, "--queries-max", "N",
+              "PromQL queries that run at a time, of up to 2 GiB each within --memory-max; others wait their turn "
+              "(default 8)",
+              1, 1000)
+      .number(&options.memory_max, "--memory-max", "N",
+              "memory the server uses, in bytes; beyond, requests and queries are told to try again and new series are "
+              "refused (default: three quarters of what the machine has, or its cgroup may have)",
+              64 << 20, 1ll << 50)
+      .number(&options.tenants_max, "--tenants-max", "N",
+              "tenants besides the default one, each with stores and limits of its own; beyond, new ones are refused "
+              "(default 64)",
+              0, 10'000)
+      .decimal(&options.tenant_memory_share, "--tenant-memory-share", "X",
+               "part of --memory-max that one tenant may hold where there are several (default 0.5)", 0.01, 1);
+}
+
+// Who may do what.
+void add_access_flags(Flags& flags, ServerOptions& options) {
+  flags
+      .toggle(&options.admin_api, "--admin-api",
+              "let anybody who reaches the API delete series and have all samples copied on disk (default: nobody)")
+      .text(
+          &options.admin_token_file, "--admin-token-file", "FILE",
+          "a token that is admin for all tenants, in a file that others may not read; read again when it changes. From "
+          "then on every request needs a token (lockstep token create makes more)")
+      .text(
+          &options.oidc, "--oidc", "FILE",
+          "people sign in on the page through the OpenID Connect issuer that this file names (docs/guide/security.md); "
+          "with --admin-token-file")
+      .list(&options.allowed_hosts, "--allowed-host", "NAME",
+            "a name by which the API may be asked for, .NAME for all that end so, * for any; localhost, the machine's "
+            "name and addresses always are");
+}
+
+// Samples that are fetched, and where they are sent on to.
+void add_sample_flags(Flags& flags, ServerOptions& options) {
+  flags
+      .text(&options.scrape, "--scrape", "FILE",
+            "exporters to scrape: a file in the words of Prometheus' scrape_configs; SIGHUP reads it again")
+      .list(&options.remote_write, "--remote-write", "[TENANT=]URL",
+            "where all accepted samples are sent on to, by remote write: the default tenant's, or this one's");
+}
+
+// What diagnosis may do and is told.
+void add_diagnosis_flags(Flags& flags, ServerOptions& options) {
+  flags
+      .toggle(
+          &options.sample_culprits, "--sample-culprits",
+          "for a confirmed verdict on a rank's host, input or software have its agent sample the stacks of that rank "
+          "and of peers for 5 s, to name the line (default: only when somebody asks)")
+      .decimal(&options.peak_tflops, "--peak-tflops", "X",
+               "peak of one GPU in TFLOP/s, for jobs that report none (default: by the GPU's name, bf16)", 0, 1e6);
+}
+
 // Several processes with a bus between them (docs/guide/cluster.md).
 void add_bus_flags(Flags& flags, ServerOptions& options, std::string& role, int64_t& partitions) {
   flags
@@ -210,55 +283,11 @@ Result<void> read_sle_texts(const SleTexts& texts, ServerOptions& options) {
 Result<ServerOptions> read_server_options(const std::vector<std::string>& arguments) {
   ServerOptions options;
   Flags flags("lockstepd", "the Lockstep server: takes OTLP, finds out why jobs are slow or stuck, shows it");
-  flags.text(&options.data, "--data", "DIR", "folder for the log and the state (required; made where it is not there)")
-      .text(&options.http, "--http", "ADDR", "web UI and API (default 127.0.0.1:7070)")
-      .text(&options.otlp_http, "--otlp-http", "ADDR", "OTLP/HTTP receiver (default 127.0.0.1:4318)")
-      .text(&options.otlp_grpc, "--otlp-grpc", "ADDR", "OTLP/gRPC receiver (default 127.0.0.1:4317)")
-      .text(&options.tls.certificate_file, "--tls-certificate", "FILE",
-            "these three speak TLS, with this certificate and its chain; read again when it changes")
-      .text(&options.tls.key_file, "--tls-key", "FILE", "its key")
-      .text(&options.tls.client_ca_file, "--tls-client-ca", "FILE",
-            "and take whoever shows a certificate of this CA, nobody else")
-      .toggle(&options.insecure, "--insecure",
-              "listen on addresses that others reach although anybody may read and write there")
-      .text(&options.web, "--web", "DIR", "files of the web UI (default: found beside the program)")
-      .number(&options.queries_max, "--queries-max", "N",
-              "PromQL queries that run at a time, of up to 2 GiB each within --memory-max; others wait their turn "
-              "(default 8)",
-              1, 1000)
-      .number(&options.memory_max, "--memory-max", "N",
-              "memory the server uses, in bytes; beyond, requests and queries are told to try again and new series are "
-              "refused (default: three quarters of what the machine has, or its cgroup may have)",
-              64 << 20, 1ll << 50)
-      .number(&options.tenants_max, "--tenants-max", "N",
-              "tenants besides the default one, each with stores and limits of its own; beyond, new ones are refused "
-              "(default 64)",
-              0, 10'000)
-      .decimal(&options.tenant_memory_share, "--tenant-memory-share", "X",
-               "part of --memory-max that one tenant may hold where there are several (default 0.5)", 0.01, 1)
-      .toggle(&options.admin_api, "--admin-api",
-              "let anybody who reaches the API delete series and have all samples copied on disk (default: nobody)")
-      .text(
-          &options.admin_token_file, "--admin-token-file", "FILE",
-          "a token that is admin for all tenants, in a file that others may not read; read again when it changes. From "
-          "then on every request needs a token (lockstep token create makes more)")
-      .text(
-          &options.oidc, "--oidc", "FILE",
-          "people sign in on the page through the OpenID Connect issuer that this file names (docs/guide/security.md); "
-          "with --admin-token-file")
-      .list(&options.allowed_hosts, "--allowed-host", "NAME",
-            "a name by which the API may be asked for, .NAME for all that end so, * for any; localhost, the machine's "
-            "name and addresses always are")
-      .text(&options.scrape, "--scrape", "FILE",
-            "exporters to scrape: a file in the words of Prometheus' scrape_configs; SIGHUP reads it again")
-      .list(&options.remote_write, "--remote-write", "[TENANT=]URL",
-            "where all accepted samples are sent on to, by remote write: the default tenant's, or this one's")
-      .toggle(
-          &options.sample_culprits, "--sample-culprits",
-          "for a confirmed verdict on a rank's host, input or software have its agent sample the stacks of that rank "
-          "and of peers for 5 s, to name the line (default: only when somebody asks)")
-      .decimal(&options.peak_tflops, "--peak-tflops", "X",
-               "peak of one GPU in TFLOP/s, for jobs that report none (default: by the GPU's name, bf16)", 0, 1e6);
+  add_listen_flags(flags, options);
+  add_limit_flags(flags, options);
+  add_access_flags(flags, options);
+  add_sample_flags(flags, options);
+  add_diagnosis_flags(flags, options);
   std::string role = "all";
   int64_t partitions = options.bus.partitions;
   add_bus_flags(flags, options, role, partitions);

@@ -16,76 +16,108 @@ namespace {
 
 constexpr size_t kRollupsAtOnce = 256;
 
-}  // namespace
+// Records of the log into the stores, with a look at the jobs now and then, as it was when they came.
+class ReadBack {
+ public:
+  ReadBack(const ReadBackInto& into, const Clock& clock, Counters& counters,
+           const std::function<bool()>& is_told_to_stop)
+      : into_(into),
+        clock_(clock),
+        counters_(counters),
+        is_told_to_stop_(is_told_to_stop),
+        looked_at_ns_(clock.monotonic_ns()) {}
 
-bool replay(DurableLog& log, const ReadBackInto& into, const Clock& clock, Counters& counters,
-            const std::function<bool()>& is_told_to_stop) {
-  int64_t last_look_unix_ns = 0;
-  int64_t look_cost_ns = 0;
-  int64_t looked_at_ns = clock.monotonic_ns();
-  int64_t started_ns = clock.monotonic_ns();
-  uint64_t records = 0;
-  bool stopping = false;
-  auto apply = [&](uint64_t sequence, Signal signal, int64_t received_unix_ns, std::string_view payload) {
+  void take(uint64_t sequence, RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
+    if (stopping_) return;
+    if (kind >= RecordKind::kBusMetrics) {
+      const std::optional<LogOrigin> origin = take_origin(payload);
+      if (!origin) return counters_.add("lockstep_replay_undecodable_records_total");
+      into_.origins.note(kind, *origin);
+    }
+    if (signal_of(kind) == Signal::kSpans && into_.spans.holds(sequence, received_unix_ns)) return;  // in files already
+    if (into_.set_aside.is_set_aside(sequence, received_unix_ns)) return;
+    const SetAside::Applying applying(into_.set_aside, sequence, received_unix_ns);
+    bool decoded = true;
+    const bool whole = contained("recovery", "a record", [&] {
+      decoded = apply(sequence, signal_of(kind), received_unix_ns, payload);
+      if (decoded && into_.rollups.queued() >= kRollupsAtOnce) into_.rollups.write();
+    });
+    if (!whole) counters_.add("lockstep_server_failures_total", "what=\"replay\"");
+    if (!decoded) {
+      counters_.add("lockstep_replay_undecodable_records_total");
+      return;
+    }
+    ++records_;
+    look_at_jobs(received_unix_ns);
+  }
+  bool stopping() const { return stopping_; }
+  uint64_t records() const { return records_; }
+
+ private:
+  // False: it cannot be decoded.
+  bool apply(uint64_t sequence, Signal signal, int64_t received_unix_ns, std::string_view payload) {
     if (signal == Signal::kSpans) {
       Result<DecodedSpans> decoded = decode_spans(payload);
-      if (decoded.ok()) into.applier.apply_spans(std::move(decoded->columns), received_unix_ns, sequence);
+      if (decoded.ok()) into_.applier.apply_spans(std::move(decoded->columns), received_unix_ns, sequence);
       return decoded.ok();
     }
     if (signal == Signal::kMetrics) {
       Result<otlp::MetricsRequest> request = otlp::decode_metrics(payload);
       if (request.ok())
-        into.applier.apply_metrics(heard_of(into.applier, *request), static_cast<int64_t>(request->points.size()),
-                                   received_unix_ns, sequence);
+        into_.applier.apply_metrics(heard_of(into_.applier, *request), static_cast<int64_t>(request->points.size()),
+                                    received_unix_ns, sequence);
       return request.ok();
     }
     Result<LogsRequest> request = otlp::decode_logs(payload);
-    if (request.ok()) into.applier.apply_logs(std::move(*request), received_unix_ns, sequence);
+    if (request.ok()) into_.applier.apply_logs(std::move(*request), received_unix_ns, sequence);
     return request.ok();
-  };
+  }
+
+  // Where enough time has passed in the log, and enough here for what the last look took.
+  void look_at_jobs(int64_t received_unix_ns) {
+    const int64_t now_ns = clock_.monotonic_ns();
+    if (received_unix_ns - last_look_unix_ns_ < kLookEveryNs || now_ns - looked_at_ns_ < look_cost_ns_) return;
+    const bool looked = contained("recovery", "a look at jobs", [&] {
+      into_.engine.tick(received_unix_ns);
+      into_.tail.tick(received_unix_ns);
+      // What came while the clock was ahead is no reason to judge what is yet to come.
+      into_.sle.tick(std::min(received_unix_ns, clock_.unix_ns()), clock_.unix_ns());
+    });
+    if (!looked) counters_.add("lockstep_server_failures_total", "what=\"look\"");
+    last_look_unix_ns_ = received_unix_ns;
+    looked_at_ns_ = clock_.monotonic_ns();
+    look_cost_ns_ = looked_at_ns_ - now_ns;
+    stopping_ = is_told_to_stop_();
+  }
+
+  const ReadBackInto& into_;
+  const Clock& clock_;
+  Counters& counters_;
+  const std::function<bool()>& is_told_to_stop_;
+  int64_t last_look_unix_ns_ = 0;
+  int64_t look_cost_ns_ = 0;
+  int64_t looked_at_ns_;
+  uint64_t records_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace
+
+bool replay(DurableLog& log, const ReadBackInto& into, const Clock& clock, Counters& counters,
+            const std::function<bool()>& is_told_to_stop) {
+  const int64_t started_ns = clock.monotonic_ns();
+  ReadBack back(into, clock, counters, is_told_to_stop);
   Result<void> done =
       log.replay([&](uint64_t sequence, RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
-        if (stopping) return;
-        if (kind >= RecordKind::kBusMetrics) {
-          const std::optional<LogOrigin> origin = take_origin(payload);
-          if (!origin) return counters.add("lockstep_replay_undecodable_records_total");
-          into.origins.note(kind, *origin);
-        }
-        if (signal_of(kind) == Signal::kSpans && into.spans.holds(sequence, received_unix_ns))
-          return;  // in files already
-        if (into.set_aside.is_set_aside(sequence, received_unix_ns)) return;
-        const SetAside::Applying applying(into.set_aside, sequence, received_unix_ns);
-        bool decoded = true;
-        const bool whole = contained("recovery", "a record", [&] {
-          decoded = apply(sequence, signal_of(kind), received_unix_ns, payload);
-          if (decoded && into.rollups.queued() >= kRollupsAtOnce) into.rollups.write();
-        });
-        if (!whole) counters.add("lockstep_server_failures_total", "what=\"replay\"");
-        if (!decoded) {
-          counters.add("lockstep_replay_undecodable_records_total");
-          return;
-        }
-        ++records;
-        int64_t now_ns = clock.monotonic_ns();
-        if (received_unix_ns - last_look_unix_ns < kLookEveryNs || now_ns - looked_at_ns < look_cost_ns) return;
-        const bool looked = contained("recovery", "a look at jobs", [&] {
-          into.engine.tick(received_unix_ns);
-          into.tail.tick(received_unix_ns);
-          // What came while the clock was ahead is no reason to judge what is yet to come.
-          into.sle.tick(std::min(received_unix_ns, clock.unix_ns()), clock.unix_ns());
-        });
-        if (!looked) counters.add("lockstep_server_failures_total", "what=\"look\"");
-        last_look_unix_ns = received_unix_ns;
-        looked_at_ns = clock.monotonic_ns();
-        look_cost_ns = looked_at_ns - now_ns;
-        stopping = is_told_to_stop();
+        back.take(sequence, kind, received_unix_ns, payload);
       });
   if (!done.ok()) LOCKSTEP_LOG_ERROR("server", "recovery: %s", done.error().c_str());
-  if (records > 0) {
-    LOCKSTEP_LOG_INFO("server", "recovery: %llu records read back in %s", static_cast<unsigned long long>(records),
+  if (back.records() > 0) {
+    LOCKSTEP_LOG_INFO("server", "recovery: %llu records read back in %s",
+                      static_cast<unsigned long long>(back.records()),
                       human_duration(static_cast<double>(clock.monotonic_ns() - started_ns)).c_str());
   }
-  return !stopping;
+  return !back.stopping();
 }
 
 }  // namespace lockstep

@@ -379,6 +379,40 @@ Result<Intake> start_intake(const Settings& settings, Common& common, AccessPart
   return intake;
 }
 
+// Of an analyzer: what gateways wrote, commands to their agents, and the small state that follows a job.
+struct BusParts {
+  std::unique_ptr<BusFeed> feed;  // these are nullptr where there is no bus
+  std::unique_ptr<CommandPoster> commands;
+  std::unique_ptr<SharedRows> rows;
+};
+
+Result<BusParts> open_bus(const Settings& settings, Common& common) {
+  const ServerOptions& options = common.options;
+  BusParts bus;
+  bus.commands = LOCKSTEP_TRY(open_kafka_command_poster(settings.bus));
+  common.of_tenants.commands = bus.commands.get();
+  bus.rows = LOCKSTEP_TRY(open_kafka_shared_rows(settings.bus));
+  common.of_tenants.rows = bus.rows.get();
+  common.of_tenants.token_secret = LOCKSTEP_TRY(token_secret(options));
+  bus.feed = std::make_unique<BusFeed>(options.data, common.of_tenants, common.counters);
+  common.of_tenants.jobs = bus.feed.get();
+  common.of_tenants.bus_problem = [feed = bus.feed.get()] { return feed->problem(); };
+  return bus;
+}
+
+// Refused where the server is open to others and nobody has to say who they are.
+Result<std::unique_ptr<AccessParts>> open_access(const Settings& settings, Common& common, StateStore& state) {
+  const ServerOptions& options = common.options;
+  std::unique_ptr<AccessParts> access =
+      LOCKSTEP_TRY(AccessParts::open(state, options.admin_token_file, settings.oidc, common.clock, common.counters));
+  LOCKSTEP_TRY(check_exposed(options,
+                             {{"--http " + options.http, settings.http},
+                              {"--otlp-http " + options.otlp_http, settings.otlp_http},
+                              {"--otlp-grpc " + options.otlp_grpc, settings.otlp_grpc}},
+                             access->tokens_in_use()));
+  return access;
+}
+
 }  // namespace
 
 Result<void> check_server_options(const ServerOptions& options) {
@@ -395,19 +429,8 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
     return run_gateway({options, settings.bus, settings.http, settings.otlp_http, settings.otlp_grpc, settings.names,
                         common.clock, common.witness, common.memory, common.counters},
                        signals);
-  std::unique_ptr<BusFeed> feed;            // of an analyzer
-  std::unique_ptr<CommandPoster> commands;  // likewise
-  std::unique_ptr<SharedRows> rows;         // likewise
-  if (options.role == ServerRole::kAnalyzer) {
-    commands = LOCKSTEP_TRY(open_kafka_command_poster(settings.bus));
-    common.of_tenants.commands = commands.get();
-    rows = LOCKSTEP_TRY(open_kafka_shared_rows(settings.bus));
-    common.of_tenants.rows = rows.get();
-    common.of_tenants.token_secret = LOCKSTEP_TRY(token_secret(options));
-    feed = std::make_unique<BusFeed>(options.data, common.of_tenants, common.counters);
-    common.of_tenants.jobs = feed.get();
-    common.of_tenants.bus_problem = [&feed] { return feed->problem(); };
-  }
+  BusParts bus;
+  if (options.role == ServerRole::kAnalyzer) bus = LOCKSTEP_TRY(open_bus(settings, common));
   Tenants tenants({.tenants_max = static_cast<size_t>(options.tenants_max),
                    .memory_share = options.tenant_memory_share,
                    .scrape_file = options.scrape,
@@ -420,15 +443,9 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   PortBoard ports(settings, options.tls.enabled());
   const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, gatekeeper, tenants, ports));
   ports.set(Listener::kHttp, api->address());
-  const StopOnReturn before_access_goes{*api, tenants, feed.get()};
-  auto open_access = [&](StateStore& state) -> Result<void> {
-    access =
-        LOCKSTEP_TRY(AccessParts::open(state, options.admin_token_file, settings.oidc, common.clock, common.counters));
-    LOCKSTEP_TRY(check_exposed(options,
-                               {{"--http " + options.http, settings.http},
-                                {"--otlp-http " + options.otlp_http, settings.otlp_http},
-                                {"--otlp-grpc " + options.otlp_grpc, settings.otlp_grpc}},
-                               access->tokens_in_use()));
+  const StopOnReturn before_access_goes{*api, tenants, bus.feed.get()};
+  auto state_opened = [&](StateStore& state) -> Result<void> {
+    access = LOCKSTEP_TRY(open_access(settings, common, state));
     common.of_tenants.access = access.get();
     gatekeeper.hand_over_to(access->gatekeeper());
     return {};
@@ -437,10 +454,10 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
                                                            .is_default = true,
                                                            .topology = std::move(settings.topology),
                                                            .switches = std::move(settings.switches),
-                                                           .state_opened = open_access},
+                                                           .state_opened = state_opened},
                                                           is_told_to_stop));
   if (!started) return {};
-  Intake intake = LOCKSTEP_TRY(start_intake(settings, common, *access, tenants, ports, feed.get()));
+  Intake intake = LOCKSTEP_TRY(start_intake(settings, common, *access, tenants, ports, bus.feed.get()));
   LOCKSTEP_TRY(tenants.open_others());
   std::printf("ready http=%s%s\n", api->address().c_str(), intake.addresses().c_str());
   std::fflush(stdout);

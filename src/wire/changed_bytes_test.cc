@@ -262,6 +262,63 @@ void put_metric(WireWriter& out, const char* name, uint32_t kind, const std::fun
   out.end(began);
 }
 
+void put_histogram(WireWriter& out) {
+  const size_t point = out.begin(1);
+  put_attribute(out, 9, "gpu", 1);
+  out.fixed64(2, 5);
+  out.fixed64(3, 6);
+  out.fixed64(4, 3);
+  out.real(5, 9.5);
+  const size_t counts = out.begin(6);
+  out.raw_fixed(uint64_t{1});
+  out.raw_fixed(uint64_t{2});
+  out.end(counts);
+  out.real(7, 0.25);
+  put_exemplar(out, 8, false);
+  out.varint(10, 0);
+  out.end(point);
+}
+
+void put_exponential_histogram(WireWriter& out) {
+  const size_t point = out.begin(1);
+  put_attribute(out, 1, "gpu", 1);
+  out.fixed64(3, 6);
+  out.fixed64(4, 6);
+  out.real(5, 9.5);
+  out.varint(6, protobuf::zigzag_encode(-1));
+  out.fixed64(7, 1);
+  for (const uint32_t side : {8u, 9u}) {
+    const size_t began = out.begin(side);
+    out.varint(1, protobuf::zigzag_encode(-2));
+    if (side == 8) {
+      const size_t counts = out.begin(2);
+      out.raw_varint(1);
+      out.raw_varint(2);
+      out.end(counts);
+    } else {
+      out.varint(2, 2);
+    }
+    out.end(began);
+  }
+  put_exemplar(out, 11, true);
+  out.real(14, 0.125);
+  out.end(point);
+}
+
+void put_summary(WireWriter& out) {
+  const size_t point = out.begin(1);
+  put_attribute(out, 7, "gpu", 1);
+  out.fixed64(3, 6);
+  out.fixed64(4, 3);
+  out.real(5, 9.5);
+  const size_t quantile = out.begin(6);
+  out.real(1, 0.5);
+  out.real(2, 8);
+  out.end(quantile);
+  out.varint(8, 1);
+  out.end(point);
+}
+
 std::string metrics_request() {
   return message(1, [&](WireWriter& out) {
     const size_t resource = out.begin(1);
@@ -277,60 +334,9 @@ std::string metrics_request() {
         put_metric(out, "a", 5, [&] { put_number(out, false); });
       } else {
         put_metric(out, "b", 7, [&] { put_number(out, true); });
-        put_metric(out, "c", 9, [&] {
-          const size_t point = out.begin(1);
-          put_attribute(out, 9, "gpu", 1);
-          out.fixed64(2, 5);
-          out.fixed64(3, 6);
-          out.fixed64(4, 3);
-          out.real(5, 9.5);
-          const size_t counts = out.begin(6);
-          out.raw_fixed(uint64_t{1});
-          out.raw_fixed(uint64_t{2});
-          out.end(counts);
-          out.real(7, 0.25);
-          put_exemplar(out, 8, false);
-          out.varint(10, 0);
-          out.end(point);
-        });
-        put_metric(out, "d", 10, [&] {
-          const size_t point = out.begin(1);
-          put_attribute(out, 1, "gpu", 1);
-          out.fixed64(3, 6);
-          out.fixed64(4, 6);
-          out.real(5, 9.5);
-          out.varint(6, protobuf::zigzag_encode(-1));
-          out.fixed64(7, 1);
-          for (const uint32_t side : {8u, 9u}) {
-            const size_t began = out.begin(side);
-            out.varint(1, protobuf::zigzag_encode(-2));
-            if (side == 8) {
-              const size_t counts = out.begin(2);
-              out.raw_varint(1);
-              out.raw_varint(2);
-              out.end(counts);
-            } else {
-              out.varint(2, 2);
-            }
-            out.end(began);
-          }
-          put_exemplar(out, 11, true);
-          out.real(14, 0.125);
-          out.end(point);
-        });
-        put_metric(out, "e", 11, [&] {
-          const size_t point = out.begin(1);
-          put_attribute(out, 7, "gpu", 1);
-          out.fixed64(3, 6);
-          out.fixed64(4, 3);
-          out.real(5, 9.5);
-          const size_t quantile = out.begin(6);
-          out.real(1, 0.5);
-          out.real(2, 8);
-          out.end(quantile);
-          out.varint(8, 1);
-          out.end(point);
-        });
+        put_metric(out, "c", 9, [&] { put_histogram(out); });
+        put_metric(out, "d", 10, [&] { put_exponential_histogram(out); });
+        put_metric(out, "e", 11, [&] { put_summary(out); });
       }
       out.end(scope);
     }

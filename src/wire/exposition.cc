@@ -196,6 +196,47 @@ Result<void> Walk::walk(Format format, std::string_view text, std::string_view p
   return {};
 }
 
+namespace {
+
+std::optional<int64_t> milliseconds_of(std::string_view seconds_text) {
+  const std::optional<double> seconds = number_of(seconds_text);
+  if (!seconds || !(std::fabs(*seconds) < 9e15)) return std::nullopt;
+  return static_cast<int64_t>(std::llround(*seconds * 1000));
+}
+
+Result<int64_t> time_of(std::string_view text, Format format) {
+  const bool is_seconds = format == Format::kOpenMetrics;
+  const std::optional<int64_t> time_ms = is_seconds ? milliseconds_of(text) : parse_int(text);
+  if (!time_ms)
+    return Error{is_seconds ? "a time that is no number of seconds" : "a time that is no number of milliseconds"};
+  return *time_ms;
+}
+
+}  // namespace
+
+// `text`: behind the "#". time_ms: of the sample, where it has none of its own.
+Result<void> Walk::exemplar(std::string_view text, int64_t time_ms) {
+  std::string_view rest = without_blanks(text);
+  const size_t close = rest.starts_with('{') ? closing_brace(rest) : std::string_view::npos;
+  if (close == std::string_view::npos) return Error{"an exemplar without labels in braces"};
+  PushedExemplar exemplar;
+  Result<void> labels = read_labels(rest.substr(1, close - 1), exemplar.labels, nullptr);
+  rest = without_blanks(rest.substr(close + 1));
+  const std::optional<double> value = number_of(next_word(rest));
+  if (!value) return Error{"an exemplar without a value"};
+  exemplar.value = *value;
+  exemplar.time_ms = time_ms;
+  if (!rest.empty()) {
+    const std::optional<int64_t> own_ms = milliseconds_of(next_word(rest));
+    if (!own_ms || !rest.empty()) return Error{"an exemplar whose time is no number of seconds"};
+    exemplar.time_ms = *own_ms;
+  }
+  bool good = labels.ok();
+  for (const auto& [name, label] : exemplar.labels) good = good && is_utf8(name) && is_utf8(label);
+  if (good) exemplars_.push_back(std::move(exemplar));
+  return {};
+}
+
 Result<void> Walk::line(std::string_view line, Format format, std::string_view prefix, int64_t now_ms) {
   size_t end = line.find_first_of(" \t{");
   if (end == std::string_view::npos) return Error{"a series without a value"};
@@ -217,40 +258,12 @@ Result<void> Walk::line(std::string_view line, Format format, std::string_view p
   Entry entry{.raw_at = raw_.size(), .first_exemplar = exemplars_.size()};
   int64_t time = now_ms;
   if (!rest.empty() && !rest.starts_with('#')) {
-    const std::string_view time_text = next_word(rest);
-    if (format == Format::kOpenMetrics) {
-      const std::optional<double> seconds = number_of(time_text);
-      if (!seconds || !(std::fabs(*seconds) < 9e15)) return Error{"a time that is no number of seconds"};
-      time = static_cast<int64_t>(std::llround(*seconds * 1000));
-    } else {
-      const std::optional<int64_t> milliseconds = parse_int(time_text);
-      if (!milliseconds) return Error{"a time that is no number of milliseconds"};
-      time = *milliseconds;
-    }
+    time = LOCKSTEP_TRY(time_of(next_word(rest), format));
     entry.has_own_time = true;
   }
   if (!rest.empty()) {
     if (format != Format::kOpenMetrics || !rest.starts_with('#')) return Error{"more than a value and a time"};
-    rest = without_blanks(rest.substr(1));
-    const size_t close = rest.starts_with('{') ? closing_brace(rest) : std::string_view::npos;
-    if (close == std::string_view::npos) return Error{"an exemplar without labels in braces"};
-    PushedExemplar exemplar;
-    Result<void> labels = read_labels(rest.substr(1, close - 1), exemplar.labels, nullptr);
-    rest = without_blanks(rest.substr(close + 1));
-    const std::optional<double> example = number_of(next_word(rest));
-    if (!example) return Error{"an exemplar without a value"};
-    exemplar.value = *example;
-    exemplar.time_ms = time;
-    if (!rest.empty()) {
-      const std::optional<double> seconds = number_of(next_word(rest));
-      if (!seconds || !rest.empty() || !(std::fabs(*seconds) < 9e15)) {
-        return Error{"an exemplar whose time is no number of seconds"};
-      }
-      exemplar.time_ms = static_cast<int64_t>(std::llround(*seconds * 1000));
-    }
-    bool good = labels.ok();
-    for (const auto& [name, text] : exemplar.labels) good = good && is_utf8(name) && is_utf8(text);
-    if (good) exemplars_.push_back(std::move(exemplar));
+    LOCKSTEP_TRY(exemplar(rest.substr(1), time));
   }
   entry.exemplars = exemplars_.size() - entry.first_exemplar;
   raw_.append(prefix).append(line.substr(0, end));

@@ -56,6 +56,7 @@ class Walk {
     bool has_own_time = false;
   };
   Result<void> line(std::string_view line, Format format, std::string_view prefix, int64_t now_ms);
+  Result<void> exemplar(std::string_view text, int64_t time_ms);
   void comment(std::string_view line, Format format);
 
   std::vector<Entry> entries_;

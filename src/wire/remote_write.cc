@@ -297,9 +297,7 @@ void Walk::series_2(WireReader in) {
   Entry& entry = *begun;
   const size_t first_histogram = histogram_count_;
   const uint64_t bad_before = counts_.bad_histograms;
-  uint64_t type = 0;
-  uint32_t help = 0;
-  uint32_t unit = 0;
+  MetadataRefs metadata;
   refs_.clear();
   while (in.next()) {
     if (in.tag() == tag_of(1, kBytes) || in.tag() == tag_of(1, kVarint)) {
@@ -317,17 +315,7 @@ void Walk::series_2(WireReader in) {
         exemplar_2(in.message());
         break;
       case tag_of(5, kBytes):
-        for (WireReader metadata = in.message(); metadata.next();) {  // in pieces: the last of each field counts
-          if (metadata.tag() == tag_of(1, kVarint)) {
-            type = static_cast<uint32_t>(metadata.varint());
-          } else if (metadata.tag() == tag_of(3, kVarint)) {
-            help = static_cast<uint32_t>(metadata.varint());
-          } else if (metadata.tag() == tag_of(4, kVarint)) {
-            unit = static_cast<uint32_t>(metadata.varint());
-          } else {
-            metadata.skip();
-          }
-        }
+        metadata.read(in.message());
         break;
       default:
         in.skip();
@@ -344,16 +332,35 @@ void Walk::series_2(WireReader in) {
     return;
   }
   const std::string_view name = spell_out(in);
-  if ((type != 0 || help != 0 || unit != 0) && !name.empty()) {
-    if (help < std::max<size_t>(1, symbols_.size()) && unit < std::max<size_t>(1, symbols_.size())) {
-      add_metadata(name, type, symbols_.empty() ? "" : symbols_[help], symbols_.empty() ? "" : symbols_[unit]);
-    } else {
-      ++counts_.bad_metadata;
-      if (counts_.first_problem.empty()) counts_.first_problem = "metadata that refers past the symbols";
-    }
-  }
+  if (metadata.says_anything() && !name.empty()) metadata_2(name, metadata);
   entry.raw_size = static_cast<uint32_t>(raw_.size() - entry.raw_at);
   end_series(entry, first_histogram);
+}
+
+// In pieces: the last of each field counts.
+void Walk::MetadataRefs::read(WireReader in) {
+  while (in.next()) {
+    if (in.tag() == tag_of(1, kVarint)) {
+      type = static_cast<uint32_t>(in.varint());
+    } else if (in.tag() == tag_of(3, kVarint)) {
+      help = static_cast<uint32_t>(in.varint());
+    } else if (in.tag() == tag_of(4, kVarint)) {
+      unit = static_cast<uint32_t>(in.varint());
+    } else {
+      in.skip();
+    }
+  }
+}
+
+void Walk::metadata_2(std::string_view name, const MetadataRefs& refs) {
+  const size_t symbols = std::max<size_t>(1, symbols_.size());
+  if (refs.help >= symbols || refs.unit >= symbols) {
+    ++counts_.bad_metadata;
+    if (counts_.first_problem.empty()) counts_.first_problem = "metadata that refers past the symbols";
+    return;
+  }
+  add_metadata(name, refs.type, symbols_.empty() ? "" : symbols_[refs.help],
+               symbols_.empty() ? "" : symbols_[refs.unit]);
 }
 
 // Appends the labels of refs_ in the form of 1.0, and gives the metric's name. Neighbours share most of their labels:
@@ -463,27 +470,22 @@ void Walk::sample(WireReader& around) {
   values_.push_back(value);
 }
 
-void Walk::histogram(WireReader in) {
-  if (!in.take_memory(sizeof(NativeHistogram) + sizeof(int64_t))) return;
-  if (histograms_.size() == histogram_count_) histograms_.emplace_back();
-  NativeHistogram& out = histograms_[histogram_count_];
-  reset(out);
-  negative_deltas_.clear();
-  positive_deltas_.clear();
-  bool is_float = false;
-  bool zero_is_float = false;
-  uint64_t count = 0;
-  uint64_t zero_count = 0;
-  int64_t time = 0;
+void Walk::read_histogram(WireReader in, NativeHistogram& out, HistogramCounts& counts) {
+  auto delta_to = [](std::vector<int64_t>& list) {
+    return [&list](WireReader& values) { list.push_back(protobuf::zigzag_decode(values.varint())); };
+  };
+  auto real_to = [](std::vector<double>& list) {
+    return [&list](WireReader& values) { list.push_back(values.real()); };
+  };
   while (in.next()) {
     switch (in.tag()) {
       case tag_of(1, kVarint):
-        count = in.varint();
-        is_float = false;
+        counts.count = in.varint();
+        counts.is_float = false;
         continue;
       case tag_of(2, kFixed64):
         out.count = in.real();
-        is_float = true;
+        counts.is_float = true;
         continue;
       case tag_of(3, kFixed64):
         out.sum = in.real();
@@ -495,20 +497,18 @@ void Walk::histogram(WireReader in) {
         out.zero_threshold = in.real();
         continue;
       case tag_of(6, kVarint):
-        zero_count = in.varint();
-        zero_is_float = false;
+        counts.zero_count = in.varint();
+        counts.zero_is_float = false;
         continue;
       case tag_of(7, kFixed64):
         out.zero_count = in.real();
-        zero_is_float = true;
+        counts.zero_is_float = true;
         continue;
       case tag_of(8, kBytes):
-        if (!in.take_memory(sizeof(HistogramSpan))) continue;
-        out.negative_spans.push_back(read_span(in.message()));
+        if (in.take_memory(sizeof(HistogramSpan))) out.negative_spans.push_back(read_span(in.message()));
         continue;
       case tag_of(11, kBytes):
-        if (!in.take_memory(sizeof(HistogramSpan))) continue;
-        out.positive_spans.push_back(read_span(in.message()));
+        if (in.take_memory(sizeof(HistogramSpan))) out.positive_spans.push_back(read_span(in.message()));
         continue;
       case tag_of(14, kVarint): {
         const uint64_t hint = static_cast<uint32_t>(in.varint());
@@ -516,15 +516,9 @@ void Walk::histogram(WireReader in) {
         continue;
       }
       case tag_of(15, kVarint):
-        time = static_cast<int64_t>(in.varint());
+        counts.time_ms = static_cast<int64_t>(in.varint());
         continue;
     }
-    auto delta_to = [](std::vector<int64_t>& list) {
-      return [&list](WireReader& values) { list.push_back(protobuf::zigzag_decode(values.varint())); };
-    };
-    auto real_to = [](std::vector<double>& list) {
-      return [&list](WireReader& values) { list.push_back(values.real()); };
-    };
     if (packed(in, 9, kVarint, delta_to(negative_deltas_)) || packed(in, 12, kVarint, delta_to(positive_deltas_)) ||
         packed(in, 10, kFixed64, real_to(out.negative)) || packed(in, 13, kFixed64, real_to(out.positive)) ||
         packed(in, 16, kFixed64, real_to(out.custom_bounds))) {
@@ -532,21 +526,37 @@ void Walk::histogram(WireReader in) {
     }
     in.skip();
   }
+}
+
+// Buckets and counts of whole numbers as those of a histogram of doubles. What is wrong with them; nullptr: nothing.
+const char* Walk::take_whole_numbers(const HistogramCounts& counts, NativeHistogram& out) {
+  out.count = static_cast<double>(counts.count);
+  out.zero_count = counts.zero_is_float ? 0 : static_cast<double>(counts.zero_count);
+  out.positive.clear();
+  out.negative.clear();
+  uint64_t total = counts.zero_is_float ? 0 : counts.zero_count;
+  if (const char* problem = undo_deltas(positive_deltas_, out.positive, &total)) return problem;
+  if (const char* problem = undo_deltas(negative_deltas_, out.negative, &total)) return problem;
   const bool is_stale = std::bit_cast<uint64_t>(out.sum) == kStaleBits;
+  // What was NaN when it was observed is in the count but in no bucket; the sum is then NaN.
+  if (!is_stale && (std::isnan(out.sum) ? total > counts.count : total != counts.count))
+    return "buckets that do not add up to the count";
+  return nullptr;
+}
+
+void Walk::histogram(WireReader in) {
+  if (!in.take_memory(sizeof(NativeHistogram) + sizeof(int64_t))) return;
+  if (histograms_.size() == histogram_count_) histograms_.emplace_back();
+  NativeHistogram& out = histograms_[histogram_count_];
+  reset(out);
+  negative_deltas_.clear();
+  positive_deltas_.clear();
+  HistogramCounts counts;
+  read_histogram(in, out, counts);
   const char* problem = nullptr;
-  if (!is_float) {
-    out.count = static_cast<double>(count);
-    out.zero_count = zero_is_float ? 0 : static_cast<double>(zero_count);
-    out.positive.clear();
-    out.negative.clear();
-    uint64_t total = zero_is_float ? 0 : zero_count;
-    problem = undo_deltas(positive_deltas_, out.positive, &total);
-    if (problem == nullptr) problem = undo_deltas(negative_deltas_, out.negative, &total);
-    // What was NaN when it was observed is in the count but in no bucket; the sum is then NaN.
-    if (problem == nullptr && !is_stale && (std::isnan(out.sum) ? total > count : total != count)) {
-      problem = "buckets that do not add up to the count";
-    }
-  } else if (!zero_is_float) {
+  if (!counts.is_float) {
+    problem = take_whole_numbers(counts, out);
+  } else if (!counts.zero_is_float) {
     out.zero_count = 0;
   }
   if (problem == nullptr) problem = check_histogram(out);
@@ -557,7 +567,7 @@ void Walk::histogram(WireReader in) {
   }
   ++counts_.histograms;
   ++histogram_count_;
-  histogram_times_.push_back(time);
+  histogram_times_.push_back(counts.time_ms);
 }
 
 void Walk::keep_exemplar(PushedExemplar exemplar) {

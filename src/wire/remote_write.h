@@ -82,6 +82,22 @@ class Walk {
     bool is_histogram = false;
   };
   using WireReader = protobuf::WireReader;
+  // Of a native histogram, beside its buckets: whole numbers or doubles, by what came last.
+  struct HistogramCounts {
+    bool is_float = false;
+    bool zero_is_float = false;
+    uint64_t count = 0;
+    uint64_t zero_count = 0;
+    int64_t time_ms = 0;
+  };
+  struct MetadataRefs {
+    uint64_t type = 0;
+    uint32_t help = 0;
+    uint32_t unit = 0;
+
+    bool says_anything() const { return type != 0 || help != 0 || unit != 0; }
+    void read(WireReader in);
+  };
 
   void clear();
   void series_1(WireReader in);
@@ -91,6 +107,9 @@ class Walk {
   bool short_sample(std::string_view bytes);
   void sample(WireReader& around);
   void histogram(WireReader in);
+  void read_histogram(WireReader in, NativeHistogram& out, HistogramCounts& counts);
+  const char* take_whole_numbers(const HistogramCounts& counts, NativeHistogram& out);
+  void metadata_2(std::string_view name, const MetadataRefs& refs);
   void exemplar_1(WireReader in);
   void exemplar_2(WireReader in);
   void read_refs(WireReader& in, std::vector<uint32_t>& refs);

@@ -242,11 +242,7 @@ void RecorderWatch::drain(WatchedRank& rank, RankPoll& seen) {
   }
 }
 
-void RecorderWatch::poll_rank(WatchedRank& rank, bool flush, CollectedBatch& batch) {
-  if (rank.dead) return;
-  RankPoll seen;
-  seen.now_ns = clock_.monotonic_ns();
-  seen.flush = flush;
+void RecorderWatch::look_at_process(WatchedRank& rank, RankPoll& seen) {
   // A pid with its start is one process for ever: whose it is needs asking once.
   if (!rank.pid_checked) {
     rank.pid_checked = true;
@@ -265,9 +261,9 @@ void RecorderWatch::poll_rank(WatchedRank& rank, bool flush, CollectedBatch& bat
     rank.stopped_ns =
         std::min(rank.stopped_ns + std::min(seen.now_ns - rank.looked_ns, PollPlan::kUsualNs), kStoppedMostNs);
   rank.looked_ns = seen.now_ns;
+}
 
-  rank.header = rank.reader->header();
-  count_refused(rank);
+void RecorderWatch::read_identity(WatchedRank& rank) {
   Identity identity{rank.header.job_id,     rank.header.attempt, Rank{rank.header.rank}, rank.header.world_size,
                     rank.header.local_rank, rank.header.host,    rank.header.gpu_uuid};
   if (identity.gpu_uuid.empty()) identity.gpu_uuid = rank.completion.gpu_uuid;
@@ -277,35 +273,22 @@ void RecorderWatch::poll_rank(WatchedRank& rank, bool flush, CollectedBatch& bat
   else if (rank.announced)
     identity.job_id = rank.identity.job_id;
   if (rank.announced) identity.rank = rank.identity.rank;  // no process becomes another rank
-  if (!(identity == rank.identity) || rank.resource.empty()) {
-    rank.identity = std::move(identity);
-    rank.resource = to_resource(rank.identity);
-  }
+  if (identity == rank.identity && !rank.resource.empty()) return;
+  rank.identity = std::move(identity);
+  rank.resource = to_resource(rank.identity);
+}
 
-  uint64_t written = rank.reader->written_total();
-  uint64_t activity = rank.reader->last_activity_ns();
-  seen.moved = written != rank.written_seen || activity != rank.activity_seen;
-  if (seen.moved || rank.unread || !rank.announced || flush || !seen.alive) drain(rank, seen);
-  // A rank whose number is not known yet (no RANK in its environment, no world communicator so far) belongs to no job.
-  if (rank.identity.rank < 0_rank) {
-    if (!seen.alive) rank.dead = true;
-    return;
-  }
+// A rank whose number is not known yet (no RANK in its environment, no world communicator so far) belongs to no job;
+// nor, for a while, does one whose job may still get a name.
+bool RecorderWatch::belongs_to_job(const WatchedRank& rank, const RankPoll& seen) const {
+  if (rank.identity.rank < 0_rank) return false;
   const bool may_be_named = rank.identity.job_id.starts_with(identity_variables::kUnknownJobPrefix) && !rank.announced;
-  if (may_be_named && seen.alive && !flush && seen.now_ns - rank.found_ns < options_.completion_wait_ns) return;
-  if (seen.moved) {
-    rank.written_seen = written;
-    rank.activity_seen = activity;
-    rank.moved_ns = seen.now_ns;
-  }
-  // One drain more after death: the process may have written between our drain and our look at /proc.
-  rank.drains_after_death = seen.alive ? 0 : rank.drains_after_death + 1;
-  seen.over = !seen.alive && rank.death_noticed && (!rank.unread || rank.drains_after_death > kDrainsAfterDeathMax);
-  rank.death_noticed = !seen.alive;
+  return !may_be_named || !seen.alive || seen.flush || seen.now_ns - rank.found_ns >= options_.completion_wait_ns;
+}
 
-  announce(rank, seen);
+void RecorderWatch::report_steps(WatchedRank& rank, RankPoll& seen) {
   const std::vector<ClosedStep> steps =
-      rank.assembler->take_steps(seen.now_ns, seen.over || flush || rank.assembler->shut_down());
+      rank.assembler->take_steps(seen.now_ns, seen.over || seen.flush || rank.assembler->shut_down());
   if (steps.size() > user_limits::kStepsPerPollMax) {
     const auto over = static_cast<int64_t>(steps.size() - user_limits::kStepsPerPollMax);
     user_limits::count_over(counters_, "steps", rank.folder->owner(), over);
@@ -318,6 +301,45 @@ void RecorderWatch::poll_rank(WatchedRank& rank, bool flush, CollectedBatch& bat
     seen.records.push_back(to_record(summary));
     if (traces_ != nullptr) traces_->add(rank.identity, step.detail, seen.now_ns);
   }
+}
+
+// Of a rank that is profiled they come more often.
+void RecorderWatch::plan_metrics(WatchedRank& rank, const RankPoll& seen) const {
+  const bool is_sooner = !profiled_.empty() && profiled_.contains(rank.path) &&
+                         rank.metrics_at_ns - seen.now_ns > options_.metrics_profiled_ns;
+  if (is_sooner) rank.metrics_at_ns = (seen.now_ns / options_.metrics_profiled_ns + 1) * options_.metrics_profiled_ns;
+}
+
+void RecorderWatch::poll_rank(WatchedRank& rank, bool flush, CollectedBatch& batch) {
+  if (rank.dead) return;
+  RankPoll seen;
+  seen.now_ns = clock_.monotonic_ns();
+  seen.flush = flush;
+  look_at_process(rank, seen);
+  rank.header = rank.reader->header();
+  count_refused(rank);
+  read_identity(rank);
+
+  uint64_t written = rank.reader->written_total();
+  uint64_t activity = rank.reader->last_activity_ns();
+  seen.moved = written != rank.written_seen || activity != rank.activity_seen;
+  if (seen.moved || rank.unread || !rank.announced || flush || !seen.alive) drain(rank, seen);
+  if (!belongs_to_job(rank, seen)) {
+    if (rank.identity.rank < 0_rank && !seen.alive) rank.dead = true;
+    return;
+  }
+  if (seen.moved) {
+    rank.written_seen = written;
+    rank.activity_seen = activity;
+    rank.moved_ns = seen.now_ns;
+  }
+  // One drain more after death: the process may have written between our drain and our look at /proc.
+  rank.drains_after_death = seen.alive ? 0 : rank.drains_after_death + 1;
+  seen.over = !seen.alive && rank.death_noticed && (!rank.unread || rank.drains_after_death > kDrainsAfterDeathMax);
+  rank.death_noticed = !seen.alive;
+
+  announce(rank, seen);
+  report_steps(rank, seen);
   report_progress(rank, seen);
   if (!seen.records.empty()) {
     rank.reported_ns = seen.now_ns;
@@ -325,9 +347,7 @@ void RecorderWatch::poll_rank(WatchedRank& rank, bool flush, CollectedBatch& bat
     rank.ticket_pending = true;
   }
   batch.urgent |= seen.urgent;
-  const bool is_sooner = !profiled_.empty() && profiled_.contains(rank.path) &&
-                         rank.metrics_at_ns - seen.now_ns > options_.metrics_profiled_ns;
-  if (is_sooner) rank.metrics_at_ns = (seen.now_ns / options_.metrics_profiled_ns + 1) * options_.metrics_profiled_ns;
+  plan_metrics(rank, seen);
   if (seen.now_ns >= rank.metrics_at_ns || seen.over || flush) report_metrics(rank, seen, batch);
   if (seen.alive) adjust_detail(rank, seen);
   if (!seen.over) return;

@@ -133,6 +133,11 @@ class RecorderWatch {
   void share_memory(uid_t user, const std::vector<WatchedRank*>& ranks);
   bool let_go(WatchedRank& rank);
   void poll_rank(WatchedRank& rank, bool flush, CollectedBatch& batch);
+  void look_at_process(WatchedRank& rank, RankPoll& seen);
+  void read_identity(WatchedRank& rank);
+  bool belongs_to_job(const WatchedRank& rank, const RankPoll& seen) const;
+  void report_steps(WatchedRank& rank, RankPoll& seen);
+  void plan_metrics(WatchedRank& rank, const RankPoll& seen) const;
   void drain(WatchedRank& rank, RankPoll& seen);
   void announce(WatchedRank& rank, RankPoll& seen);
   void report_status(WatchedRank& rank, RankPoll& seen, bool alive, int64_t quiet_ns);

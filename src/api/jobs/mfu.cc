@@ -42,26 +42,12 @@ void write_parts(JsonWriter& json, const KernelClasses& classes, double points) 
   }
 }
 
-}  // namespace
-
-HttpResponse get_mfu(const ApiContext& context, const ApiRequest& request) {
-  std::optional<JobInfo> job = find_job(context, request.job);
-  if (!job) return unknown_job(context, request.job);
-  Result<int64_t> last = int_parameter(request.http, "last", kLastDefault, 1, kStepsShownMax);
-  if (!last.ok()) return error_answer(400, last.error());
-  const Mfu mfu = job_mfu(context.steps, context.metrics, *job, context.diagnosis.verdicts(request.job),
-                          {.last = *last, .peak_flops = context.peak_flops, .read_gpu = context.read_gpu});
+void write_head(JsonWriter& json, const std::string& job_id, const Mfu& mfu, double achieved) {
   const double unknown = std::numeric_limits<double>::quiet_NaN();
-  std::vector<double> points(mfu.points.begin(), mfu.points.end());
-  points.push_back(mfu.achieved);
-  points = rounded_shares(std::move(points));
-
-  JsonWriter json;
-  json.begin_object()
-      .field("job_id", job->job_id)
+  json.field("job_id", job_id)
       .field("sentence", mfu.sentence)
       .field("next", mfu.next)
-      .field("mfu", mfu.known ? points.back() : unknown)
+      .field("mfu", mfu.known ? achieved : unknown)
       .field("from_step", mfu.from_step.value())
       .field("to_step", mfu.to_step.value())
       .field("steps", mfu.steps)
@@ -80,35 +66,59 @@ HttpResponse get_mfu(const ApiContext& context, const ApiRequest& request) {
       .field("tokens_per_step", mfu.tokens_per_step > 0 ? mfu.tokens_per_step : unknown)
       .field("from", to_text(mfu.flops_from))
       .end_object();
+}
+
+void write_bar(JsonWriter& json, const Mfu& mfu, MfuBar bar, double points, const KernelClasses& classes) {
+  const bool has_profile = bar == MfuBar::kKernels && classes.kernel_us > 0;
+  json.begin_object()
+      .field("key", to_text(bar))
+      .field("words", words_of(bar))
+      .field("points", points)
+      .field("known", bar != MfuBar::kUnknown && (bar != MfuBar::kClocks || mfu.clocks_known))
+      .field("note", has_profile ? format("by a profile of %d ranks: the time of their kernels", classes.ranks)
+                                 : note_of(mfu, bar));
+  if (has_profile) write_parts(json, classes, points);
+  json.end_object();
+}
+
+void write_change(JsonWriter& json, const MfuChange& change) {
+  json.begin_object()
+      .field("step", change.step.value())
+      .field("before", change.before)
+      .field("after", change.after)
+      .field("sentence", change.sentence)
+      .field("verdict", change.verdict_id)
+      .key("what")
+      .begin_array();
+  for (const std::string& what : change.what) json.string(what);
+  json.end_array().key("grew").begin_object();
+  for (size_t i = 0; i < kMfuBarCount; ++i) write_number(json, to_text(static_cast<MfuBar>(i)), change.grew[i]);
+  json.end_object().end_object();
+}
+
+}  // namespace
+
+HttpResponse get_mfu(const ApiContext& context, const ApiRequest& request) {
+  std::optional<JobInfo> job = find_job(context, request.job);
+  if (!job) return unknown_job(context, request.job);
+  Result<int64_t> last = int_parameter(request.http, "last", kLastDefault, 1, kStepsShownMax);
+  if (!last.ok()) return error_answer(400, last.error());
+  const Mfu mfu = job_mfu(context.steps, context.metrics, *job, context.diagnosis.verdicts(request.job),
+                          {.last = *last, .peak_flops = context.peak_flops, .read_gpu = context.read_gpu});
+  std::vector<double> points(mfu.points.begin(), mfu.points.end());
+  points.push_back(mfu.achieved);
+  points = rounded_shares(std::move(points));
+
+  JsonWriter json;
+  json.begin_object();
+  write_head(json, job->job_id, mfu, points.back());
   const KernelClasses classes = context.kernel_classes ? context.kernel_classes(job->job_id) : KernelClasses{};
   json.key("bars").begin_array();
-  for (size_t i = 0; i < kMfuBarCount && mfu.steps > 0; ++i) {
-    const auto bar = static_cast<MfuBar>(i);
-    json.begin_object()
-        .field("key", to_text(bar))
-        .field("words", words_of(bar))
-        .field("points", points[i])
-        .field("known", bar != MfuBar::kUnknown && (bar != MfuBar::kClocks || mfu.clocks_known))
-        .field("note", bar == MfuBar::kKernels && classes.kernel_us > 0
-                           ? format("by a profile of %d ranks: the time of their kernels", classes.ranks)
-                           : note_of(mfu, bar));
-    if (bar == MfuBar::kKernels && classes.kernel_us > 0) write_parts(json, classes, points[i]);
-    json.end_object();
-  }
+  for (size_t i = 0; i < kMfuBarCount && mfu.steps > 0; ++i)
+    write_bar(json, mfu, static_cast<MfuBar>(i), points[i], classes);
   json.end_array().key("change");
   if (mfu.change) {
-    json.begin_object()
-        .field("step", mfu.change->step.value())
-        .field("before", mfu.change->before)
-        .field("after", mfu.change->after)
-        .field("sentence", mfu.change->sentence)
-        .field("verdict", mfu.change->verdict_id)
-        .key("what")
-        .begin_array();
-    for (const std::string& what : mfu.change->what) json.string(what);
-    json.end_array().key("grew").begin_object();
-    for (size_t i = 0; i < kMfuBarCount; ++i) write_number(json, to_text(static_cast<MfuBar>(i)), mfu.change->grew[i]);
-    json.end_object().end_object();
+    write_change(json, *mfu.change);
   } else {
     json.null();
   }

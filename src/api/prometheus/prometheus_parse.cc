@@ -79,8 +79,71 @@ void write_fill(JsonWriter& json, const char* name, const std::optional<double>&
   }
 }
 
-void write_tree(JsonWriter& json, const Expr& expr) {
+void write_tree(JsonWriter& json, const Expr& expr);
+
+void write_selector(JsonWriter& json, const Expr& selector) {
+  write_times(json, selector);
+  write_matchers(json, selector);
+  json.field("anchored", selector.anchored).field("smoothed", selector.smoothed);
+}
+
+void write_aggregate(JsonWriter& json, const Expr& expr) {
+  json.field("type", "aggregation").field("op", promql::op_text(expr.aggregate)).key("expr");
+  write_tree(json, expr.child());
+  json.key("param");
+  if (expr.children.size() > 1) {
+    write_tree(json, expr.child(1));
+  } else {
+    json.null();
+  }
+  json.key("grouping");
+  write_words(json, expr.grouping);
+  json.field("without", expr.without);
+}
+
+void write_matching(JsonWriter& json, const promql::VectorMatching& matching) {
   static constexpr const char* kCards[] = {"one-to-one", "many-to-one", "one-to-many", "many-to-many"};
+  json.begin_object().field("card", kCards[static_cast<size_t>(matching.card)]).key("labels");
+  write_words(json, matching.labels);
+  json.field("on", matching.on).key("include");
+  write_words(json, matching.include);
+  json.key("fillValues").begin_object();
+  write_fill(json, "lhs", matching.fill_left);
+  write_fill(json, "rhs", matching.fill_right);
+  json.end_object().end_object();
+}
+
+void write_binary(JsonWriter& json, const Expr& expr) {
+  json.field("type", "binaryExpr").field("op", promql::op_text(expr.op)).key("lhs");
+  write_tree(json, expr.child(0));
+  json.key("rhs");
+  write_tree(json, expr.child(1));
+  json.key("matching");
+  if (expr.matching) {
+    write_matching(json, *expr.matching);
+  } else {
+    json.null();
+  }
+  json.field("bool", expr.return_bool);
+}
+
+void write_call(JsonWriter& json, const Expr& expr) {
+  json.field("type", "call")
+      .key("func")
+      .begin_object()
+      .field("name", expr.function->name)
+      .key("argTypes")
+      .begin_array();
+  for (promql::ValueType type : expr.function->arguments) json.string(prometheus_type(type));
+  json.end_array()
+      .field("variadic", expr.function->variadic)
+      .field("returnType", prometheus_type(expr.function->returns));
+  json.end_object().key("args").begin_array();
+  for (const auto& child : expr.children) write_tree(json, *child);
+  json.end_array();
+}
+
+void write_tree(JsonWriter& json, const Expr& expr) {
   json.begin_object();
   switch (expr.kind) {
     case Expr::Kind::kNumber:
@@ -99,9 +162,7 @@ void write_tree(JsonWriter& json, const Expr& expr) {
       break;
     case Expr::Kind::kSelector:
       json.field("type", "vectorSelector").field("name", expr.text);
-      write_times(json, expr);
-      write_matchers(json, expr);
-      json.field("anchored", expr.anchored).field("smoothed", expr.smoothed);
+      write_selector(json, expr);
       break;
     case Expr::Kind::kMatrix:
       json.field("type", "matrixSelector")
@@ -109,9 +170,7 @@ void write_tree(JsonWriter& json, const Expr& expr) {
           .field("range", expr.range_ms)
           .key("rangeExpr");
       write_duration(json, expr.range_expr.get());
-      write_times(json, expr.child());
-      write_matchers(json, expr.child());
-      json.field("anchored", expr.child().anchored).field("smoothed", expr.child().smoothed);
+      write_selector(json, expr.child());
       break;
     case Expr::Kind::kSubquery:
       json.field("type", "subquery").key("expr");
@@ -123,52 +182,13 @@ void write_tree(JsonWriter& json, const Expr& expr) {
       write_times(json, expr);
       break;
     case Expr::Kind::kAggregate:
-      json.field("type", "aggregation").field("op", promql::op_text(expr.aggregate)).key("expr");
-      write_tree(json, expr.child());
-      json.key("param");
-      if (expr.children.size() > 1) {
-        write_tree(json, expr.child(1));
-      } else {
-        json.null();
-      }
-      json.key("grouping");
-      write_words(json, expr.grouping);
-      json.field("without", expr.without);
+      write_aggregate(json, expr);
       break;
     case Expr::Kind::kBinary:
-      json.field("type", "binaryExpr").field("op", promql::op_text(expr.op)).key("lhs");
-      write_tree(json, expr.child(0));
-      json.key("rhs");
-      write_tree(json, expr.child(1));
-      json.key("matching");
-      if (expr.matching) {
-        json.begin_object().field("card", kCards[static_cast<size_t>(expr.matching->card)]).key("labels");
-        write_words(json, expr.matching->labels);
-        json.field("on", expr.matching->on).key("include");
-        write_words(json, expr.matching->include);
-        json.key("fillValues").begin_object();
-        write_fill(json, "lhs", expr.matching->fill_left);
-        write_fill(json, "rhs", expr.matching->fill_right);
-        json.end_object().end_object();
-      } else {
-        json.null();
-      }
-      json.field("bool", expr.return_bool);
+      write_binary(json, expr);
       break;
     case Expr::Kind::kCall:
-      json.field("type", "call")
-          .key("func")
-          .begin_object()
-          .field("name", expr.function->name)
-          .key("argTypes")
-          .begin_array();
-      for (promql::ValueType type : expr.function->arguments) json.string(prometheus_type(type));
-      json.end_array()
-          .field("variadic", expr.function->variadic)
-          .field("returnType", prometheus_type(expr.function->returns));
-      json.end_object().key("args").begin_array();
-      for (const auto& child : expr.children) write_tree(json, *child);
-      json.end_array();
+      write_call(json, expr);
       break;
   }
   json.end_object();

@@ -76,52 +76,51 @@ void write_series(JsonWriter& json, const promql::ResultSeries& series, bool one
   json.end_object();
 }
 
-HttpResponse run(const ApiContext& context, const ServerRequest& request, const PrometheusForm& form,
-                 promql::QueryTimes times) {
-  promql::QueryOptions options;
-  MemoryLease memory(context.memory, MemoryUse::kQueries);
-  options.memory = &memory;
-  options.cancelled = request.is_gone;
-  const Result<int64_t> timeout_ms = prometheus_timeout(form);
-  if (!timeout_ms.ok()) return prometheus_error("bad_data", timeout_ms.error());
-  options.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(*timeout_ms - request.waited_ms);
+// What a request may ask of its evaluation beside the query.
+struct AskedLimits {
+  int64_t timeout_ms = 0;
+  int64_t lookback_ms = 0;  // 0: the usual
+  uint64_t series_max = 0;  // 0: all
+};
+
+Result<AskedLimits> read_limits(const PrometheusForm& form) {
+  AskedLimits limits;
+  limits.timeout_ms = LOCKSTEP_TRY(prometheus_timeout(form));
   if (const std::string text = form.value("lookback_delta"); !text.empty()) {
     const Result<int64_t> given = prometheus_duration(text);
-    if (!given.ok()) return prometheus_error("bad_data", "invalid parameter \"lookback_delta\": " + given.error());
-    if (*given > 0) options.lookback_ms = *given;
+    if (!given.ok()) return prefixed(given.failure(), "invalid parameter \"lookback_delta\": ");
+    if (*given > 0) limits.lookback_ms = *given;
   }
-  const Result<uint64_t> limit = prometheus_limit(form);
-  if (!limit.ok()) return prometheus_error("bad_data", limit.error());
+  limits.series_max = LOCKSTEP_TRY(prometheus_limit(form));
+  return limits;
+}
 
-  const std::string query = form.value("query");
-  const auto began = std::chrono::steady_clock::now();
-  promql::QueryResult result = promql::run_query(query, context.metrics, times, options);
+HttpResponse failed_query(const promql::QueryResult& result, int64_t timeout_ms, int64_t waited_ms) {
   switch (result.failure) {
-    case promql::QueryFailure::kNone:
-      break;
     case promql::QueryFailure::kBadQuery:
       return prometheus_error("bad_data", "invalid parameter \"query\": " + result.error);
     case promql::QueryFailure::kTimeout:
       return prometheus_error(
-          "timeout",
-          result.error + format(": it may take %s and waited %lld ms for its turn; narrow its range "
-                                "or selectors, or allow more by timeout= (at most %s)",
-                                duration_text(*timeout_ms).c_str(), static_cast<long long>(request.waited_ms),
-                                duration_text(kPrometheusTimeoutMs).c_str()));
+          "timeout", result.error + format(": it may take %s and waited %lld ms for its turn; narrow its range "
+                                           "or selectors, or allow more by timeout= (at most %s)",
+                                           duration_text(timeout_ms).c_str(), static_cast<long long>(waited_ms),
+                                           duration_text(kPrometheusTimeoutMs).c_str()));
     case promql::QueryFailure::kCancelled:
       return prometheus_error("canceled", result.error);
-    case promql::QueryFailure::kExecution:
-      return prometheus_error("execution", result.error);
     case promql::QueryFailure::kNoMemory:
       return prometheus_no_memory();
+    case promql::QueryFailure::kNone:
+    case promql::QueryFailure::kExecution:
+      break;
   }
-  // What the evaluation held is gone but for the result; its text is besides.
-  const uint64_t held_bytes = memory.bytes();
-  bool has_room = true;
-  PrometheusNotes notes;
+  return prometheus_error("execution", result.error);
+}
+
+PrometheusNotes notes_of(const std::vector<promql::Annotation>& annotations, const std::string& query) {
   constexpr size_t kNotesMax = 10;
+  PrometheusNotes notes;
   size_t left_out[2] = {0, 0};
-  for (const promql::Annotation& annotation : result.annotations) {
+  for (const promql::Annotation& annotation : annotations) {
     std::vector<std::string>& list = annotation.warning ? notes.warnings : notes.infos;
     if (list.size() < kNotesMax) {
       list.push_back(promql::shown(annotation, query));
@@ -131,45 +130,83 @@ HttpResponse run(const ApiContext& context, const ServerRequest& request, const 
   }
   if (left_out[1] > 0) notes.warnings.push_back(format("%zu more warning annotations omitted", left_out[1]));
   if (left_out[0] > 0) notes.infos.push_back(format("%zu more info annotations omitted", left_out[0]));
-  if (*limit > 0 && result.series.size() > *limit) {
-    result.series.resize(*limit);
+  return notes;
+}
+
+// False where the text became too large for what `memory` may hold; the array is closed all the same.
+bool write_all_series(JsonWriter& json, const promql::QueryResult& result, MemoryLease& memory) {
+  const uint64_t held_bytes = memory.bytes();
+  bool has_room = true;
+  json.begin_array();
+  for (const promql::ResultSeries& series : result.series) {
+    has_room = memory.hold(held_bytes + 2 * json.text().size());  // it grows by doubling
+    if (!has_room) break;
+    write_series(json, series, result.type == promql::ValueType::kVector);
+  }
+  json.end_array();
+  return has_room;
+}
+
+bool write_result(JsonWriter& json, const promql::QueryResult& result, int64_t start_ms, MemoryLease& memory) {
+  json.field("resultType", prometheus_type(result.type)).key("result");
+  if (result.type == promql::ValueType::kScalar) {
+    write_point(json, start_ms, result.scalar);
+  } else if (result.type == promql::ValueType::kString) {
+    json.begin_array();
+    write_prometheus_time(json, start_ms);
+    json.string(result.text).end_array();
+  } else {
+    return write_all_series(json, result, memory);
+  }
+  return true;
+}
+
+void write_stats(JsonWriter& json, const promql::QueryResult& result, double seconds, double waited_s) {
+  json.key("stats").begin_object().key("timings").begin_object();
+  json.field("evalTotalTime", seconds)
+      .field("resultSortTime", 0)
+      .field("queryPreparationTime", 0)
+      .field("innerEvalTime", seconds)
+      .field("execQueueTime", waited_s)
+      .field("execTotalTime", waited_s + seconds)
+      .end_object();
+  json.key("samples")
+      .begin_object()
+      .field("totalQueryableSamples", result.samples_read)
+      .field("peakSamples", result.peak_bytes / sizeof(double))
+      .end_object()
+      .end_object();
+}
+
+HttpResponse run(const ApiContext& context, const ServerRequest& request, const PrometheusForm& form,
+                 promql::QueryTimes times) {
+  const Result<AskedLimits> limits = read_limits(form);
+  if (!limits.ok()) return prometheus_error("bad_data", limits.error());
+  promql::QueryOptions options;
+  MemoryLease memory(context.memory, MemoryUse::kQueries);
+  options.memory = &memory;
+  options.cancelled = request.is_gone;
+  const auto began = std::chrono::steady_clock::now();
+  options.deadline = began + std::chrono::milliseconds(limits->timeout_ms - request.waited_ms);
+  if (limits->lookback_ms > 0) options.lookback_ms = limits->lookback_ms;
+
+  const std::string query = form.value("query");
+  promql::QueryResult result = promql::run_query(query, context.metrics, times, options);
+  if (result.failure != promql::QueryFailure::kNone) return failed_query(result, limits->timeout_ms, request.waited_ms);
+  PrometheusNotes notes = notes_of(result.annotations, query);
+  if (limits->series_max > 0 && result.series.size() > limits->series_max) {
+    result.series.resize(limits->series_max);
     notes.warnings.push_back("results truncated due to limit");
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  // What the evaluation held is gone but for the result; its text is besides.
+  bool has_room = true;
   HttpResponse answer = prometheus_answer(
       [&](JsonWriter& json) {
-        json.begin_object().field("resultType", prometheus_type(result.type)).key("result");
-        if (result.type == promql::ValueType::kScalar) {
-          write_point(json, times.start_ms, result.scalar);
-        } else if (result.type == promql::ValueType::kString) {
-          json.begin_array();
-          write_prometheus_time(json, times.start_ms);
-          json.string(result.text).end_array();
-        } else {
-          json.begin_array();
-          for (const promql::ResultSeries& series : result.series) {
-            has_room = has_room && memory.hold(held_bytes + 2 * json.text().size());  // it grows by doubling
-            if (!has_room) break;
-            write_series(json, series, result.type == promql::ValueType::kVector);
-          }
-          json.end_array();
-        }
-        if (!form.value("stats").empty()) {
-          json.key("stats").begin_object().key("timings").begin_object();
-          json.field("evalTotalTime", seconds)
-              .field("resultSortTime", 0)
-              .field("queryPreparationTime", 0)
-              .field("innerEvalTime", seconds)
-              .field("execQueueTime", static_cast<double>(request.waited_ms) / 1000)
-              .field("execTotalTime", static_cast<double>(request.waited_ms) / 1000 + seconds)
-              .end_object();
-          json.key("samples")
-              .begin_object()
-              .field("totalQueryableSamples", result.samples_read)
-              .field("peakSamples", result.peak_bytes / sizeof(double))
-              .end_object()
-              .end_object();
-        }
+        json.begin_object();
+        has_room = write_result(json, result, times.start_ms, memory);
+        if (!form.value("stats").empty())
+          write_stats(json, result, seconds, static_cast<double>(request.waited_ms) / 1000);
         json.end_object();
       },
       notes);

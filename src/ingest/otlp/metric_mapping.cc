@@ -409,6 +409,73 @@ Attributes MetricMapping::resource_of(std::string_view stream) {
   return resource;
 }
 
+namespace {
+
+// Of two labels with one name the first given stays.
+class FirstLabels {
+ public:
+  void put(std::string key, std::string value) {
+    for (const auto& label : labels_) {
+      if (label.first == key) return;
+    }
+    labels_.emplace_back(std::move(key), std::move(value));
+  }
+  Labels take() { return std::move(labels_); }
+
+ private:
+  Labels labels_;
+};
+
+// The metric's name, and what the form of its series adds to that.
+void put_name(std::string_view given, std::string_view unit, Form form, double bound, FirstLabels& labels) {
+  std::string name = prometheus_name(given, unit,
+                                     form == Form::kGauge     ? NameKind::kGauge
+                                     : form == Form::kCounter ? NameKind::kCounter
+                                                              : NameKind::kOther);
+  switch (form) {
+    case Form::kBucket:
+      name += "_bucket";
+      labels.put("le", shortest_text(bound));
+      break;
+    case Form::kSum:
+      name += "_sum";
+      break;
+    case Form::kCount:
+      name += "_count";
+      break;
+    case Form::kQuantile:
+      labels.put("quantile", shortest_text(bound));
+      break;
+    default:
+      break;
+  }
+  labels.put(kMetricNameLabel, std::move(name));
+}
+
+Result<void> put_resource(std::string_view resource, FirstLabels& labels) {
+  std::string service, space, instance;
+  LOCKSTEP_TRY(each_attribute(resource, [&](Attribute attribute) {
+    std::string text = plain_text(attribute.value);
+    if (attribute.key == "service.name") {
+      labels.put("service_name", text);
+      service = std::move(text);
+    } else if (attribute.key == "service.namespace") {
+      space = std::move(text);
+    } else if (attribute.key == "service.instance.id") {
+      instance = std::move(text);
+    } else if (attribute.key == "host.name") {
+      labels.put("host", std::move(text));
+    } else {
+      labels.put(prometheus_label(std::string_view(attribute.key).substr(sizeof("lockstep.") - 1)), std::move(text));
+    }
+  }));
+  if (!service.empty()) labels.put("job", space.empty() ? service : space + "/" + service);
+  if (!instance.empty()) labels.put("instance", instance);
+  return {};
+}
+
+}  // namespace
+
 Result<Labels> MetricMapping::labels_of(std::string_view raw) {
   if (!raw.starts_with('O')) return Error{"not labels of OTLP"};
   raw.remove_prefix(1);
@@ -427,57 +494,12 @@ Result<Labels> MetricMapping::labels_of(std::string_view raw) {
   if (given_name.empty()) return Error{"a metric without a name"};
   if (!is_utf8(given_name)) return Error{"a metric whose name is not UTF-8"};
 
-  std::string name = prometheus_name(given_name, unit,
-                                     form == static_cast<char>(Form::kGauge)     ? NameKind::kGauge
-                                     : form == static_cast<char>(Form::kCounter) ? NameKind::kCounter
-                                                                                 : NameKind::kOther);
-  Labels labels;
-  // Of two with one name the first given stays: the point wins.
-  auto put = [&](std::string key, std::string value) {
-    for (const auto& label : labels) {
-      if (label.first == key) return;
-    }
-    labels.emplace_back(std::move(key), std::move(value));
-  };
-  switch (static_cast<Form>(form)) {
-    case Form::kBucket:
-      name += "_bucket";
-      put("le", shortest_text(bound));
-      break;
-    case Form::kSum:
-      name += "_sum";
-      break;
-    case Form::kCount:
-      name += "_count";
-      break;
-    case Form::kQuantile:
-      put("quantile", shortest_text(bound));
-      break;
-    default:
-      break;
-  }
-  put(kMetricNameLabel, std::move(name));
+  FirstLabels labels;  // the point's before the resource's
+  put_name(given_name, unit, static_cast<Form>(form), bound, labels);
   LOCKSTEP_TRY(each_attribute(
-      raw, [&](Attribute attribute) { put(prometheus_label(attribute.key), plain_text(attribute.value)); }));
-  std::string service, space, instance;
-  LOCKSTEP_TRY(each_attribute(resource, [&](Attribute attribute) {
-    std::string text = plain_text(attribute.value);
-    if (attribute.key == "service.name") {
-      put("service_name", text);
-      service = std::move(text);
-    } else if (attribute.key == "service.namespace") {
-      space = std::move(text);
-    } else if (attribute.key == "service.instance.id") {
-      instance = std::move(text);
-    } else if (attribute.key == "host.name") {
-      put("host", std::move(text));
-    } else {
-      put(prometheus_label(std::string_view(attribute.key).substr(sizeof("lockstep.") - 1)), std::move(text));
-    }
-  }));
-  if (!service.empty()) put("job", space.empty() ? service : space + "/" + service);
-  if (!instance.empty()) put("instance", instance);
-  return canonical_labels(std::move(labels));
+      raw, [&](Attribute attribute) { labels.put(prometheus_label(attribute.key), plain_text(attribute.value)); }));
+  LOCKSTEP_TRY(put_resource(resource, labels));
+  return canonical_labels(labels.take());
 }
 
 }  // namespace lockstep

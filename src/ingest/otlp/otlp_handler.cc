@@ -134,7 +134,7 @@ HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
   bool json = *wire_format == Format::kJson;
   Result<Outcome> outcome = lease.was_refused()
                                 ? Result<Outcome>(no_memory(kOtlpHttpReceiver))
-                                : decode_and_ingest(kOtlpHttpReceiver, signal, bytes, json, lease, request.caller);
+                                : decode_and_ingest({kOtlpHttpReceiver, signal, bytes, json, lease, request.caller});
   if (!outcome) return status_answer(*wire_format, 400, kGrpcInvalidArgument, outcome.error());
   if (outcome->is_forbidden) return status_answer(*wire_format, 403, kGrpcPermissionDenied, outcome->message);
   if (outcome->error == AcceptError::kNone) {
@@ -174,7 +174,7 @@ GrpcServerResponse OtlpHandler::handle_grpc(const std::string& path, const std::
                    path.c_str())};
   GrpcServerResponse reply;
   MemoryLease lease(memory_, MemoryUse::kDecoding);
-  Result<Outcome> outcome = decode_and_ingest(kOtlpGrpcReceiver, *signal, body, false, lease, caller);
+  Result<Outcome> outcome = decode_and_ingest({kOtlpGrpcReceiver, *signal, body, false, lease, caller});
   if (!outcome) {
     reply = {kGrpcInvalidArgument, outcome.error()};
   } else if (outcome->is_forbidden) {
@@ -214,66 +214,73 @@ std::optional<OtlpHandler::Outcome> OtlpHandler::forbidden(std::string_view rece
   return std::nullopt;
 }
 
-Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view receiver, Signal signal,
-                                                            std::string_view bytes, bool json, MemoryLease& lease,
-                                                            const Caller& caller) {
-  auto undecodable = [&](const std::string& error) -> Result<Outcome> {
-    if (lease.was_refused()) return no_memory(receiver);
-    count_undecodable(receiver, json ? "json" : "protobuf", error);
-    return Error{error};
-  };
-  auto count_bytes = [&] {
-    counters_.add("lockstep_ingest_bytes_total", format("receiver=\"%s\"", receiver.data()),
-                  static_cast<int64_t>(bytes.size()));
-  };
-  const std::string_view protobuf = json ? std::string_view() : bytes;
-  const int64_t now_ns = clock_.unix_ns();
-  if (signal == Signal::kSpans && !json) {
-    Result<DecodedSpans> spans = decode_spans(bytes, &lease);
-    if (!spans) return undecodable(spans.error());
-    count_bytes();
-    const auto& sources = spans->columns.sources;
-    for (const auto& source : sources) {
-      if (std::optional<Outcome> refused = forbidden(receiver, *source->resource, caller)) return std::move(*refused);
-    }
-    const AdmissionReport admission = admit(spans->columns, spans->latest_unix_ns, clocks_.latest_now(*spans, now_ns));
-    return ingest(
-        receiver, signal, admission, protobuf, [&] { return otlp::encode(spans::to_batch(spans->columns)); },
-        [&](std::string_view kept) { return sink_.accept_spans(std::move(spans->columns), kept, now_ns); });
-  }
-  if (signal == Signal::kMetrics && !json) {
-    Result<otlp::MetricsRequest> request = otlp::decode_metrics(bytes, &lease);
-    if (!request) return undecodable(request.error());
-    count_bytes();
-    for (const Attributes& resource : request->resources) {
-      if (std::optional<Outcome> refused = forbidden(receiver, resource, caller)) return std::move(*refused);
-    }
-    return ingest_metrics(receiver, *request, bytes, now_ns);
-  }
-  if (signal == Signal::kLogs && !json) {
-    Result<LogsRequest> request = otlp::decode_logs(bytes, &lease);
-    if (!request) return undecodable(request.error());
-    count_bytes();
-    return ingest_logs(receiver, std::move(*request), protobuf, now_ns, caller);
-  }
-  Result<Batch> batch = otlp::decode_json(signal, bytes, &lease);
-  if (!batch) return undecodable(batch.error());
-  count_bytes();
-  if (signal == Signal::kLogs)
-    return ingest_logs(receiver, to_logs_request(std::move(*batch)), protobuf, now_ns, caller);
+Result<OtlpHandler::Outcome> OtlpHandler::undecodable(const Request& request, const std::string& error) {
+  if (request.lease.was_refused()) return no_memory(request.receiver);
+  count_undecodable(request.receiver, request.json ? "json" : "protobuf", error);
+  return Error{error};
+}
+
+void OtlpHandler::count_bytes(const Request& request) {
+  counters_.add("lockstep_ingest_bytes_total", format("receiver=\"%s\"", request.receiver.data()),
+                static_cast<int64_t>(request.bytes.size()));
+}
+
+Result<OtlpHandler::Outcome> OtlpHandler::ingest_json(const Request& request, int64_t now_ns) {
+  const std::string_view receiver = request.receiver;
+  Result<Batch> batch = otlp::decode_json(request.signal, request.bytes, &request.lease);
+  if (!batch) return undecodable(request, batch.error());
+  count_bytes(request);
+  if (request.signal == Signal::kLogs)
+    return ingest_logs(receiver, to_logs_request(std::move(*batch)), {}, now_ns, request.caller);
   for (const ResourceGroup& group : batch->groups) {
-    if (std::optional<Outcome> refused = forbidden(receiver, group.resource, caller)) return std::move(*refused);
+    if (std::optional<Outcome> refused = forbidden(receiver, group.resource, request.caller))
+      return std::move(*refused);
   }
-  if (signal == Signal::kMetrics) {
+  if (request.signal == Signal::kMetrics) {
     const std::string encoded = otlp::encode(*batch);
-    Result<otlp::MetricsRequest> request = otlp::decode_metrics(encoded, &lease);
-    if (!request) return undecodable(request.error());
-    return ingest_metrics(receiver, *request, encoded, now_ns);
+    Result<otlp::MetricsRequest> metrics = otlp::decode_metrics(encoded, &request.lease);
+    if (!metrics) return undecodable(request, metrics.error());
+    return ingest_metrics(receiver, *metrics, encoded, now_ns);
   }
   const AdmissionReport admission = admit(*batch, clocks_.latest_now(std::span(std::as_const(batch->groups)), now_ns));
   return ingest(
-      receiver, signal, admission, protobuf, [&] { return otlp::encode(*batch); },
+      receiver, request.signal, admission, {}, [&] { return otlp::encode(*batch); },
       [&](std::string_view kept) { return sink_.accept_spans(to_columns(*batch).columns, kept, now_ns); });
+}
+
+Result<OtlpHandler::Outcome> OtlpHandler::ingest_spans(const Request& request, int64_t now_ns) {
+  Result<DecodedSpans> spans = decode_spans(request.bytes, &request.lease);
+  if (!spans) return undecodable(request, spans.error());
+  count_bytes(request);
+  for (const auto& source : spans->columns.sources) {
+    if (std::optional<Outcome> refused = forbidden(request.receiver, *source->resource, request.caller))
+      return std::move(*refused);
+  }
+  const AdmissionReport admission = admit(spans->columns, spans->latest_unix_ns, clocks_.latest_now(*spans, now_ns));
+  return ingest(
+      request.receiver, request.signal, admission, request.bytes,
+      [&] { return otlp::encode(spans::to_batch(spans->columns)); },
+      [&](std::string_view kept) { return sink_.accept_spans(std::move(spans->columns), kept, now_ns); });
+}
+
+Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(const Request& request) {
+  const int64_t now_ns = clock_.unix_ns();
+  if (request.json) return ingest_json(request, now_ns);
+  if (request.signal == Signal::kSpans) return ingest_spans(request, now_ns);
+  if (request.signal == Signal::kMetrics) {
+    Result<otlp::MetricsRequest> metrics = otlp::decode_metrics(request.bytes, &request.lease);
+    if (!metrics) return undecodable(request, metrics.error());
+    count_bytes(request);
+    for (const Attributes& resource : metrics->resources) {
+      if (std::optional<Outcome> refused = forbidden(request.receiver, resource, request.caller))
+        return std::move(*refused);
+    }
+    return ingest_metrics(request.receiver, *metrics, request.bytes, now_ns);
+  }
+  Result<LogsRequest> logs = otlp::decode_logs(request.bytes, &request.lease);
+  if (!logs) return undecodable(request, logs.error());
+  count_bytes(request);
+  return ingest_logs(request.receiver, std::move(*logs), request.bytes, now_ns, request.caller);
 }
 
 Result<OtlpHandler::Outcome> OtlpHandler::ingest_logs(std::string_view receiver, LogsRequest request,

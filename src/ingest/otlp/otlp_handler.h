@@ -63,9 +63,19 @@ class OtlpHandler {
     bool is_forbidden = false;  // a host or job in it is another owner's; nothing was taken
   };
   HttpResponse post(Signal signal, const ServerRequest& request);
-  // bytes: the request in protobuf, or the whole of it in JSON.
-  Result<Outcome> decode_and_ingest(std::string_view receiver, Signal signal, std::string_view bytes, bool json,
-                                    MemoryLease& lease, const Caller& caller);
+  struct Request {
+    std::string_view receiver;
+    Signal signal;
+    std::string_view bytes;  // in protobuf, or the whole of it in JSON
+    bool json;
+    MemoryLease& lease;
+    const Caller& caller;
+  };
+  Result<Outcome> decode_and_ingest(const Request& request);
+  Result<Outcome> ingest_json(const Request& request, int64_t now_ns);
+  Result<Outcome> ingest_spans(const Request& request, int64_t now_ns);
+  Result<Outcome> undecodable(const Request& request, const std::string& error);
+  void count_bytes(const Request& request);
   // Nullopt: every host and job named there is the caller's to feed.
   std::optional<Outcome> forbidden(std::string_view receiver, const Attributes& resource, const Caller& caller);
   std::optional<Outcome> forbidden(std::string_view receiver, std::string_view host, std::string_view job_id,

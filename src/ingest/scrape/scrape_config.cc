@@ -308,6 +308,58 @@ ScrapeDiscovery discovery_of(const YAML::Node& node, bool by_file) {
   return discovery;
 }
 
+// How a target is asked. False: another key.
+bool take_request(ScrapeJob& job, const std::string& key, const YAML::Node& value) {
+  if (key == "metrics_path") {
+    job.path = scalar(value, "metrics_path");
+    if (!is_metrics_path(job.path)) throw Wrong{line_of(value), "metrics_path must begin with /"};
+  } else if (key == "scheme") {
+    job.scheme = scalar(value, "scheme");
+    if (job.scheme != "http" && job.scheme != "https") {
+      throw Wrong{line_of(value), "scheme must be http or https"};
+    }
+  } else if (key == "params") {
+    each_key(
+        value, "params", keys_of(value, "a parameter's name"), [&](const std::string& name, const YAML::Node& values) {
+          job.params.emplace_back(name, std::vector<std::string>());
+          each_item(values, "values of a parameter",
+                    [&](const YAML::Node& item) { job.params.back().second.push_back(scalar(item, "a parameter")); });
+        });
+  } else {
+    return take_access(job.access, key, value);
+  }
+  return true;
+}
+
+// What of its answer is taken, and under which labels. False: another key.
+bool take_answer(ScrapeJob& job, const std::string& key, const YAML::Node& value) {
+  if (key == "relabel_configs") {
+    job.relabel = rules_of(value, key);
+  } else if (key == "metric_relabel_configs") {
+    job.metric_relabel = rules_of(value, key);
+  } else if (key == "honor_labels") {
+    job.honor_labels = flag(value, "honor_labels");
+  } else if (key == "honor_timestamps") {
+    job.honor_timestamps = flag(value, "honor_timestamps");
+  } else if (key == "body_size_limit") {
+    job.body_bytes_max = bytes_of(value, "body_size_limit");
+  } else if (key == "sample_limit") {
+    const std::optional<uint64_t> limit = parse_uint(scalar(value, "sample_limit"));
+    if (!limit) throw Wrong{line_of(value), "sample_limit must be a whole number"};
+    if (*limit > 0) job.samples_max = *limit;  // 0: as if not given
+  } else {
+    return false;
+  }
+  return true;
+}
+
+std::string tenant_of(const YAML::Node& node) {
+  const std::string& tenant = scalar(node, "tenant");
+  if (!is_tenant_name(tenant))
+    throw Wrong{line_of(node), "tenant must be a tenant's name: small letters, digits, _ and -"};
+  return tenant == kDefaultTenant ? "" : tenant;
+}
+
 ScrapeJob job_of(const YAML::Node& node, const ScrapeJob& defaults) {
   ScrapeJob job = defaults;
   bool has_timeout = false;
@@ -323,10 +375,7 @@ ScrapeJob job_of(const YAML::Node& node, const ScrapeJob& defaults) {
     if (key == "job_name") {
       job.name = scalar(value, "job_name");
     } else if (key == "tenant") {
-      job.tenant = scalar(value, "tenant");
-      if (!is_tenant_name(job.tenant))
-        throw Wrong{line_of(value), "tenant must be a tenant's name: small letters, digits, _ and -"};
-      if (job.tenant == kDefaultTenant) job.tenant.clear();
+      job.tenant = tenant_of(value);
     } else if (key == "static_configs") {
       targets = value;
     } else if (key == "file_sd_configs" || key == "http_sd_configs") {
@@ -338,38 +387,8 @@ ScrapeJob job_of(const YAML::Node& node, const ScrapeJob& defaults) {
     } else if (key == "scrape_timeout") {
       job.timeout_ns = duration_ns(value, "scrape_timeout");
       has_timeout = true;
-    } else if (key == "metrics_path") {
-      job.path = scalar(value, "metrics_path");
-      if (!is_metrics_path(job.path)) throw Wrong{line_of(value), "metrics_path must begin with /"};
-    } else if (key == "scheme") {
-      job.scheme = scalar(value, "scheme");
-      if (job.scheme != "http" && job.scheme != "https") {
-        throw Wrong{line_of(value), "scheme must be http or https"};
-      }
-    } else if (key == "params") {
-      each_key(value, "params", keys_of(value, "a parameter's name"),
-               [&](const std::string& name, const YAML::Node& values) {
-                 job.params.emplace_back(name, std::vector<std::string>());
-                 each_item(values, "values of a parameter", [&](const YAML::Node& item) {
-                   job.params.back().second.push_back(scalar(item, "a parameter"));
-                 });
-               });
-    } else if (key == "relabel_configs") {
-      job.relabel = rules_of(value, key);
-    } else if (key == "metric_relabel_configs") {
-      job.metric_relabel = rules_of(value, key);
-    } else if (take_access(job.access, key, value)) {
-      return;
-    } else if (key == "honor_labels") {
-      job.honor_labels = flag(value, "honor_labels");
-    } else if (key == "honor_timestamps") {
-      job.honor_timestamps = flag(value, "honor_timestamps");
-    } else if (key == "body_size_limit") {
-      job.body_bytes_max = bytes_of(value, "body_size_limit");
-    } else {
-      const std::optional<uint64_t> limit = parse_uint(scalar(value, "sample_limit"));
-      if (!limit) throw Wrong{line_of(value), "sample_limit must be a whole number"};
-      if (*limit > 0) job.samples_max = *limit;  // 0: as if not given
+    } else if (!take_request(job, key, value)) {
+      take_answer(job, key, value);
     }
   });
   if (job.name.empty()) throw Wrong{line_of(node), "a scrape config needs a job_name"};

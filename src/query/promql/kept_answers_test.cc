@@ -105,64 +105,73 @@ std::vector<NativeHistogram> histograms() {
   return all;
 }
 
-TEST(KeptAnswers, OfArithmeticOnHistograms) {
-  const std::vector<NativeHistogram> all = histograms();
+std::string buckets_and_quantiles(size_t number, const NativeHistogram& h) {
+  std::string text =
+      format("histogram %zu %s variance %s\nbuckets", number, text_of(h).c_str(), number_text(variance(h)).c_str());
+  for (const BucketView& b : all_buckets(h))
+    text += format(" %c%.6g,%.6g%c:%.6g", b.lower_inclusive ? '[' : '(', b.lower, b.upper,
+                   b.upper_inclusive ? ']' : ')', b.count);
+  text += "\nquantiles";
+  for (const double q : {-0.1, 0.0, 0.05, 0.1, 0.25, 0.4, 0.499, 0.5, 0.6, 0.75, 0.9, 0.99, 1.0, 1.1, kNan}) {
+    NanEffect effect;
+    const double value = quantile(q, h, &effect);
+    text += " " + number_text(value) + format("/%d", static_cast<int>(effect));
+  }
+  return text + "\n";
+}
+
+std::string fractions_and_trims(const NativeHistogram& h) {
   const double kBounds[] = {-kInf, -4, -2,  -1, -0.6, -0.25, 0, 0.1, 0.25, 0.5, 0.6,
                             0.75,  1,  1.5, 2,  3,    4,     5, 8,   20,   kInf};
   std::string text;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const NativeHistogram& h = all[i];
-    text += format("histogram %zu %s variance %s\nbuckets", i, text_of(h).c_str(), number_text(variance(h)).c_str());
-    for (const BucketView& b : all_buckets(h))
-      text += format(" %c%.6g,%.6g%c:%.6g", b.lower_inclusive ? '[' : '(', b.lower, b.upper,
-                     b.upper_inclusive ? ']' : ')', b.count);
-    text += "\nquantiles";
-    for (const double q : {-0.1, 0.0, 0.05, 0.1, 0.25, 0.4, 0.499, 0.5, 0.6, 0.75, 0.9, 0.99, 1.0, 1.1, kNan}) {
-      NanEffect effect;
-      const double value = quantile(q, h, &effect);
-      text += " " + number_text(value) + format("/%d", static_cast<int>(effect));
+  for (const double lower : kBounds) {
+    text += format("from %.6g:", lower);
+    for (const double upper : kBounds) {
+      bool has_nan = false;
+      const double part = fraction(lower, upper, h, &has_nan);
+      text += " " + number_text(part) + (has_nan ? "!" : "");
     }
-    text += "\n";
-    for (const double lower : kBounds) {
-      text += format("from %.6g:", lower);
-      for (const double upper : kBounds) {
-        bool has_nan = false;
-        const double part = fraction(lower, upper, h, &has_nan);
-        text += " " + number_text(part) + (has_nan ? "!" : "");
-      }
-      text += format("\nup to %s\nfrom %s\n", text_of(*trimmed(h, lower, true)).c_str(),
-                     text_of(*trimmed(h, lower, false)).c_str());
-    }
-    bool has_nan = false;
-    text += "NaN: " + number_text(fraction(kNan, 1, h, &has_nan)) + " " + number_text(fraction(0, kNan, h, &has_nan)) +
-            "\n";
-    for (const int32_t schema : {-3, -1, 0, 1, 2}) {
-      FlatHistogram coarse(h);
-      reduce_resolution(coarse, schema);
-      text += format("schema %d: %s\n", schema, text_of(*coarse.pack()).c_str());
-    }
-    for (const double by : {-2.0, 0.0, 0.5}) {
-      FlatHistogram scaled(h), divided(h);
-      scaled.scale(by);
-      divided.divide(by);
-      text += format("by %g: %s %s %d\n", by, text_of(*scaled.pack()).c_str(), text_of(*divided.pack()).c_str(),
-                     divided.has_overflow());
-    }
+    text += format("\nup to %s\nfrom %s\n", text_of(*trimmed(h, lower, true)).c_str(),
+                   text_of(*trimmed(h, lower, false)).c_str());
   }
-  for (size_t i = 0; i < all.size(); ++i) {
-    for (size_t k = 0; k < all.size(); ++k) {
-      FlatHistogram sum(all[i]), difference(all[i]);
-      const AddOutcome added = add(sum, FlatHistogram(all[k]), true);
-      AddOutcome again = add(sum, FlatHistogram(all[k]), true);
-      sum.settle();
-      const AddOutcome less = subtract(difference, FlatHistogram(all[k]));
-      text += format("%zu %zu: %d%d%d %d %d%d was reset %d equal %d %d\n", i, k, added.incompatible,
-                     added.reset_collision, added.bounds_reconciled, again.reset_collision, less.incompatible,
-                     less.bounds_reconciled, was_reset(all[i], all[k]), equal(all[i], all[k]), sum.has_overflow());
-      text += format("  + %s\n  - %s\n", text_of(*sum.pack()).c_str(), text_of(*difference.pack()).c_str());
-    }
+  bool has_nan = false;
+  return text + "NaN: " + number_text(fraction(kNan, 1, h, &has_nan)) + " " +
+         number_text(fraction(0, kNan, h, &has_nan)) + "\n";
+}
+
+std::string coarser_and_scaled(const NativeHistogram& h) {
+  std::string text;
+  for (const int32_t schema : {-3, -1, 0, 1, 2}) {
+    FlatHistogram coarse(h);
+    reduce_resolution(coarse, schema);
+    text += format("schema %d: %s\n", schema, text_of(*coarse.pack()).c_str());
   }
-  // What rounding loses is kept beside, and there where it is settled.
+  for (const double by : {-2.0, 0.0, 0.5}) {
+    FlatHistogram scaled(h), divided(h);
+    scaled.scale(by);
+    divided.divide(by);
+    text += format("by %g: %s %s %d\n", by, text_of(*scaled.pack()).c_str(), text_of(*divided.pack()).c_str(),
+                   divided.has_overflow());
+  }
+  return text;
+}
+
+std::string sum_and_difference(size_t i, const NativeHistogram& a, size_t k, const NativeHistogram& b) {
+  FlatHistogram sum(a), difference(a);
+  const AddOutcome added = add(sum, FlatHistogram(b), true);
+  AddOutcome again = add(sum, FlatHistogram(b), true);
+  sum.settle();
+  const AddOutcome less = subtract(difference, FlatHistogram(b));
+  std::string text = format("%zu %zu: %d%d%d %d %d%d was reset %d equal %d %d\n", i, k, added.incompatible,
+                            added.reset_collision, added.bounds_reconciled, again.reset_collision, less.incompatible,
+                            less.bounds_reconciled, was_reset(a, b), equal(a, b), sum.has_overflow());
+  text += format("  + %s\n  - %s\n", text_of(*sum.pack()).c_str(), text_of(*difference.pack()).c_str());
+  return text;
+}
+
+// What rounding loses is kept beside, and there where it is settled.
+std::string settled() {
+  std::string text;
   FlatHistogram large(exponential(0, 0.25, 1e16, {{0, 2}}, {1e16, 1e16}, {{0, 1}}, {1e16}));
   for (int i = 0; i < 5; ++i) add(large, FlatHistogram(exponential(0, 0.25, 1, {{0, 2}}, {1, 1}, {{0, 1}}, {1})), true);
   large.settle();
@@ -171,28 +180,43 @@ TEST(KeptAnswers, OfArithmeticOnHistograms) {
     text += format("%.17g ", number);
   for (const double number : {0.0, 1.0, 0.1, 123456.0, 1234567.0, 0.0001, 0.00001, 999999.5, -2.5, kInf, -kInf, kNan})
     text += short_number(number) + " ";
-  // Of each one the closest neighbours, which were reset or are another.
-  for (const NativeHistogram& h : all) {
-    std::vector<NativeHistogram> others(10, h);
-    others[0].zero_count += 1;
-    others[1].zero_count -= 1;
-    others[2].count += 1;
-    others[3].count -= 1;
-    others[4].sum += 1;
-    if (!h.positive.empty()) others[5].positive.back() -= 0.5;
-    if (!h.positive.empty()) others[6].positive.front() += 1;
-    if (!h.negative.empty()) others[7].negative.back() -= 0.5;
-    others[8].zero_threshold *= 2;
-    if (!h.custom_bounds.empty()) others[9].custom_bounds.back() += 1;
-    text += "\nneighbours";
-    for (NativeHistogram& other : others) {
-      text += equal(h, other) ? " same" : " other";
-      for (const CounterReset reset : {CounterReset::kUnknown, CounterReset::kYes, CounterReset::kNo}) {
-        other.reset = reset;
-        text += was_reset(other, h) ? "!" : ".";
-      }
+  return text;
+}
+
+// Of one the closest others, which were reset or are another.
+std::string neighbours(const NativeHistogram& h) {
+  std::vector<NativeHistogram> others(10, h);
+  others[0].zero_count += 1;
+  others[1].zero_count -= 1;
+  others[2].count += 1;
+  others[3].count -= 1;
+  others[4].sum += 1;
+  if (!h.positive.empty()) others[5].positive.back() -= 0.5;
+  if (!h.positive.empty()) others[6].positive.front() += 1;
+  if (!h.negative.empty()) others[7].negative.back() -= 0.5;
+  others[8].zero_threshold *= 2;
+  if (!h.custom_bounds.empty()) others[9].custom_bounds.back() += 1;
+  std::string text = "\nneighbours";
+  for (NativeHistogram& other : others) {
+    text += equal(h, other) ? " same" : " other";
+    for (const CounterReset reset : {CounterReset::kUnknown, CounterReset::kYes, CounterReset::kNo}) {
+      other.reset = reset;
+      text += was_reset(other, h) ? "!" : ".";
     }
   }
+  return text;
+}
+
+TEST(KeptAnswers, OfArithmeticOnHistograms) {
+  const std::vector<NativeHistogram> all = histograms();
+  std::string text;
+  for (size_t i = 0; i < all.size(); ++i)
+    text += buckets_and_quantiles(i, all[i]) + fractions_and_trims(all[i]) + coarser_and_scaled(all[i]);
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t k = 0; k < all.size(); ++k) text += sum_and_difference(i, all[i], k, all[k]);
+  }
+  text += settled();
+  for (const NativeHistogram& h : all) text += neighbours(h);
   expect_kept("histograms.kept", text + "\n");
 }
 

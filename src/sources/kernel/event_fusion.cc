@@ -54,6 +54,46 @@ const Owner* owner_by_cgroup(const OwnerTable& owners, std::string_view cgroup) 
   return nullptr;
 }
 
+// The name and the words of what the driver reported; none for what is no event.
+std::optional<NodeEvent> reported_event(const GpuEvent& event) {
+  NodeEvent reported;
+  if (event.kind == "xid") {
+    const XidRow& row = xid_row(event.code);
+    reported.name = "gpu.xid";
+    reported.code = event.code;
+    reported.severity = row.severity;
+    reported.meaning = row.meaning;
+    reported.action = row.action;
+  } else if (event.kind == "recovery_action") {
+    const RecoveryRow* row = recovery_row(event.code);
+    reported.name = "gpu.recovery_action";
+    reported.code = event.code;
+    reported.severity = row != nullptr ? row->severity : EventSeverity::kWarn;
+    reported.meaning = row != nullptr ? row->meaning : "a recovery action that is not in the table";
+    reported.action = row != nullptr ? row->action : "look it up in the documentation of NVML";
+  } else if (event.kind == "lost") {
+    reported.name = "gpu.lost";
+    reported.severity = EventSeverity::kCritical;
+    reported.meaning = "the GPU does not answer any more";
+    reported.action = "drain the node; see the XID beside it; reboot";
+  } else if (event.kind == "appeared") {
+    reported.name = "gpu.appeared";
+    reported.meaning = "the GPU answers";
+  } else if (event.kind == "mig_changed") {
+    reported.name = "gpu.mig_changed";
+    reported.meaning = "the MIG partitions of the GPU changed";
+  } else {
+    return std::nullopt;
+  }
+  return reported;
+}
+
+// What the GPU is from now on, rather than what happened to it once.
+bool is_state(const GpuEvent& event) {
+  if (event.kind == "xid") return event.code == kXidSmoothingBack;
+  return event.kind != "recovery_action";
+}
+
 }  // namespace
 
 void EventFusion::Unmatched::move_to(int64_t stretch) {
@@ -419,80 +459,57 @@ EventFusion::Entry* EventFusion::merge_with_number(const KernelLine& line, const
   return known;
 }
 
-void EventFusion::driver(const GpuEvent& event) {
-  std::string uuid = event.gpu_uuid;
-  if (tick_.owners != nullptr) {
-    for (const GpuInfo& info : tick_.owners->gpus) {
-      if (info.uuid == uuid && !info.parent_uuid.empty()) uuid = info.parent_uuid;  // a MIG instance is of its GPU
-    }
+// A MIG instance is of its GPU.
+std::string EventFusion::whole_gpu(const std::string& uuid) const {
+  if (tick_.owners == nullptr) return uuid;
+  for (const GpuInfo& info : tick_.owners->gpus) {
+    if (info.uuid == uuid && !info.parent_uuid.empty()) return info.parent_uuid;
   }
+  return uuid;
+}
+
+// Keeps what the driver reported of this GPU. true: another report of the same thing came before, so it is counted.
+bool EventFusion::counted_before(const GpuEvent& event, int gpu, int64_t time_unix_ns) {
+  if (event.kind == "recovery_action") {
+    recovery(gpu, event.code, time_unix_ns);
+    return same_as_xid_154(gpu, time_unix_ns);
+  }
+  if (event.kind != "xid") return false;
+  if (event.code == kXidSmoothingBack) end_smoothing_off(gpu);
+  saw_xid(gpu, event.code, time_unix_ns);
+  Xid& xid = xid_of(at(gpu), event.code);
+  if (xid.lines.take(time_unix_ns)) {
+    if (Entry* entry = find(xid.line_key)) entry->by_number = true;
+    return true;
+  }
+  ++xid.total;
+  xid.numbers.add(time_unix_ns);
+  return false;
+}
+
+void EventFusion::driver(const GpuEvent& event) {
+  const std::string uuid = whole_gpu(event.gpu_uuid);
   const int gpu = gpu_of(uuid);
   const int64_t time = event.unix_ns > 0 ? event.unix_ns : tick_.unix_ns;
-  NodeEvent reported;
-  reported.time_unix_ns = time;
-  reported.gpu_uuid = uuid;
+  std::optional<NodeEvent> reported = reported_event(event);
+  if (!reported) return;
+  reported->time_unix_ns = time;
+  reported->gpu_uuid = uuid;
   if (gpu >= 0) {
     const Gpu& of = at(gpu);
-    reported.device = of.pci;
+    reported->device = of.pci;
     if (of.owner != nullptr) {
-      reported.job_id = of.owner->job_id;
-      reported.rank = of.owner->rank;
+      reported->job_id = of.owner->job_id;
+      reported->rank = of.owner->rank;
     }
+    if (counted_before(event, gpu, time)) return;
   }
-  bool is_state = false;
-  if (event.kind == "xid") {
-    const XidRow& row = xid_row(event.code);
-    reported.name = "gpu.xid";
-    reported.code = event.code;
-    reported.severity = row.severity;
-    reported.meaning = row.meaning;
-    reported.action = row.action;
-    is_state = event.code == kXidSmoothingBack;
-    if (gpu >= 0) {
-      if (event.code == kXidSmoothingBack) end_smoothing_off(gpu);
-      saw_xid(gpu, event.code, time);
-      Xid& xid = xid_of(at(gpu), event.code);
-      if (xid.lines.take(time)) {
-        if (Entry* entry = find(xid.line_key)) entry->by_number = true;
-        return;
-      }
-      ++xid.total;
-      xid.numbers.add(time);
-    }
-  } else if (event.kind == "recovery_action") {
-    const RecoveryRow* row = recovery_row(event.code);
-    reported.name = "gpu.recovery_action";
-    reported.code = event.code;
-    reported.severity = row != nullptr ? row->severity : EventSeverity::kWarn;
-    reported.meaning = row != nullptr ? row->meaning : "a recovery action that is not in the table";
-    reported.action = row != nullptr ? row->action : "look it up in the documentation of NVML";
-    if (gpu >= 0) {
-      recovery(gpu, event.code, time);
-      if (same_as_xid_154(gpu, time)) return;
-    }
-  } else if (event.kind == "lost") {
-    reported.name = "gpu.lost";
-    reported.severity = EventSeverity::kCritical;
-    reported.meaning = "the GPU does not answer any more";
-    reported.action = "drain the node; see the XID beside it; reboot";
-    is_state = true;
-  } else if (event.kind == "appeared") {
-    reported.name = "gpu.appeared";
-    reported.meaning = "the GPU answers";
-    is_state = true;
-  } else if (event.kind == "mig_changed") {
-    reported.name = "gpu.mig_changed";
-    reported.meaning = "the MIG partitions of the GPU changed";
-    is_state = true;
-  } else {
-    return;
-  }
-  ++kind_of(reported.name).total;
-  uint64_t key = mix(mix(mix(mix(0, "driver"), reported.name), uuid), static_cast<uint64_t>(reported.code));
+  ++kind_of(reported->name).total;
+  uint64_t key = mix(mix(mix(mix(0, "driver"), reported->name), uuid), static_cast<uint64_t>(reported->code));
   Entry* entry = find(key);
-  if (entry == nullptr) entry = &make(key, reported, gpu);
+  if (entry == nullptr) entry = &make(key, std::move(*reported), gpu);
   entry->by_number = true;
-  entry->is_state = is_state;
+  entry->is_state = is_state(event);
   ++entry->pending;
   entry->seen_ns = tick_.monotonic_ns;
   entry->seen_unix_ns = time;

@@ -135,6 +135,8 @@ class EventFusion {
   const Owner* owner_of(const KernelLine& line, int gpu) const;
   NodeEvent event_of(const KernelLine& line, const KernelRecord& record, int gpu, const Owner* owner) const;
   uint64_t key_of(const KernelLine& line, const KernelRecord& record, int gpu, const Owner* owner) const;
+  std::string whole_gpu(const std::string& uuid) const;
+  bool counted_before(const GpuEvent& event, int gpu, int64_t time_unix_ns);
   Entry* merge_with_number(const KernelLine& line, const KernelRecord& record, uint64_t& key, int gpu,
                            const Owner* owner);
   void saw_xid(int gpu, int64_t code, int64_t time_unix_ns);

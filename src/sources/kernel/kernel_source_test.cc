@@ -144,18 +144,17 @@ TEST(KernelSource, LinesThatAreNoRecordsAreSaidOnceAndCounted) {
   EXPECT_EQ(out.failures, 3);
 }
 
-// Eight hundred thousand lines of 29 kinds, as a driver in trouble writes them: 29 events now, and the rest as counts.
-TEST(KernelSource, AFloodBecomesAFewEvents) {
-  constexpr int kLines = 800'000;
-  constexpr int kKinds = 29;
+constexpr int kKinds = 29;
+
+// XIDs of two GPUs in turn, of all these kinds.
+std::string flood(int lines) {
   const char* words[kKinds] = {"alpha",  "bravo",   "charlie", "delta", "echo",    "foxtrot",  "golf",    "hotel",
                                "india",  "juliett", "kilo",    "lima",  "mike",    "november", "oscar",   "papa",
                                "quebec", "romeo",   "sierra",  "tango", "uniform", "victor",   "whiskey", "xray",
                                "yankee", "zulu",    "one",     "two",   "three"};
-  Machine machine;
   std::string content;
-  content.reserve(size_t{kLines} * 160);
-  for (int i = 0; i < kLines; ++i) {
+  content.reserve(static_cast<size_t>(lines) * 160);
+  for (int i = 0; i < lines; ++i) {
     content +=
         Machine::record_of(i,
                            format("NVRM: Xid (PCI:0000:%s:00): 13, pid=%d, name=python, Graphics SM Warp Exception on "
@@ -163,8 +162,20 @@ TEST(KernelSource, AFloodBecomesAFewEvents) {
                                   i % 2 == 0 ? "1b" : "5d", 4000 + i % 8, i % 7, i % 9, i % 2, words[i % kKinds]),
                            1'000'000'000 + i);
   }
-  machine.replace(content);
-  content = {};
+  return content;
+}
+
+double cpu_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
+}
+
+// Eight hundred thousand lines of 29 kinds, as a driver in trouble writes them: 29 events now, and the rest as counts.
+TEST(KernelSource, AFloodBecomesAFewEvents) {
+  constexpr int kLines = 800'000;
+  Machine machine;
+  machine.replace(flood(kLines));
   OwnerTable owners;
   for (const char* pci : {"0000:1b:00.0", "0000:5d:00.0"}) {
     owners.gpus.emplace_back().uuid = std::string("GPU-") + pci;
@@ -172,11 +183,6 @@ TEST(KernelSource, AFloodBecomesAFewEvents) {
   }
   auto source = open_kernel_source({machine.root(), machine.state()});
   SystemClock clock;
-  const auto cpu_seconds = [] {
-    timespec used{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-    return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
-  };
   const double began = cpu_seconds();
   std::vector<NodeEvent> events;
   double lines = 0;

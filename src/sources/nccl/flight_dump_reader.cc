@@ -144,6 +144,68 @@ void choose_ops(const std::vector<PickleValue>& collectives, DumpGroup& group) {
 
 }  // namespace
 
+namespace {
+
+using Groups = std::map<std::string, Collected, std::less<>>;  // by name
+
+Groups groups_of(PickleValue config) {
+  Groups groups;
+  for (size_t i = 0; i < config.size(); ++i) {
+    const std::optional<std::string_view> name = config.key(i).text();
+    if (!name || groups.size() >= kGroupRanksMax) continue;
+    Collected& group = groups[std::string(name->substr(0, kEvidenceTextMax))];
+    group.config = config.at(i);
+    group.desc = text_of(config.at(i)["desc"]);
+  }
+  return groups;
+}
+
+// Gives how many of the entries are sends and receives, which belong to no collective.
+int64_t sort_entries(PickleValue entries, Groups& groups) {
+  int64_t p2p = 0;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const PickleValue entry = entries.at(i);
+    const PickleValue named = entry["process_group"];
+    Collected& group = groups[named.is_list() ? text_of(named.at(0)) : text_of(entry["pg_name"])];
+    group.number = int_of(entry["pg_id"], -1);
+    if (group.desc.empty() && named.is_list()) group.desc = text_of(named.at(1));
+    if (entry["is_p2p"].boolean().value_or(false)) {
+      ++p2p;
+      continue;
+    }
+    group.collectives.push_back(entry);
+  }
+  return p2p;
+}
+
+DumpGroup dump_group(const std::string& name, const Collected& collected, PickleValue status) {
+  DumpGroup group{.name = as_one_line(name), .desc = collected.desc};
+  const std::vector<Rank> members = members_of(collected.config["ranks"]);
+  group.size = static_cast<int64_t>(members.size());
+  group.ranks = ranks_text(members);
+  if (group.ranks.size() > kDumpRanksTextMax) group.ranks.clear();
+  choose_ops(collected.collectives, group);
+  // Where all of its operations have left the ring, the counts are what remains.
+  const PickleValue counts = status[collected.number >= 0 ? std::to_string(collected.number) : name];
+  if (group.ops.empty() && counts.is_dict()) {
+    auto count = [&](const char* key) { return std::clamp<int64_t>(int_of(counts[key], -1), -1, kSeqMost); };
+    group.last_enqueued = count("last_enqueued_collective");
+    group.last_started = count("last_started_collective");
+    group.last_completed = count("last_completed_collective");
+  }
+  return group;
+}
+
+// The groups in which something is under way matter most, and of those the ones that were used last.
+bool matters_more(const DumpGroup& a, const DumpGroup& b) {
+  if (in_flight(a) != in_flight(b)) return in_flight(a);
+  const int64_t a_ns = a.ops.empty() ? 0 : a.ops.back().created_unix_ns;
+  const int64_t b_ns = b.ops.empty() ? 0 : b.ops.back().created_unix_ns;
+  return a_ns > b_ns;
+}
+
+}  // namespace
+
 Result<FlightDump> read_flight_dump(std::string bytes_untrusted) {
   Pickle pickle = LOCKSTEP_TRY(Pickle::parse_untrusted(
       std::move(bytes_untrusted), {.bytes_max = kFlightDumpBytesMax, .values_max = kFlightDumpValuesMax}));
@@ -154,55 +216,15 @@ Result<FlightDump> read_flight_dump(std::string bytes_untrusted) {
   FlightDump dump;
   dump.version = text_of(root["version"]);
   dump.entries = static_cast<int64_t>(entries.size());
-
-  std::map<std::string, Collected, std::less<>> by_name;
-  for (size_t i = 0; i < config.size(); ++i) {
-    const std::optional<std::string_view> name = config.key(i).text();
-    if (!name || by_name.size() >= kGroupRanksMax) continue;
-    Collected& group = by_name[std::string(name->substr(0, kEvidenceTextMax))];
-    group.config = config.at(i);
-    group.desc = text_of(config.at(i)["desc"]);
-  }
-  PickleValue newest;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const PickleValue entry = entries.at(i);
-    const PickleValue named = entry["process_group"];
-    const std::string name = named.is_list() ? text_of(named.at(0)) : text_of(entry["pg_name"]);
-    newest = entry;
-    Collected& group = by_name[name];
-    group.number = int_of(entry["pg_id"], -1);
-    if (group.desc.empty() && named.is_list()) group.desc = text_of(named.at(1));
-    if (entry["is_p2p"].boolean().value_or(false)) {
-      ++dump.p2p;
-      continue;
-    }
-    group.collectives.push_back(entry);
-  }
-  for (const auto& [name, collected] : by_name) {
-    DumpGroup group{.name = as_one_line(name), .desc = collected.desc};
-    const std::vector<Rank> members = members_of(collected.config["ranks"]);
-    group.size = static_cast<int64_t>(members.size());
-    group.ranks = ranks_text(members);
-    if (group.ranks.size() > kDumpRanksTextMax) group.ranks.clear();
-    choose_ops(collected.collectives, group);
-    // Where all of its operations have left the ring, the counts are what remains.
-    const PickleValue counts = status[collected.number >= 0 ? std::to_string(collected.number) : std::string(name)];
-    if (group.ops.empty() && counts.is_dict()) {
-      auto count = [&](const char* key) { return std::clamp<int64_t>(int_of(counts[key], -1), -1, kSeqMost); };
-      group.last_enqueued = count("last_enqueued_collective");
-      group.last_started = count("last_started_collective");
-      group.last_completed = count("last_completed_collective");
-    }
+  Groups groups = groups_of(config);
+  dump.p2p = sort_entries(entries, groups);
+  for (const auto& [name, collected] : groups) {
+    DumpGroup group = dump_group(name, collected, status);
     if (!group.ops.empty() || group.last_enqueued >= 0) dump.groups.push_back(std::move(group));
   }
-  // The groups in which something is under way matter most, and of those the ones that were used last.
-  std::stable_sort(dump.groups.begin(), dump.groups.end(), [](const DumpGroup& a, const DumpGroup& b) {
-    if (in_flight(a) != in_flight(b)) return in_flight(a);
-    const int64_t a_ns = a.ops.empty() ? 0 : a.ops.back().created_unix_ns;
-    const int64_t b_ns = b.ops.empty() ? 0 : b.ops.back().created_unix_ns;
-    return a_ns > b_ns;
-  });
+  std::stable_sort(dump.groups.begin(), dump.groups.end(), matters_more);
   if (dump.groups.size() > kDumpGroupsMax) dump.groups.resize(kDumpGroupsMax);
+  const PickleValue newest = entries.size() > 0 ? entries.at(entries.size() - 1) : PickleValue();
   if (newest.is_dict()) {
     dump.last = op_of(newest);
     dump.last_group = text_of(newest["process_group"].at(0));

@@ -252,6 +252,41 @@ void RdmaPorts::find_counters(Port& port, NodeReadings& out) const {
   }
 }
 
+std::vector<int> RdmaPorts::port_numbers(const std::string& device, NodeReadings& out) const {
+  const std::string folder = context_.root + "/sys/class/infiniband/" + device;
+  std::vector<int> numbers;
+  if (Result<std::vector<std::string>> names = list_directory(folder + "/ports"); names) {
+    for (const std::string& name : *names) {
+      std::optional<int64_t> number = parse_int(name);
+      if (number && *number > 0 && *number < 65536) numbers.push_back(static_cast<int>(*number));
+    }
+  }
+  std::sort(numbers.begin(), numbers.end());
+  if (numbers.size() > kPortsMax) {
+    context_.say_once(out, format("nic: %s has %zu ports, more than %zu; the others are not read", device.c_str(),
+                                  numbers.size(), kPortsMax));
+    numbers.resize(kPortsMax);
+  }
+  if (is_folder(folder + "/hw_counters")) numbers.push_back(0);
+  return numbers;
+}
+
+void RdmaPorts::report_gone(const Tick& tick, const Port& port, NodeReadings& out) const {
+  const std::string name = port.about.name();
+  const PciDevice& pci = port.about.pci;
+  struct stat status {};
+  const std::string pci_folder = context_.root + "/sys/bus/pci/devices/" + (pci.chain.empty() ? "" : pci.chain.back());
+  if (!pci.chain.empty() && stat(pci_folder.c_str(), &status) != 0) {
+    emit(tick, port, "nic.lost", EventSeverity::kCritical,
+         "RDMA port " + name + " is gone, and " + pci.address + " with it", "The network adapter fell off the PCIe bus",
+         "drain the node, reboot; replace the card if it comes back", false, out);
+  } else {
+    emit(tick, port, "nic.lost", EventSeverity::kWarn, "RDMA port " + name + " is gone",
+         "Its driver was unloaded, it was renamed, or it was given to another network namespace",
+         "check that nobody who needs it has lost it", false, out);
+  }
+}
+
 void RdmaPorts::rescan(const Tick& tick, NodeReadings& out) {
   const std::string folder = context_.root + "/sys/class/infiniband";
   std::vector<std::string> devices;
@@ -263,21 +298,7 @@ void RdmaPorts::rescan(const Tick& tick, NodeReadings& out) {
   }
   std::map<std::string, Port> found;
   for (const std::string& device : devices) {
-    std::vector<int> numbers;
-    if (Result<std::vector<std::string>> names = list_directory(folder + "/" + device + "/ports"); names) {
-      for (const std::string& name : *names) {
-        std::optional<int64_t> number = parse_int(name);
-        if (number && *number > 0 && *number < 65536) numbers.push_back(static_cast<int>(*number));
-      }
-    }
-    std::sort(numbers.begin(), numbers.end());
-    if (numbers.size() > kPortsMax) {
-      context_.say_once(out, format("nic: %s has %zu ports, more than %zu; the others are not read", device.c_str(),
-                                    numbers.size(), kPortsMax));
-      numbers.resize(kPortsMax);
-    }
-    if (is_folder(folder + "/" + device + "/hw_counters")) numbers.push_back(0);
-    for (int number : numbers) {
+    for (int number : port_numbers(device, out)) {
       const std::string name = RdmaPort{device, number}.name();
       Port port;
       if (auto old = ports_.find(name); old != ports_.end()) {
@@ -296,21 +317,7 @@ void RdmaPorts::rescan(const Tick& tick, NodeReadings& out) {
     }
   }
   for (const auto& [name, port] : ports_) {  // what is left has gone
-    if (port.about.port == 0) continue;
-    const PciDevice& pci = port.about.pci;
-    struct stat status {};
-    const std::string pci_folder =
-        context_.root + "/sys/bus/pci/devices/" + (pci.chain.empty() ? "" : pci.chain.back());
-    if (!pci.chain.empty() && stat(pci_folder.c_str(), &status) != 0) {
-      emit(tick, port, "nic.lost", EventSeverity::kCritical,
-           "RDMA port " + name + " is gone, and " + pci.address + " with it",
-           "The network adapter fell off the PCIe bus", "drain the node, reboot; replace the card if it comes back",
-           false, out);
-    } else {
-      emit(tick, port, "nic.lost", EventSeverity::kWarn, "RDMA port " + name + " is gone",
-           "Its driver was unloaded, it was renamed, or it was given to another network namespace",
-           "check that nobody who needs it has lost it", false, out);
-    }
+    if (port.about.port != 0) report_gone(tick, port, out);
   }
   ports_ = std::move(found);
   scanned_before_ = true;

@@ -89,7 +89,10 @@ class RdmaPorts {
     bool invents_state() const { return about.driver == "efa"; }
   };
 
+  // Of a device, and 0 where it has counters of its own.
+  std::vector<int> port_numbers(const std::string& device, NodeReadings& out) const;
   Port make(const std::string& device, int port) const;
+  void report_gone(const Tick& tick, const Port& port, NodeReadings& out) const;
   void find_counters(Port& port, NodeReadings& out) const;
   void fail(Port& port, const std::string& file, const std::string& why, NodeReadings& out) const;
   void read_state(const Tick& tick, const Netdevs& netdevs, Port& port, NodeReadings& out);

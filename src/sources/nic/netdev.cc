@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/text.h"
 #include "sources/nic/nic_metrics.h"
@@ -152,72 +153,82 @@ void Netdevs::rescan(const Tick& tick, const std::vector<std::string>& used_by_r
   scanned_before_ = true;
 }
 
-void Netdevs::read_link(const Tick& tick, State& state, NodeReadings& out) {
-  const std::string& name = state.about.name;
+Netdevs::Carrier Netdevs::read_carrier(State& state, NodeReadings& out) {
   // Read first: a change between the readings is then found in the next tick, not missed.
   const int64_t ups = count_or_none(state.ups_file);
   const int64_t downs = count_or_none(state.downs_file);
   const bool counted_apart = ups >= 0 && downs >= 0;
   const int64_t changes = counted_apart ? ups + downs : count_or_none(state.changes_file);
   FileText carrier_text = state.carrier_file.read();
-  const bool switched_off = carrier_text.error == EINVAL;  // by an administrator of this node
-  const bool carrier = carrier_text.ok() && carrier_text.text == "1";
-  out.add(nic_metric("lockstep_nic_carrier"), state.labels, carrier ? 1 : 0);
+  Carrier now;
+  now.switched_off = carrier_text.error == EINVAL;
+  now.is_there = carrier_text.ok() && carrier_text.text == "1";
+  out.add(nic_metric("lockstep_nic_carrier"), state.labels, now.is_there ? 1 : 0);
   if (changes >= 0) {
     out.add(nic_metric("lockstep_nic_carrier_changes_total"), state.labels, static_cast<double>(changes));
   }
 
   const bool had_carrier = state.about.carrier;
-  int64_t went_down = 0;
-  int64_t went_up = 0;
   if (counted_apart) {
-    went_down = downs - state.downs;
-    went_up = ups - state.ups;
+    now.went_down = downs - state.downs;
+    now.went_up = ups - state.ups;
   } else if (changes >= 0) {  // an older kernel: they alternate, and the state before tells which was first
     const int64_t more = changes - state.changes;
-    went_down = had_carrier ? (more + 1) / 2 : more / 2;
-    went_up = more - went_down;
+    now.went_down = had_carrier ? (more + 1) / 2 : more / 2;
+    now.went_up = more - now.went_down;
   } else {  // no counts at all: what we see ourselves
-    went_down = had_carrier && !carrier;
-    went_up = !had_carrier && carrier;
+    now.went_down = had_carrier && !now.is_there;
+    now.went_up = !had_carrier && now.is_there;
   }
   state.ups = ups;
   state.downs = downs;
   state.changes = changes;
-  state.about.carrier = carrier;
-  if (state.read_before && went_down > 0) {
+  state.about.carrier = now.is_there;
+  return now;
+}
+
+void Netdevs::report_carrier(const Tick& tick, State& state, const Carrier& now, NodeReadings& out) {
+  const std::string& name = state.about.name;
+  if (now.went_down > 0) {
     std::string text = name + ": link lost";
-    if (went_down > 1) text += format(" %lld times", static_cast<long long>(went_down));
-    if (carrier) text += ", and is back";
-    if (switched_off) text += ": the interface was switched off on this node";
-    emit(tick, state, "link.down", carrier || switched_off ? EventSeverity::kWarn : EventSeverity::kCritical, went_down,
-         text, "The network link went down", switched_off ? "" : "check cable, transceiver and the switch's port", out);
+    if (now.went_down > 1) text += format(" %lld times", static_cast<long long>(now.went_down));
+    if (now.is_there) text += ", and is back";
+    if (now.switched_off) text += ": the interface was switched off on this node";
+    emit(tick, state, "link.down", now.is_there || now.switched_off ? EventSeverity::kWarn : EventSeverity::kCritical,
+         now.went_down, text, "The network link went down",
+         now.switched_off ? "" : "check cable, transceiver and the switch's port", out);
   }
-  if (state.read_before && went_up > 0) {
-    emit(tick, state, "link.up", EventSeverity::kInfo, went_up,
-         name + (carrier ? ": link came up" : ": link came up, and is lost again"), "The network link came up", "",
+  if (now.went_up > 0) {
+    emit(tick, state, "link.up", EventSeverity::kInfo, now.went_up,
+         name + (now.is_there ? ": link came up" : ": link came up, and is lost again"), "The network link came up", "",
          out);
   }
+}
 
-  double speed = 0;
-  if (carrier) {
-    FileText text = state.speed_file.read();  // EINVAL or -1: not known
-    std::optional<int64_t> megabits = text.ok() ? parse_int(text.text) : std::nullopt;
-    if (megabits && *megabits > 0 && *megabits < UINT32_MAX) speed = static_cast<double>(*megabits) * 1e6 / 8;
+void Netdevs::read_speed(const Tick& tick, State& state, NodeReadings& out) {
+  if (!state.about.carrier) return;
+  FileText text = state.speed_file.read();  // EINVAL or -1: not known
+  std::optional<int64_t> megabits = text.ok() ? parse_int(text.text) : std::nullopt;
+  if (!megabits || *megabits <= 0 || *megabits >= UINT32_MAX) return;
+  const double speed = static_cast<double>(*megabits) * 1e6 / 8;
+  out.add(nic_metric("lockstep_nic_speed"), state.labels, speed);
+  const double before = std::exchange(state.about.speed, speed);  // kept while the link is down
+  if (before <= 0 || speed == before) return;
+  std::string change =
+      format("%s: %s -> %s", state.about.name.c_str(), gigabits(before).c_str(), gigabits(speed).c_str());
+  if (speed < before) {
+    emit(tick, state, "link.degraded", EventSeverity::kWarn, 1, std::move(change),
+         "The link trained down: it is slower than before", "check cable, transceiver and the switch's port", out);
+  } else {
+    emit(tick, state, "link.restored", EventSeverity::kInfo, 1, std::move(change), "The link is faster than before", "",
+         out);
   }
-  if (speed > 0) {
-    out.add(nic_metric("lockstep_nic_speed"), state.labels, speed);
-    if (state.about.speed > 0 && speed < state.about.speed) {
-      emit(tick, state, "link.degraded", EventSeverity::kWarn, 1,
-           format("%s: %s -> %s", name.c_str(), gigabits(state.about.speed).c_str(), gigabits(speed).c_str()),
-           "The link trained down: it is slower than before", "check cable, transceiver and the switch's port", out);
-    } else if (state.about.speed > 0 && speed > state.about.speed) {
-      emit(tick, state, "link.restored", EventSeverity::kInfo, 1,
-           format("%s: %s -> %s", name.c_str(), gigabits(state.about.speed).c_str(), gigabits(speed).c_str()),
-           "The link is faster than before", "", out);
-    }
-    state.about.speed = speed;  // kept while the link is down, to compare with when it is back
-  }
+}
+
+void Netdevs::read_link(const Tick& tick, State& state, NodeReadings& out) {
+  const Carrier now = read_carrier(state, out);
+  if (state.read_before) report_carrier(tick, state, now, out);
+  read_speed(tick, state, out);
   state.read_before = true;
 }
 

@@ -59,7 +59,15 @@ class Netdevs {
 
   State make(const std::string& name, int ifindex) const;
   bool is_wanted(const std::string& name, const std::vector<std::string>& used_by_rdma) const;
+  struct Carrier {
+    bool is_there = false;
+    bool switched_off = false;  // by an administrator of this node
+    int64_t went_down = 0, went_up = 0;
+  };
   void read_link(const Tick& tick, State& state, NodeReadings& out);
+  Carrier read_carrier(State& state, NodeReadings& out);
+  void report_carrier(const Tick& tick, State& state, const Carrier& now, NodeReadings& out);
+  void read_speed(const Tick& tick, State& state, NodeReadings& out);
   void emit(const Tick& tick, State& state, const char* name, EventSeverity severity, int64_t count, std::string text,
             const char* meaning, const char* action, NodeReadings& out);
 

@@ -150,63 +150,77 @@ PciMap map_pci(std::vector<NamedPciDevice> gpus, std::vector<NamedPciDevice> nic
   return map;
 }
 
-void PciDevices::read(const Tick& tick, const std::vector<PciDevice>& devices, NodeReadings& out) {
-  static constexpr struct {
-    const char* file;
-    const char* severity;
-  } kAer[3] = {{"/aer_dev_correctable", "correctable"}, {"/aer_dev_nonfatal", "nonfatal"}, {"/aer_dev_fatal", "fatal"}};
+namespace {
 
+constexpr struct {
+  const char* file;
+  const char* severity;
+} kAer[3] = {{"/aer_dev_correctable", "correctable"}, {"/aer_dev_nonfatal", "nonfatal"}, {"/aer_dev_fatal", "fatal"}};
+
+NodeEvent lanes_lost(const Tick& tick, const PciDevice& device, int64_t before, int64_t now) {
+  NodeEvent event;
+  event.name = "link.degraded";
+  event.time_unix_ns = tick.unix_ns;
+  event.severity = EventSeverity::kWarn;
+  event.device = device.address;
+  const GpuInfo* gpu = tick.owners ? tick.owners->gpu_at(device.address) : nullptr;
+  if (gpu) event.gpu_uuid = gpu->uuid;
+  event.text = format("PCIe link of %s: x%lld -> x%lld", device.address.c_str(), static_cast<long long>(before),
+                      static_cast<long long>(now));
+  event.meaning = "The PCIe link lost lanes: transfers are slower";
+  event.action = "drain the node, reseat the card or riser, reboot";
+  event.source = "sysfs";
+  return event;
+}
+
+// A width of 0 (older kernels: 255; of one that has fallen off the bus: 63) is a device without a PCIe link, such as a
+// virtual one.
+std::optional<int64_t> read_width(const std::string& file) {
+  FileText text = read_small_file(file);
+  const std::optional<int64_t> width = text.ok() ? parse_int(text.text) : std::nullopt;
+  return width && *width > 0 && *width <= 32 ? width : std::nullopt;
+}
+
+}  // namespace
+
+PciDevices::Known& PciDevices::known_of(const PciDevice& device) {
+  Known& known = known_[device.address];
+  if (known.labels) return known;
+  known.labels = std::make_shared<const Labels>(Labels{{"pci", device.address}});
+  for (int i = 0; i < 3; ++i) {
+    known.aer[i] = std::make_shared<const Labels>(Labels{{"pci", device.address}, {"severity", kAer[i].severity}});
+  }
+  return known;
+}
+
+void PciDevices::read_link(const Tick& tick, const PciDevice& device, const std::string& folder, NodeReadings& out) {
+  Known& known = known_of(device);
+  if (std::optional<int64_t> width_max = read_width(folder + "/max_link_width")) {
+    out.add(nic_metric("lockstep_pcie_link_width_max"), known.labels, static_cast<double>(*width_max));
+  }
+  if (std::optional<int64_t> width = read_width(folder + "/current_link_width")) {
+    out.add(nic_metric("lockstep_pcie_link_width"), known.labels, static_cast<double>(*width));
+    if (known.width > 0 && *width < known.width) out.events.push_back(lanes_lost(tick, device, known.width, *width));
+    known.width = *width;
+  }
+  FileText speed = read_small_file(folder + "/current_link_speed");
+  if (std::optional<double> value = speed.ok() ? parse_link_speed(speed.text) : std::nullopt) {
+    out.add(nic_metric("lockstep_pcie_link_speed"), known.labels, *value);
+  }
+  FileText speed_max = read_small_file(folder + "/max_link_speed");
+  if (std::optional<double> value = speed_max.ok() ? parse_link_speed(speed_max.text) : std::nullopt) {
+    out.add(nic_metric("lockstep_pcie_link_speed_max"), known.labels, *value);
+  }
+}
+
+void PciDevices::read(const Tick& tick, const std::vector<PciDevice>& devices, NodeReadings& out) {
   std::set<std::string> present;
   for (const PciDevice& device : devices) {
     if (!present.insert(device.address).second) continue;
     const std::string folder = context_.root + "/sys/bus/pci/devices/" + device.chain.back();
-    Known& known = known_[device.address];
-    if (!known.labels) {
-      known.labels = std::make_shared<const Labels>(Labels{{"pci", device.address}});
-      for (int i = 0; i < 3; ++i) {
-        known.aer[i] = std::make_shared<const Labels>(Labels{{"pci", device.address}, {"severity", kAer[i].severity}});
-      }
-    }
+    const Known& known = known_of(device);
     if (device.numa_node >= 0) out.add(nic_metric("lockstep_pcie_numa_node"), known.labels, device.numa_node);
-
-    auto number = [&](const char* file) -> std::optional<int64_t> {
-      FileText text = read_small_file(folder + file);
-      return text.ok() ? parse_int(text.text) : std::nullopt;
-    };
-    // A width of 0 (older kernels: 255; of one that has fallen off the bus: 63) is a device without a PCIe link, such
-    // as a virtual one.
-    auto is_width = [](std::optional<int64_t> width) { return width && *width > 0 && *width <= 32; };
-    std::optional<int64_t> width_max = number("/max_link_width");
-    if (is_width(width_max)) {
-      out.add(nic_metric("lockstep_pcie_link_width_max"), known.labels, static_cast<double>(*width_max));
-    }
-    if (std::optional<int64_t> width = number("/current_link_width"); is_width(width)) {
-      out.add(nic_metric("lockstep_pcie_link_width"), known.labels, static_cast<double>(*width));
-      if (known.width > 0 && *width < known.width) {
-        NodeEvent event;
-        event.name = "link.degraded";
-        event.time_unix_ns = tick.unix_ns;
-        event.severity = EventSeverity::kWarn;
-        event.device = device.address;
-        const GpuInfo* gpu = tick.owners ? tick.owners->gpu_at(device.address) : nullptr;
-        if (gpu) event.gpu_uuid = gpu->uuid;
-        event.text = format("PCIe link of %s: x%lld -> x%lld", device.address.c_str(),
-                            static_cast<long long>(known.width), static_cast<long long>(*width));
-        event.meaning = "The PCIe link lost lanes: transfers are slower";
-        event.action = "drain the node, reseat the card or riser, reboot";
-        event.source = "sysfs";
-        out.events.push_back(std::move(event));
-      }
-      known.width = *width;
-    }
-    FileText speed = read_small_file(folder + "/current_link_speed");
-    if (std::optional<double> value = speed.ok() ? parse_link_speed(speed.text) : std::nullopt) {
-      out.add(nic_metric("lockstep_pcie_link_speed"), known.labels, *value);
-    }
-    FileText speed_max = read_small_file(folder + "/max_link_speed");
-    if (std::optional<double> value = speed_max.ok() ? parse_link_speed(speed_max.text) : std::nullopt) {
-      out.add(nic_metric("lockstep_pcie_link_speed_max"), known.labels, *value);
-    }
+    read_link(tick, device, folder, out);
     for (int i = 0; i < 3; ++i) {
       FileText text = read_small_file(folder + kAer[i].file);
       if (!text.ok()) continue;  // not every device and kernel has AER

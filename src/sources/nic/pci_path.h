@@ -83,6 +83,9 @@ class PciDevices {
     int64_t width = 0;
   };
 
+  Known& known_of(const PciDevice& device);
+  void read_link(const Tick& tick, const PciDevice& device, const std::string& folder, NodeReadings& out);
+
   NicContext& context_;
   std::map<std::string, Known> known_;
 };

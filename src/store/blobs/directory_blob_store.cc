@@ -171,6 +171,8 @@ class DirectoryBlobStore final : public BlobStore {
   Result<void> write_part(const std::string& folder, const BlobPart& part, std::string_view bytes);
   Result<BlobFinish> put_together(const std::string& path, const std::string& folder, const std::string& sha256,
                                   const std::vector<BlobPart>& parts);
+  static std::vector<BlobPart> parts_here(const Upload& upload, std::span<const BlobPart> asked);
+  Result<void> give_name(const std::string& whole, const std::string& file);
   Result<std::string> sum_of(const std::string& path);
   Result<BlobFinish> compare_stored(const BlobInfo& stored, const std::string& sha256);
   void forget_part(const std::string& path, uint32_t number);
@@ -522,6 +524,28 @@ Result<BlobFinish> DirectoryBlobStore::put_together(const std::string& path, con
   return made;
 }
 
+// The parts of the file as they are here, up to the first that is not, or is another.
+std::vector<BlobPart> DirectoryBlobStore::parts_here(const Upload& upload, std::span<const BlobPart> asked) {
+  std::vector<BlobPart> parts;
+  for (const BlobPart& part : asked) {
+    const auto there = upload.parts.find(part.number);
+    if (part.number != parts.size() + 1 || there == upload.parts.end()) break;
+    if (!part.sha256.empty() && part.sha256 != there->second.sha256) break;  // another that was sent before it
+    parts.push_back(there->second);
+  }
+  return parts;
+}
+
+Result<void> DirectoryBlobStore::give_name(const std::string& whole, const std::string& file) {
+  if (disk::rename(whole, file) != 0) return not_written("rename", whole);
+  if (disk::sync_folder(folder_of(file)) != 0) {
+    const Error error = not_written("sync", folder_of(file));
+    disk::unlink(file);
+    return error;
+  }
+  return {};
+}
+
 Result<BlobFinish> DirectoryBlobStore::finish(const BlobKey& key, const std::string& sha256,
                                               std::span<const BlobPart> parts) {
   const std::string path = blob_path(key);
@@ -538,12 +562,7 @@ Result<BlobFinish> DirectoryBlobStore::finish(const BlobKey& key, const std::str
     } else if (upload->second.is_finishing || upload->second.writers > 0) {
       return Error{"this upload is being written to, try again in a moment"};
     } else {
-      for (const BlobPart& part : parts) {
-        const auto there = upload->second.parts.find(part.number);
-        if (part.number != wanted.size() + 1 || there == upload->second.parts.end()) break;
-        if (!part.sha256.empty() && part.sha256 != there->second.sha256) break;  // another that was sent before it
-        wanted.push_back(there->second);
-      }
+      wanted = parts_here(upload->second, parts);
       if (wanted.empty() || wanted.size() != parts.size()) {
         count("lockstep_blob_finished_total", "incomplete");
         return BlobFinish{.state = BlobFinish::State::kIncomplete,
@@ -556,19 +575,13 @@ Result<BlobFinish> DirectoryBlobStore::finish(const BlobKey& key, const std::str
   if (stored) return compare_stored(*stored, sha256);
 
   Result<BlobFinish> made = put_together(path, folder, sha256, wanted);
-  const bool is_made = made.ok() && made->state == BlobFinish::State::kStored;
   const std::string whole = whole_file(path), file = blob_file(path);
   MutexLock lock(mutex_);
   const auto upload = uploads_.find(path);
   upload->second.is_finishing = false;
   upload->second.used_unix_ns = clock_.unix_ns();
-  if (is_made) {
-    if (disk::rename(whole, file) != 0) {
-      made = not_written("rename", whole);
-    } else if (disk::sync_folder(folder_of(file)) != 0) {
-      made = not_written("sync", folder_of(file));
-      disk::unlink(file);
-    }
+  if (made.ok() && made->state == BlobFinish::State::kStored) {
+    if (Result<void> named = give_name(whole, file); !named.ok()) made = named.failure();
   }
   if (!made.ok() || made->state != BlobFinish::State::kStored) {
     disk::unlink(whole);

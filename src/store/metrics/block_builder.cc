@@ -41,6 +41,74 @@ size_t present(std::span<const double> column) {
   return count;
 }
 
+// The rows of a group within a range: their times, each once, and where the values of each row go among these.
+class RowsInRange {
+ public:
+  RowsInRange(const GroupData& data, int64_t from_ms, int64_t to_ms) : data_(data), from_ms_(from_ms), to_ms_(to_ms) {
+    for (const std::shared_ptr<const Strip>& strip : data.strips) {
+      for (int64_t time_ms : strip->times_ms()) add(time_ms);
+    }
+    for (size_t i = 0; i < data.open_rows; ++i) add(data.open->times_ms[i]);
+    for (const auto& [time_ms, row] : data.late) add(time_ms);
+    if (!std::is_sorted(times_ms_.begin(), times_ms_.end())) std::sort(times_ms_.begin(), times_ms_.end());
+    times_ms_.erase(std::unique(times_ms_.begin(), times_ms_.end()), times_ms_.end());
+
+    for (const std::shared_ptr<const Strip>& strip : data.strips) {
+      for (int64_t time_ms : strip->times_ms()) strip_places_.push_back(place(time_ms));
+    }
+    for (size_t i = 0; i < data.open_rows; ++i) open_places_.push_back(place(data.open->times_ms[i]));
+  }
+
+  const std::vector<int64_t>& times_ms() const { return times_ms_; }
+  bool has(int64_t time_ms) const { return time_ms >= from_ms_ && time_ms <= to_ms_; }
+
+  // The values of one series, one for each time. Of equal times the row that came later counts.
+  void read(size_t slot, std::vector<double>& column) const {
+    std::fill(column.begin(), column.end(), absent());
+    double cells[kStripRows];
+    const uint32_t* to = strip_places_.data();
+    for (const std::shared_ptr<const Strip>& strip : data_.strips) {
+      strip->column(slot, cells);
+      for (size_t i = 0; i < strip->rows(); ++i, ++to) {
+        if (*to != kNone) column[*to] = cells[i];
+      }
+    }
+    for (size_t i = 0; i < data_.open_rows; ++i) {
+      const double value = data_.open->at(i, slot);
+      if (open_places_[i] != kNone && !is_absent(value)) column[open_places_[i]] = value;
+    }
+    for (const auto& [time_ms, row] : data_.late) {
+      if (!has(time_ms) || slot >= row->cells.size()) continue;
+      const double value = load_cell(row->cells[slot]);
+      if (!is_absent(value)) column[place(time_ms)] = value;
+    }
+  }
+
+ private:
+  void add(int64_t time_ms) {
+    if (has(time_ms)) times_ms_.push_back(time_ms);
+  }
+  uint32_t place(int64_t time_ms) const {
+    if (!has(time_ms)) return kNone;
+    return static_cast<uint32_t>(std::lower_bound(times_ms_.begin(), times_ms_.end(), time_ms) - times_ms_.begin());
+  }
+
+  const GroupData& data_;
+  const int64_t from_ms_;
+  const int64_t to_ms_;
+  std::vector<int64_t> times_ms_;
+  std::vector<uint32_t> strip_places_, open_places_;
+};
+
+bool has_histogram(const GroupData& data, const RowsInRange& rows) {
+  for (const auto& [slot, samples] : data.histograms) {
+    for (const HistogramSample& sample : samples) {
+      if (rows.has(sample.time_ms)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string_view rollup_name(Rollup rollup) {
@@ -67,61 +135,14 @@ double combined(Rollup rollup, double older, double newer) {
 Result<void> write_group(const GroupData& data, size_t series, int64_t from_ms, int64_t to_ms, BlockWriter& writer,
                          const std::function<void(size_t, std::vector<LabelSymbols>&)>& labels,
                          std::vector<uint32_t>* numbers) {
-  auto wanted = [&](int64_t time_ms) { return time_ms >= from_ms && time_ms <= to_ms; };
-  std::vector<int64_t> times;
-  for (const std::shared_ptr<const Strip>& strip : data.strips) {
-    for (int64_t time_ms : strip->times_ms()) {
-      if (wanted(time_ms)) times.push_back(time_ms);
-    }
-  }
-  for (size_t i = 0; i < data.open_rows; ++i) {
-    if (wanted(data.open->times_ms[i])) times.push_back(data.open->times_ms[i]);
-  }
-  for (const auto& [time_ms, row] : data.late) {
-    if (wanted(time_ms)) times.push_back(time_ms);
-  }
-  if (!std::is_sorted(times.begin(), times.end())) std::sort(times.begin(), times.end());
-  times.erase(std::unique(times.begin(), times.end()), times.end());
-  bool has_histograms = false;
-  for (const auto& [slot, samples] : data.histograms) {
-    for (const HistogramSample& sample : samples) has_histograms |= wanted(sample.time_ms);
-  }
-  if (times.empty() && !has_histograms) return {};
-
-  auto place = [&](int64_t time_ms) {
-    return wanted(time_ms)
-               ? static_cast<uint32_t>(std::lower_bound(times.begin(), times.end(), time_ms) - times.begin())
-               : kNone;
-  };
-  std::vector<uint32_t> strip_places, open_places;
-  for (const std::shared_ptr<const Strip>& strip : data.strips) {
-    for (int64_t time_ms : strip->times_ms()) strip_places.push_back(place(time_ms));
-  }
-  for (size_t i = 0; i < data.open_rows; ++i) open_places.push_back(place(data.open->times_ms[i]));
-
-  std::vector<BlockSlice> slices = slices_of(times);
-  std::vector<double> column(times.size());
+  const RowsInRange rows(data, from_ms, to_ms);
+  if (rows.times_ms().empty() && !has_histogram(data, rows)) return {};
+  std::vector<BlockSlice> slices = slices_of(rows.times_ms());
+  std::vector<double> column(rows.times_ms().size());
   std::vector<LabelSymbols> symbols;
   uint64_t samples = 0;
   for (size_t slot = 0; slot < series; ++slot) {
-    std::fill(column.begin(), column.end(), absent());
-    double cells[kStripRows];
-    const uint32_t* to = strip_places.data();
-    for (const std::shared_ptr<const Strip>& strip : data.strips) {
-      strip->column(slot, cells);
-      for (size_t i = 0; i < strip->rows(); ++i, ++to) {
-        if (*to != kNone) column[*to] = cells[i];
-      }
-    }
-    for (size_t i = 0; i < data.open_rows; ++i) {
-      const double value = data.open->at(i, slot);
-      if (open_places[i] != kNone && !is_absent(value)) column[open_places[i]] = value;
-    }
-    for (const auto& [time_ms, row] : data.late) {
-      if (!wanted(time_ms) || slot >= row->cells.size()) continue;
-      const double value = load_cell(row->cells[slot]);
-      if (!is_absent(value)) column[place(time_ms)] = value;
-    }
+    rows.read(slot, column);
     labels(slot, symbols);
     const uint32_t number = writer.add_series(symbols);
     if (numbers != nullptr) numbers->push_back(number);
@@ -130,7 +151,7 @@ Result<void> write_group(const GroupData& data, size_t series, int64_t from_ms, 
     if (auto known = data.histograms.find(static_cast<uint32_t>(slot)); known != data.histograms.end()) {
       std::vector<HistogramSample> list;
       for (const HistogramSample& sample : known->second) {
-        if (wanted(sample.time_ms)) list.push_back(sample);
+        if (rows.has(sample.time_ms)) list.push_back(sample);
       }
       writer.add_histograms(number, list);
       samples += list.size();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "store/columns/byte_codec.h"
 #include "store/metric_reader.h"
@@ -467,69 +468,90 @@ struct Decimals {
   }
 };
 
-// Of integers: exact, and small when told from the first.
-bool put_int_summary(const Decimals& decimals, size_t count, std::string& out, uint8_t& flags) {
-  size_t patch = 0;
-  size_t used = 0;
+struct IntSummary {
+  size_t used = 0;  // values that are numbers
   int64_t first = 0, last = 0, least = 0, most = 0;
   __int128 sum = 0, increase = 0;
   size_t resets = 0;
-  if (decimals.patch_count == 0) {
-    const int64_t* wholes = decimals.wholes;
-    first = least = most = wholes[0];
-    last = wholes[count - 1];
-    used = count;
-    sum = wholes[0];
-    for (size_t i = 1; i < count; ++i) {
-      least = std::min(least, wholes[i]);
-      most = std::max(most, wholes[i]);
-      sum += wholes[i];
-      resets += wholes[i] < wholes[i - 1] ? 1 : 0;
-    }
-    if (resets > 0 && resets <= count / 16) {
-      for (size_t i = 1; i < count; ++i)
-        increase += wholes[i] < wholes[i - 1] ? wholes[i] : static_cast<__int128>(wholes[i]) - wholes[i - 1];
-    }
-  } else {
-    for (size_t i = 0; i < count; ++i) {
-      if (patch < decimals.patch_count && decimals.patches[patch].row == i) {
-        if (!is_stale(decimals.patches[patch].value)) return false;
-        ++patch;
-        continue;
-      }
-      const int64_t value = decimals.wholes[i];
-      if (used == 0) {
-        first = least = most = value;
-      } else {
-        resets += value < last ? 1 : 0;
-        increase += value < last ? value : static_cast<__int128>(value) - last;
-      }
-      least = std::min(least, value);
-      most = std::max(most, value);
-      sum += value;
-      last = value;
-      ++used;
-    }
-    if (used == 0) return false;
+};
+
+// Its increase is only there where resets are neither none nor too many to be told.
+IntSummary summary_of(const int64_t* values, size_t count) {
+  int64_t least = values[0], most = values[0];
+  __int128 sum = values[0], increase = 0;
+  size_t resets = 0;
+  for (size_t i = 1; i < count; ++i) {
+    least = std::min(least, values[i]);
+    most = std::max(most, values[i]);
+    sum += values[i];
+    resets += values[i] < values[i - 1] ? 1 : 0;
   }
-  sum -= static_cast<__int128>(first) * static_cast<int64_t>(used);
+  if (resets > 0 && resets <= count / 16) {
+    for (size_t i = 1; i < count; ++i)
+      increase += values[i] < values[i - 1] ? values[i] : static_cast<__int128>(values[i]) - values[i - 1];
+  }
+  return {.used = count,
+          .first = values[0],
+          .last = values[count - 1],
+          .least = least,
+          .most = most,
+          .sum = sum,
+          .increase = increase,
+          .resets = resets};
+}
+
+// Of values with stale marks among them; none where a patch is anything else, or nothing else is there.
+std::optional<IntSummary> summary_between_marks(const Decimals& decimals, size_t count) {
+  IntSummary all;
+  size_t patch = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (patch < decimals.patch_count && decimals.patches[patch].row == i) {
+      if (!is_stale(decimals.patches[patch].value)) return std::nullopt;
+      ++patch;
+      continue;
+    }
+    const int64_t value = decimals.wholes[i];
+    if (all.used == 0) {
+      all.first = all.least = all.most = value;
+    } else {
+      all.resets += value < all.last ? 1 : 0;
+      all.increase += value < all.last ? value : static_cast<__int128>(value) - all.last;
+    }
+    all.least = std::min(all.least, value);
+    all.most = std::max(all.most, value);
+    all.sum += value;
+    all.last = value;
+    ++all.used;
+  }
+  if (all.used == 0) return std::nullopt;
+  return all;
+}
+
+// Of integers: exact, and small when told from the first.
+bool put_int_summary(const Decimals& decimals, size_t count, std::string& out, uint8_t& flags) {
+  const std::optional<IntSummary> all =
+      decimals.patch_count == 0 ? summary_of(decimals.wholes, count) : summary_between_marks(decimals, count);
+  if (!all) return false;
+  const __int128 sum = all->sum - static_cast<__int128>(all->first) * static_cast<int64_t>(all->used);
   constexpr __int128 kMost = INT64_MAX / 4;
   auto fits = [](__int128 value) { return value <= kMost && value >= -kMost; };
-  if (!fits(first) || !fits(last) || !fits(least) || !fits(most) || !fits(sum) || !fits(increase)) return false;
+  if (!fits(all->first) || !fits(all->last) || !fits(all->least) || !fits(all->most) || !fits(sum) ||
+      !fits(all->increase))
+    return false;
   flags |= kHasSummary;
-  if (decimals.patch_count > 0) put_varint(out, used);
-  put_signed(out, last - first);
+  if (decimals.patch_count > 0) put_varint(out, all->used);
+  put_signed(out, all->last - all->first);
   put_signed(out, static_cast<int64_t>(sum));
-  if (resets == 0) {  // least is first, most is last
+  if (all->resets == 0) {  // least is first, most is last
     flags |= kHasIncrease;
     return true;
   }
   flags |= kHasResets;
-  put_varint(out, static_cast<uint64_t>(first - least));
-  put_varint(out, static_cast<uint64_t>(most - first));
-  if (resets > count / 16) return true;
+  put_varint(out, static_cast<uint64_t>(all->first - all->least));
+  put_varint(out, static_cast<uint64_t>(all->most - all->first));
+  if (all->resets > count / 16) return true;
   flags |= kHasIncrease;
-  put_signed(out, static_cast<int64_t>(increase));
+  put_signed(out, static_cast<int64_t>(all->increase));
   return true;
 }
 

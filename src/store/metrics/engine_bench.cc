@@ -68,6 +68,63 @@ struct Node {
   }
 };
 
+struct PushCost {
+  double create_s = 0;  // of the first tick, which makes the series
+  double append_s = 0;
+};
+
+// Every node's row of every tick. `states`: of all series, so that a row can be made after another; not the engine's
+// memory.
+PushCost push_all(MetricEngine& engine, const ReferenceLoad& load, size_t ticks, std::vector<double>& states) {
+  const uint64_t nodes = states.size() / ReferenceLoad::kPerNode;
+  std::vector<double> values(ReferenceLoad::kPerNode);
+  std::vector<PushedSeries> push(ReferenceLoad::kPerNode);
+  PushCost cost;
+  for (size_t tick = 0; tick < ticks; ++tick) {
+    for (uint64_t number = 0; number < nodes; ++number) {
+      const Node node(number);
+      const int64_t time_ms = load.time_ms(number, tick);
+      for (size_t k = 0; k < ReferenceLoad::kPerNode; ++k) {
+        const uint64_t id = number * ReferenceLoad::kPerNode + k;
+        const size_t kind = k % ReferenceLoad::kPerGpu;
+        states[id] = load.next(kind, id, tick, states[id]);
+        values[k] = load.shown(kind, id, tick, states[id]);
+        push[k] = {std::string_view(node.bytes).substr(node.places[k].first, node.places[k].second),
+                   {&time_ms, 1},
+                   {&values[k], 1},
+                   {},
+                   {}};
+      }
+      const double made = cpu_s();
+      Result<PushOutcome> outcome = engine.push("node " + std::to_string(number), push, [&](size_t k) {
+        return Result<Labels>(ReferenceLoad::labels(number, k));
+      });
+      if (!outcome.ok() || outcome->stored != ReferenceLoad::kPerNode) std::abort();
+      (tick == 0 ? cost.create_s : cost.append_s) += cpu_s() - made;
+    }
+  }
+  return cost;
+}
+
+// All samples of what matches: `what`_ms and `what`_series.
+void ask(benchmark::State& state, const MetricEngine& engine, const ReferenceLoad& load, size_t ticks,
+         const std::string& what, const std::vector<LabelMatcher>& matchers) {
+  const int64_t from_ms = load.time_ms(0, 0) - 20'000, to_ms = load.time_ms(0, ticks);
+  const double start = cpu_s();
+  Result<std::unique_ptr<MetricSelection>> selection = engine.select(matchers, {.from_ms = from_ms, .to_ms = to_ms});
+  if (!selection.ok()) std::abort();
+  SampleColumns columns;
+  double sum = 0;
+  for (size_t i = 0; i < (*selection)->size(); ++i) {
+    if (!(*selection)->samples(i, from_ms, to_ms, columns).ok()) std::abort();
+    sum += columns.values.back();
+    if (columns.values.size() != ticks) std::abort();
+  }
+  benchmark::DoNotOptimize(sum);
+  state.counters[what + "_ms"] = (cpu_s() - start) * 1e3;
+  state.counters[what + "_series"] = static_cast<double>((*selection)->size());
+}
+
 void Engine(benchmark::State& state) {
   const size_t nodes = from_environment("LOCKSTEP_BENCH_NODES", 64);
   const size_t ticks = from_environment("LOCKSTEP_BENCH_TICKS", 24);
@@ -88,75 +145,31 @@ void Engine(benchmark::State& state) {
     malloc_trim(0);
     const double before_bytes = resident_bytes();
     std::unique_ptr<MetricEngine> engine = open();
-    // State of all series, so that a row of all nodes can be made after another. Not the engine's memory.
     std::vector<double> states(nodes * ReferenceLoad::kPerNode);
     for (size_t i = 0; i < states.size(); ++i) states[i] = load.start(i % ReferenceLoad::kPerGpu, i);
-    std::vector<double> values(ReferenceLoad::kPerNode);
-    std::vector<PushedSeries> push(ReferenceLoad::kPerNode);
-    double create_s = 0, append_s = 0, make_s = 0;
-    for (size_t tick = 0; tick < ticks; ++tick) {
-      for (uint64_t number = 0; number < nodes; ++number) {
-        const double start = cpu_s();
-        const Node node(number);
-        const int64_t time_ms = load.time_ms(number, tick);
-        for (size_t k = 0; k < ReferenceLoad::kPerNode; ++k) {
-          const uint64_t id = number * ReferenceLoad::kPerNode + k;
-          const size_t kind = k % ReferenceLoad::kPerGpu;
-          states[id] = load.next(kind, id, tick, states[id]);
-          values[k] = load.shown(kind, id, tick, states[id]);
-          push[k] = {std::string_view(node.bytes).substr(node.places[k].first, node.places[k].second),
-                     {&time_ms, 1},
-                     {&values[k], 1},
-                     {},
-                     {}};
-        }
-        const double made = cpu_s();
-        Result<PushOutcome> outcome = engine->push("node " + std::to_string(number), push, [&](size_t k) {
-          return Result<Labels>(ReferenceLoad::labels(number, k));
-        });
-        if (!outcome.ok() || outcome->stored != ReferenceLoad::kPerNode) std::abort();
-        (tick == 0 ? create_s : append_s) += cpu_s() - made;
-        make_s += made - start;
-      }
-    }
+    const PushCost cost = push_all(*engine, load, ticks, states);
     const double held_bytes = resident_bytes() - before_bytes - static_cast<double>(states.size() * 8);
     if (!engine->sync().ok()) std::abort();
     const double samples = series * static_cast<double>(ticks);
     state.counters["log_B_per_sample"] = static_cast<double>(folder_bytes(folder.path() + "/log")) / samples;
-    state.counters["create_us_per_series"] = create_s / series * 1e6;
-    state.counters["append_ns_per_sample"] = append_s / (samples - series) * 1e9;
+    state.counters["create_us_per_series"] = cost.create_s / series * 1e6;
+    state.counters["append_ns_per_sample"] = cost.append_s / (samples - series) * 1e9;
     state.counters["rss_B_per_series"] = held_bytes / series;
     state.counters["reported_B_per_series"] = static_cast<double>(engine->memory_bytes()) / series;
-
-    auto ask = [&](const char* what, std::vector<LabelMatcher> matchers) {
-      const double start = cpu_s();
-      Result<std::unique_ptr<MetricSelection>> selection =
-          engine->select(matchers, {.from_ms = load.time_ms(0, 0) - 20'000, .to_ms = load.time_ms(0, ticks)});
-      if (!selection.ok()) std::abort();
-      SampleColumns columns;
-      double sum = 0;
-      for (size_t i = 0; i < (*selection)->size(); ++i) {
-        if (!(*selection)->samples(i, load.time_ms(0, 0) - 20'000, load.time_ms(0, ticks), columns).ok()) std::abort();
-        sum += columns.values.back();
-        if (columns.values.size() != ticks) std::abort();
-      }
-      benchmark::DoNotOptimize(sum);
-      state.counters[std::string(what) + "_ms"] = (cpu_s() - start) * 1e3;
-      state.counters[std::string(what) + "_series"] = static_cast<double>((*selection)->size());
-    };
-    ask("one_metric", {label_is("__name__", "lockstep_reference_metric_88"), label_is("job_id", "train-0000")});
-    ask("links", {label_is("__name__", "lockstep_reference_metric_40")});
+    ask(state, *engine, load, ticks, "one_metric",
+        {label_is("__name__", "lockstep_reference_metric_88"), label_is("job_id", "train-0000")});
+    ask(state, *engine, load, ticks, "links", {label_is("__name__", "lockstep_reference_metric_40")});
 
     engine.reset();
     const double start = cpu_s();
     engine = open();
     state.counters["recover_s"] = cpu_s() - start;
-    ask("after", {label_is("__name__", "lockstep_reference_metric_88")});
+    ask(state, *engine, load, ticks, "after", {label_is("__name__", "lockstep_reference_metric_88")});
     const double seal_start = cpu_s();
     if (!engine->seal().ok()) std::abort();
     state.counters["seal_ns_per_sample"] = (cpu_s() - seal_start) / samples * 1e9;
     state.counters["disk_B_per_sample"] = static_cast<double>(engine->disk_bytes()) / samples;
-    ask("disk_links", {label_is("__name__", "lockstep_reference_metric_40")});
+    ask(state, *engine, load, ticks, "disk_links", {label_is("__name__", "lockstep_reference_metric_40")});
   }
 }
 BENCHMARK(Engine)->Iterations(1)->Unit(benchmark::kMillisecond);

@@ -124,13 +124,33 @@ TEST_F(MetricBorders, AnExampleOfLabelsIsCutAfterTwoHundredBytes) {
   EXPECT_NE(exact.find("c=\"shown\",...}"), std::string::npos) << exact;
 }
 
+using PlainSamples = std::map<std::string, std::map<int64_t, double>>;  // value by time, by series
+
+// Between these times the engine has what the plain list has.
+void expect_samples(const MetricEngine& engine, const PlainSamples& plain, int64_t from, int64_t to) {
+  Found all = found(engine, "m", from, to);
+  for (const auto& [series, samples] : plain) {
+    std::vector<int64_t> times;
+    std::vector<double> values;
+    for (auto at = samples.lower_bound(from); at != samples.end() && at->first <= to; ++at) {
+      times.push_back(at->first);
+      values.push_back(at->second);
+    }
+    const SampleColumns& there = all[series];
+    ASSERT_EQ(there.times_ms, times) << series << " from " << from << " to " << to;
+    ASSERT_EQ(there.values, values) << series << " from " << from << " to " << to;
+    all.erase(series);
+  }
+  EXPECT_TRUE(all.empty()) << all.begin()->first;
+}
+
 // Every place a sample may be (memory rows, strips, late rows, histograms beside, blocks, deleted ones), asked for with
 // every pair of times as borders, is what a plain list says.
 TEST_F(MetricBorders, EveryRangeHasExactlyTheSamplesFromItsFirstToItsLastTime) {
   options_.merge_ms = 0;
   open();
   const int64_t start = now() - 1'000'000;
-  std::map<std::string, std::map<int64_t, double>> plain;
+  PlainSamples plain;
   auto put = [&](TestPush& one, const std::string& series, int64_t time_ms, double value) {
     one.add(series, time_ms, value);
     plain[series][time_ms] = value;
@@ -156,20 +176,7 @@ TEST_F(MetricBorders, EveryRangeHasExactlyTheSamplesFromItsFirstToItsLastTime) {
     for (const auto& [time_ms, value] : plain["m{k=c}"]) borders.push_back(time_ms);
     for (const int64_t from : borders) {
       for (const int64_t to : {from, from + 1, from + 4'500, from + 17'000, start + 10'000'000}) {
-        Found all = found(*engine_, "m", from, to);
-        for (const auto& [series, samples] : plain) {
-          std::vector<int64_t> times;
-          std::vector<double> values;
-          for (auto at = samples.lower_bound(from); at != samples.end() && at->first <= to; ++at) {
-            times.push_back(at->first);
-            values.push_back(at->second);
-          }
-          const SampleColumns& there = all[series];
-          ASSERT_EQ(there.times_ms, times) << series << " from " << from - start << " to " << to - start;
-          ASSERT_EQ(there.values, values) << series << " from " << from - start << " to " << to - start;
-          all.erase(series);
-        }
-        EXPECT_TRUE(all.empty()) << all.begin()->first;
+        ASSERT_NO_FATAL_FAILURE(expect_samples(*engine_, plain, from, to)) << "start " << start;
       }
     }
   };
@@ -615,6 +622,23 @@ TEST(Wal, BeginsASegmentOnceTheLastHasAsManyBytesAsItMay) {
   EXPECT_EQ(records("shard-02-gen-00000005-seg-000002.wal"), "next;");
 }
 
+// What the head of a chunk says of it is what these samples say, those from `at` on.
+void expect_stretch(const SampleStretch& stretch, const SampleColumns& all, size_t at) {
+  ASSERT_LE(at + stretch.count, all.times_ms.size());
+  const auto begin = all.values.begin() + static_cast<ptrdiff_t>(at);
+  const auto end = begin + static_cast<ptrdiff_t>(stretch.count);
+  EXPECT_EQ(stretch.first_ms, all.times_ms[at]);
+  EXPECT_EQ(stretch.last_ms, all.times_ms[at + stretch.count - 1]);
+  EXPECT_EQ(stretch.first, *begin);
+  EXPECT_EQ(stretch.last, *(end - 1));
+  EXPECT_EQ(stretch.min, *std::min_element(begin, end));
+  EXPECT_EQ(stretch.max, *std::max_element(begin, end));
+  EXPECT_EQ(stretch.falls, !std::is_sorted(begin, end));
+  if (stretch.sum_is_exact) {
+    EXPECT_EQ(stretch.sum, std::accumulate(begin, end, 0.0));
+  }
+}
+
 // What the heads of chunks say is what their samples say, wherever the windows are.
 TEST_F(MetricBorders, StretchesAndSamplesTogetherAreAllSamplesOfARange) {
   options_.merge_ms = 0;
@@ -655,21 +679,9 @@ TEST_F(MetricBorders, StretchesAndSamplesTogetherAreAllSamplesOfARange) {
         };
         for (const SampleStretch& stretch : stretches) {
           take_rest(stretch.before);
-          ASSERT_LE(at + stretch.count, all.times_ms.size());
-          const auto begin = all.values.begin() + static_cast<ptrdiff_t>(at);
-          const auto end = begin + static_cast<ptrdiff_t>(stretch.count);
-          EXPECT_EQ(stretch.first_ms, all.times_ms[at]);
-          EXPECT_EQ(stretch.last_ms, all.times_ms[at + stretch.count - 1]);
+          ASSERT_NO_FATAL_FAILURE(expect_stretch(stretch, all, at));
           EXPECT_FALSE(edges.cut(stretch.first_ms, stretch.last_ms));
-          EXPECT_EQ(stretch.first, *begin);
-          EXPECT_EQ(stretch.last, *(end - 1));
-          EXPECT_EQ(stretch.min, *std::min_element(begin, end));
-          EXPECT_EQ(stretch.max, *std::max_element(begin, end));
-          EXPECT_EQ(stretch.falls, !std::is_sorted(begin, end));
           EXPECT_EQ(stretch.sum_is_exact, name[0] == 'w');
-          if (stretch.sum_is_exact) {
-            EXPECT_EQ(stretch.sum, std::accumulate(begin, end, 0.0));
-          }
           at += stretch.count;
         }
         take_rest(rest.times_ms.size());

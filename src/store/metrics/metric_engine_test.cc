@@ -181,6 +181,21 @@ TEST_F(MetricEngineTest, AFullDiskRefusesPushesAndRecovers) {
   EXPECT_EQ(found(*engine, "m").at("m").values, (std::vector<double>{1, 2, 3}));
 }
 
+// What was acknowledged is there; and whatever is there has the value that its time was given: their distance from
+// `start_ms` is the same.
+void expect_own_values(const Found& all, const std::map<std::string, std::vector<double>>& acknowledged,
+                       int64_t start_ms) {
+  for (const auto& [series, values] : acknowledged) {
+    ASSERT_TRUE(all.contains(series)) << series;
+    const std::vector<double>& there = all.at(series).values;
+    for (double sample : values) EXPECT_TRUE(std::find(there.begin(), there.end(), sample) != there.end()) << series;
+  }
+  for (const auto& [series, columns] : all) {
+    for (size_t i = 0; i < columns.values.size(); ++i)
+      ASSERT_EQ(columns.values[i], static_cast<double>(columns.times_ms[i] - start_ms)) << series;
+  }
+}
+
 // Nobody knows what is on disk after a sync that failed: everything is said anew, elsewhere.
 TEST_F(MetricEngineTest, AfterAFailedSyncOfTheLogEverySeriesKeepsItsOwnValues) {
   for (const Ack ack : {Ack::kFsynced, Ack::kWritten}) {
@@ -229,16 +244,7 @@ TEST_F(MetricEngineTest, AfterAFailedSyncOfTheLogEverySeriesKeepsItsOwnValues) {
     engine.reset();
     disk.reset();
     engine = open();
-    const Found all = found(*engine, "m");
-    for (const auto& [series, values] : acknowledged) {
-      ASSERT_TRUE(all.contains(series)) << series;
-      const std::vector<double>& there = all.at(series).values;
-      for (double sample : values) EXPECT_TRUE(std::find(there.begin(), there.end(), sample) != there.end()) << series;
-    }
-    for (const auto& [series, columns] : all) {
-      for (size_t i = 0; i < columns.values.size(); ++i)
-        ASSERT_EQ(columns.values[i], static_cast<double>(columns.times_ms[i] - now())) << series;
-    }
+    expect_own_values(found(*engine, "m"), acknowledged, now());
     EXPECT_EQ(counters_.sum("lockstep_metric_damage_total"), 0);
     engine.reset();
   }
@@ -261,6 +267,16 @@ TEST_F(MetricEngineTest, DeletesWhatIsThereAndNotWhatComesLater) {
   ASSERT_TRUE(*engine->merge());
   EXPECT_EQ(found(*engine, "m").at("m{h=a}").times_ms.size(), 7u);
   EXPECT_EQ(counters_.value("lockstep_metric_samples_dropped_total", "reason=\"deleted\""), 4);
+}
+
+// As if it had not begun again: 1,000 times 5, 3, and 5 each time since, what it rose between blocks included.
+void expect_rise_over_reset(const SampleColumns& counter, int64_t start_ms, int64_t rows_all) {
+  EXPECT_EQ(counter.values.back(), 5'000.0 + 3 + 5.0 * static_cast<double>(rows_all - 1'001));
+  for (size_t i = 0; i < counter.times_ms.size(); ++i) {
+    const int64_t rows = std::min<int64_t>((counter.times_ms[i] - start_ms) / 10'000, rows_all - 1);
+    ASSERT_EQ(counter.values[i],
+              rows < 1'000 ? 5.0 * static_cast<double>(rows + 1) : 5.0 * static_cast<double>(rows) + 3);
+  }
 }
 
 TEST_F(MetricEngineTest, TiersAnswerCoarseQuestionsAndWhatRetentionLeft) {
@@ -301,14 +317,7 @@ TEST_F(MetricEngineTest, TiersAnswerCoarseQuestionsAndWhatRetentionLeft) {
   check(Rollup::kMax, [](const auto& values) { return *std::max_element(values.begin(), values.end()); });
   check(Rollup::kCount, [](const auto& values) { return static_cast<double>(values.size()); });
   check(Rollup::kSum, [](const auto& values) { return std::accumulate(values.begin(), values.end(), 0.0); });
-  // As if it had not begun again: 1,000 times 5, 3, and 5 each time since, what it rose between blocks included.
-  const SampleColumns counter = ask(Rollup::kIncrease, "requests").begin()->second;
-  EXPECT_EQ(counter.values.back(), 5'000.0 + 3 + 5.0 * (12 * 360 - 1'001));
-  for (size_t i = 0; i < counter.times_ms.size(); ++i) {
-    const int64_t rows = std::min<int64_t>((counter.times_ms[i] - start) / 10'000, 12 * 360 - 1);
-    ASSERT_EQ(counter.values[i],
-              rows < 1'000 ? 5.0 * static_cast<double>(rows + 1) : 5.0 * static_cast<double>(rows) + 3);
-  }
+  expect_rise_over_reset(ask(Rollup::kIncrease, "requests").begin()->second, start, 12 * 360);
   // Of counters nothing else is kept: the last stands for it.
   EXPECT_EQ(ask(Rollup::kMax, "requests").begin()->second.values,
             ask(Rollup::kLast, "requests").begin()->second.values);
@@ -810,6 +819,28 @@ TEST_F(MetricEngineTest, AFolderBelongsToOneEngine) {
   EXPECT_FALSE(MetricEngine::open(options_, clock_, counters_).ok());
 }
 
+// Of the series `k` at this tick of a writer that is killed.
+double value_to_keep(int64_t tick, int k) {
+  return static_cast<double>(ReferenceLoad::mix(tick * 100 + k) % 100'000) / 100;
+}
+
+// A child that is to be killed: writes the number of each tick into the pipe once its samples are stored.
+[[noreturn]] void write_until_killed(const MetricEngineOptions& options, const testing::FakeClock& clock,
+                                     Counters& counters, int64_t first_tick, int series, int pipe) {
+  Result<std::unique_ptr<MetricEngine>> engine = MetricEngine::open(options, clock, counters);
+  if (!engine.ok()) ::_exit(3);
+  for (int64_t tick = first_tick;; ++tick) {
+    TestPush push;
+    for (int k = 0; k < series; ++k)
+      push.add(format("m{k=%d}", k), clock.unix_ms() + tick * 100, value_to_keep(tick, k));
+    Result<PushOutcome> outcome = push.to(**engine);
+    if (!outcome.ok() || !outcome->refused.empty()) ::_exit(4);
+    if (::write(pipe, &tick, sizeof tick) != sizeof tick) ::_exit(5);
+    if (tick % 37 == 36 && !(*engine)->seal().ok()) ::_exit(6);
+    if (tick % 111 == 110 && !(*engine)->merge().ok()) ::_exit(7);
+  }
+}
+
 // A process that writes is killed at a random moment, again and again; what it was told is stored is there afterwards.
 TEST_F(MetricEngineTest, NothingAcknowledgedIsLostWhenTheProcessIsKilled) {
   const char* asked = std::getenv("LOCKSTEP_CRASH_ROUNDS");
@@ -821,9 +852,6 @@ TEST_F(MetricEngineTest, NothingAcknowledgedIsLostWhenTheProcessIsKilled) {
   options_.merge_ms = 0;
   options_.future_ms = int64_t{1} << 40;  // many rounds go far ahead of the standing clock
   constexpr int kSeries = 20;
-  auto value = [](int64_t tick, int k) {
-    return static_cast<double>(ReferenceLoad::mix(tick * 100 + k) % 100'000) / 100;
-  };
   int64_t next = 0, acknowledged = 0;
   for (int round = 0; round < rounds; ++round) {
     int pipe[2];
@@ -832,17 +860,7 @@ TEST_F(MetricEngineTest, NothingAcknowledgedIsLostWhenTheProcessIsKilled) {
     ASSERT_GE(child, 0);
     if (child == 0) {
       ::close(pipe[0]);
-      Result<std::unique_ptr<MetricEngine>> engine = MetricEngine::open(options_, clock_, counters_);
-      if (!engine.ok()) ::_exit(3);
-      for (int64_t tick = next;; ++tick) {
-        TestPush push;
-        for (int k = 0; k < kSeries; ++k) push.add(format("m{k=%d}", k), now() + tick * 100, value(tick, k));
-        Result<PushOutcome> outcome = push.to(**engine);
-        if (!outcome.ok() || !outcome->refused.empty()) ::_exit(4);
-        if (::write(pipe[1], &tick, sizeof tick) != sizeof tick) ::_exit(5);
-        if (tick % 37 == 36 && !(*engine)->seal().ok()) ::_exit(6);
-        if (tick % 111 == 110 && !(*engine)->merge().ok()) ::_exit(7);
-      }
+      write_until_killed(options_, clock_, counters_, next, kSeries, pipe[1]);
     }
     ::close(pipe[1]);
     const uint64_t acks = 1 + random() % 200;
@@ -867,7 +885,7 @@ TEST_F(MetricEngineTest, NothingAcknowledgedIsLostWhenTheProcessIsKilled) {
       ASSERT_GE(static_cast<int64_t>(columns.times_ms.size()), acknowledged) << "round " << round;
       for (size_t i = 0; i < columns.times_ms.size(); ++i) {
         ASSERT_EQ(columns.times_ms[i], now() + static_cast<int64_t>(i) * 100);
-        ASSERT_EQ(columns.values[i], value(static_cast<int64_t>(i), k));
+        ASSERT_EQ(columns.values[i], value_to_keep(static_cast<int64_t>(i), k));
       }
       seen = std::max(seen, static_cast<int64_t>(columns.times_ms.size()));
     }

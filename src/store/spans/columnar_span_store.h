@@ -66,6 +66,7 @@ class ColumnarSpanStore final : public SpanStore, public sealed::HeadStore {
   struct Unit;
   struct Snapshot;
   struct Matcher;
+  struct StepUnits;
   class Search;
 
   ColumnarSpanStore(const ColumnarSpanStoreOptions& options, const Clock& clock, Counters& counters);
@@ -84,6 +85,8 @@ class ColumnarSpanStore final : public SpanStore, public sealed::HeadStore {
   void drop_known(spans::SpanColumns& columns) LOCKSTEP_REQUIRES(mutex_);
   Snapshot snapshot() const;
   Columns load(const Unit& unit, spans::Wanted wanted) const;
+  std::map<StepNumber, StepUnits, std::greater<>> units_of_steps(const Snapshot& all, std::string_view job_id,
+                                                                 int64_t attempt) const;
 
   spans::KeySet keys_ LOCKSTEP_GUARDED_BY(mutex_);         // of the head
   spans::KeySet sealed_keys_ LOCKSTEP_GUARDED_BY(mutex_);  // of the head before

@@ -73,10 +73,26 @@ std::vector<StepInGroup> summarise_steps(const SpanColumns& columns) {
   return answer;
 }
 
-std::vector<RowRef> disk_order(std::span<const SpanColumns* const> parts) {
-  // Jobs in order of their names; what belongs to no step comes last.
-  constexpr uint32_t kNoJob = ~uint32_t{0};
-  std::map<std::pair<std::string_view, int64_t>, uint32_t> jobs;
+namespace {
+
+using JobKey = std::pair<std::string_view, int64_t>;  // and attempt
+
+constexpr uint32_t kNoJob = ~uint32_t{0};  // what belongs to no step comes last
+
+// Rows that came one behind the other and are of one rank's step.
+struct Run {
+  uint32_t job;
+  StepNumber step;
+  Rank rank;
+  size_t begin;
+  size_t end;
+
+  auto key() const { return std::tuple(job, step, rank); }
+};
+
+// Numbered in order of their names.
+std::map<JobKey, uint32_t> numbered_jobs(std::span<const SpanColumns* const> parts) {
+  std::map<JobKey, uint32_t> jobs;
   for (const SpanColumns* part : parts) {
     for (const auto& source : part->sources) {
       if (source->identity) jobs[{source->job_id, source->attempt}] = 0;
@@ -84,44 +100,44 @@ std::vector<RowRef> disk_order(std::span<const SpanColumns* const> parts) {
   }
   uint32_t count = 0;
   for (auto& [job, number] : jobs) number = count++;
+  return jobs;
+}
 
-  struct Run {
-    uint32_t job;
-    StepNumber step;
-    Rank rank;
-    size_t begin;
-    size_t end;
-  };
-  std::vector<RowRef> arrived;
-  std::vector<Run> runs;
-  for (uint32_t at = 0; at < parts.size(); ++at) {
-    const SpanColumns& part = *parts[at];
-    std::vector<std::pair<uint32_t, Rank>> job_and_rank;
-    for (const auto& source : part.sources) {
-      if (source->identity) {
-        job_and_rank.emplace_back(jobs[{source->job_id, source->attempt}], source->identity->rank);
-      } else {
-        job_and_rank.emplace_back(kNoJob, 0_rank);
-      }
-    }
-    for (uint32_t i = 0; i < part.rows.size(); ++i) {
-      const SpanRow& row = part.rows[i];
-      Run run{kNoJob, 0_step, 0_rank, arrived.size(), arrived.size() + 1};
-      if (is_step_span(part, row)) {
-        run.job = job_and_rank[row.source].first;
-        run.rank = job_and_rank[row.source].second;
-        run.step = StepNumber{*part.own(row, OwnKey::kStep)};
-      }
-      arrived.push_back({at, i});
-      if (!runs.empty() && runs.back().job == run.job && runs.back().step == run.step && runs.back().rank == run.rank) {
-        runs.back().end = run.end;
-      } else {
-        runs.push_back(run);
-      }
+void add_runs(const SpanColumns& part, uint32_t part_number, const std::map<JobKey, uint32_t>& jobs,
+              std::vector<RowRef>& arrived, std::vector<Run>& runs) {
+  std::vector<std::pair<uint32_t, Rank>> job_and_rank;
+  for (const auto& source : part.sources) {
+    if (source->identity) {
+      job_and_rank.emplace_back(jobs.at({source->job_id, source->attempt}), source->identity->rank);
+    } else {
+      job_and_rank.emplace_back(kNoJob, 0_rank);
     }
   }
-  auto key = [](const Run& run) { return std::tuple(run.job, run.step, run.rank); };
-  std::stable_sort(runs.begin(), runs.end(), [&](const Run& a, const Run& b) { return key(a) < key(b); });
+  for (uint32_t i = 0; i < part.rows.size(); ++i) {
+    const SpanRow& row = part.rows[i];
+    Run run{kNoJob, 0_step, 0_rank, arrived.size(), arrived.size() + 1};
+    if (is_step_span(part, row)) {
+      run.job = job_and_rank[row.source].first;
+      run.rank = job_and_rank[row.source].second;
+      run.step = StepNumber{*part.own(row, OwnKey::kStep)};
+    }
+    arrived.push_back({part_number, i});
+    if (!runs.empty() && runs.back().key() == run.key()) {
+      runs.back().end = run.end;
+    } else {
+      runs.push_back(run);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<RowRef> disk_order(std::span<const SpanColumns* const> parts) {
+  const std::map<JobKey, uint32_t> jobs = numbered_jobs(parts);
+  std::vector<RowRef> arrived;
+  std::vector<Run> runs;
+  for (uint32_t at = 0; at < parts.size(); ++at) add_runs(*parts[at], at, jobs, arrived, runs);
+  std::stable_sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.key() < b.key(); });
 
   std::vector<RowRef> order;
   order.reserve(arrived.size());
@@ -129,7 +145,7 @@ std::vector<RowRef> disk_order(std::span<const SpanColumns* const> parts) {
   for (size_t i = 0; i < runs.size();) {
     group.clear();
     size_t end = i;
-    for (; end < runs.size() && key(runs[end]) == key(runs[i]); ++end) {
+    for (; end < runs.size() && runs[end].key() == runs[i].key(); ++end) {
       for (size_t at = runs[end].begin; at < runs[end].end; ++at) {
         const RowRef ref = arrived[at];
         group.emplace_back(parts[ref.part]->rows[ref.row].start_unix_ns, ref);
@@ -143,30 +159,64 @@ std::vector<RowRef> disk_order(std::span<const SpanColumns* const> parts) {
   return order;
 }
 
+namespace {
+
+// Names are counted by service, not by source: 4,096 ranks are one service.
+struct ServiceNames {
+  std::map<std::string_view, uint32_t> services;
+  std::vector<uint32_t> rows_of_source;
+  std::unordered_set<uint64_t> names;  // service and name
+};
+
+// What a group can be searched by, where that is not too much to be listed.
+void list_names(const SpanColumns& columns, const ServiceNames& found, RowGroupMeta& meta) {
+  std::set<std::string> resource_keys;
+  std::set<std::string> span_keys;
+  for (const auto& source : columns.sources) {
+    for (const Attribute& attribute : *source->resource) resource_keys.insert(attribute.key);
+  }
+  for (const SpanShape& shape : columns.shapes) {
+    for (const SpanShape::Key& key : shape.keys) span_keys.emplace(columns.texts[key.key]);
+  }
+  meta.is_listed = found.names.size() <= kCatalogueMax && found.services.size() <= kCatalogueMax &&
+                   resource_keys.size() + span_keys.size() <= kCatalogueMax;
+  if (!meta.is_listed) return;
+  std::vector<std::string_view> service_names(found.services.size());
+  for (const auto& [name, number] : found.services) service_names[number] = name;
+  for (size_t i = 0; i < columns.sources.size(); ++i)
+    meta.services[columns.sources[i]->service] += found.rows_of_source[i];
+  for (uint64_t pair : found.names) {
+    meta.names.emplace_back(service_names[pair >> 32], columns.texts[static_cast<uint32_t>(pair)]);
+  }
+  std::sort(meta.names.begin(), meta.names.end());
+  meta.resource_keys.assign(resource_keys.begin(), resource_keys.end());
+  meta.span_keys.assign(span_keys.begin(), span_keys.end());
+}
+
+}  // namespace
+
 RowGroupMeta describe(const SpanColumns& columns) {
   RowGroupMeta meta;
   meta.rows = static_cast<uint32_t>(columns.rows.size());
-  std::vector<uint32_t> rows_of_source(columns.sources.size());
-  std::unordered_set<uint64_t> source_names;  // source and name
-  std::vector<int64_t> last_source_of_name(columns.texts.size(), -1);
-  std::map<std::pair<std::string_view, int64_t>, JobSteps> jobs;
+  ServiceNames found;
+  found.rows_of_source.resize(columns.sources.size());
+  std::vector<int64_t> last_service_of_name(columns.texts.size(), -1);
+  std::map<JobKey, JobSteps> jobs;
   JobSteps* last_job = nullptr;
   uint32_t last_job_source = ~uint32_t{0};
-  // Names are counted by service, not by source: 4,096 ranks are one service.
-  std::map<std::string_view, uint32_t> services;
   std::vector<uint32_t> service_of_source;
   for (const auto& source : columns.sources)
     service_of_source.push_back(
-        services.emplace(source->service, static_cast<uint32_t>(services.size())).first->second);
+        found.services.emplace(source->service, static_cast<uint32_t>(found.services.size())).first->second);
   for (const SpanRow& row : columns.rows) {
     meta.starts.add(row.start_unix_ns);
     meta.durations.add(row.duration_ns);
     meta.has_errors |= row.status_code == 2;
-    ++rows_of_source[row.source];
+    ++found.rows_of_source[row.source];
     const uint32_t service = service_of_source[row.source];
-    if (last_source_of_name[row.name] != service) {
-      last_source_of_name[row.name] = service;
-      source_names.insert(uint64_t{service} << 32 | row.name);
+    if (last_service_of_name[row.name] != service) {
+      last_service_of_name[row.name] = service;
+      found.names.insert(uint64_t{service} << 32 | row.name);
     }
     if (!is_step_span(columns, row)) continue;
     const SpanSource& source = *columns.sources[row.source];
@@ -181,27 +231,7 @@ RowGroupMeta describe(const SpanColumns& columns) {
   }
   meta.traces = TraceBloom(columns.traces);
   for (auto& [job, steps] : jobs) meta.jobs.push_back(std::move(steps));
-
-  std::set<std::string> resource_keys;
-  std::set<std::string> span_keys;
-  for (const auto& source : columns.sources) {
-    for (const Attribute& attribute : *source->resource) resource_keys.insert(attribute.key);
-  }
-  for (const SpanShape& shape : columns.shapes) {
-    for (const SpanShape::Key& key : shape.keys) span_keys.emplace(columns.texts[key.key]);
-  }
-  meta.is_listed = source_names.size() <= kCatalogueMax && services.size() <= kCatalogueMax &&
-                   resource_keys.size() + span_keys.size() <= kCatalogueMax;
-  if (!meta.is_listed) return meta;
-  std::vector<std::string_view> service_names(services.size());
-  for (const auto& [name, number] : services) service_names[number] = name;
-  for (size_t i = 0; i < columns.sources.size(); ++i) meta.services[columns.sources[i]->service] += rows_of_source[i];
-  for (uint64_t pair : source_names) {
-    meta.names.emplace_back(service_names[pair >> 32], columns.texts[static_cast<uint32_t>(pair)]);
-  }
-  std::sort(meta.names.begin(), meta.names.end());
-  meta.resource_keys.assign(resource_keys.begin(), resource_keys.end());
-  meta.span_keys.assign(span_keys.begin(), span_keys.end());
+  list_names(columns, found, meta);
   return meta;
 }
 

@@ -327,84 +327,116 @@ void SpanColumnsBuilder::add(const Span& span) {
                .extra = extra});
 }
 
-SpanColumns gather(std::span<const SpanColumns* const> parts, std::span<const RowRef> order,
-                   std::span<const uint32_t> arrivals) {
-  constexpr uint32_t kUnknown = ~uint32_t{0};
-  // For each part: its numbers to ours, found when first used.
-  struct Map {
+namespace {
+
+// Brings rows of several columns into one: what these number by themselves gets numbers there.
+class Gathering {
+ public:
+  Gathering(std::span<const SpanColumns* const> parts, std::span<const uint32_t> arrivals, size_t rows)
+      : parts_(parts), arrivals_(arrivals), numbers_(parts.size()) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      numbers_[i].texts.assign(parts[i]->texts.size(), kUnknown);
+      numbers_[i].texts[0] = 0;
+      numbers_[i].traces.assign(parts[i]->traces.size(), kUnknown);
+      numbers_[i].sources.assign(parts[i]->sources.size(), kUnknown);
+      numbers_[i].shapes.assign(parts[i]->shapes.size(), kUnknown);
+    }
+    out_.rows.reserve(rows);
+    out_.cells.reserve(rows * 10);
+  }
+
+  void add(const RowRef& ref) {
+    const SpanColumns& part = *parts_[ref.part];
+    Numbers& known = numbers_[ref.part];
+    SpanRow row = part.rows[ref.row];
+    const SpanShape& shape = part.shapes[row.shape];
+    const int64_t* cells = part.cells.data() + row.cells;
+    row.trace = trace(part, known, row.trace);
+    row.source = source(part, known, row.source);
+    row.shape = shape_of(part, known, row.shape);
+    row.name = text(part, known, row.name);
+    row.trace_state = text(part, known, row.trace_state);
+    row.status_message = text(part, known, row.status_message);
+    row.extra = text(part, known, row.extra);
+    row.cells = static_cast<uint32_t>(out_.cells.size());
+    row.arrival += arrivals_[ref.part];
+    out_.rows.push_back(row);
+    for (size_t i = 0; i < shape.keys.size(); ++i) {
+      out_.cells.push_back(is_text(shape.keys[i].type) ? text(part, known, static_cast<uint32_t>(cells[i])) : cells[i]);
+    }
+  }
+  SpanColumns take() { return std::move(out_); }
+
+ private:
+  static constexpr uint32_t kUnknown = ~uint32_t{0};
+  // Of a part: its numbers to ours, found when first used.
+  struct Numbers {
     std::vector<uint32_t> texts;
     std::vector<uint32_t> traces;
     std::vector<uint32_t> sources;
     std::vector<uint32_t> shapes;
   };
-  SpanColumns out;
-  IdIndex trace_index;
-  IdIndex source_index;
-  IdIndex shape_index;
-  std::vector<Map> maps(parts.size());
-  for (size_t i = 0; i < parts.size(); ++i) {
-    maps[i].texts.assign(parts[i]->texts.size(), kUnknown);
-    maps[i].texts[0] = 0;
-    maps[i].traces.assign(parts[i]->traces.size(), kUnknown);
-    maps[i].sources.assign(parts[i]->sources.size(), kUnknown);
-    maps[i].shapes.assign(parts[i]->shapes.size(), kUnknown);
+
+  uint32_t text(const SpanColumns& part, Numbers& known, uint32_t id) {
+    uint32_t& to = known.texts[id];
+    if (to == kUnknown) to = out_.texts.intern(part.texts[id]);
+    return to;
   }
-  out.rows.reserve(order.size());
-  out.cells.reserve(order.size() * 10);
-  for (const RowRef& ref : order) {
-    const SpanColumns& part = *parts[ref.part];
-    Map& map = maps[ref.part];
-    auto text = [&](uint32_t id) {
-      uint32_t& to = map.texts[id];
-      if (to == kUnknown) to = out.texts.intern(part.texts[id]);
-      return to;
-    };
-    SpanRow row = part.rows[ref.row];
-    const SpanShape& shape = part.shapes[row.shape];
-    const int64_t* cells = part.cells.data() + row.cells;
-    if (uint32_t& to = map.traces[row.trace]; to == kUnknown) {
-      const TraceId& id = part.traces[row.trace];
-      to = trace_index.find_or(
-          hash_of(id), [&](uint32_t at) { return out.traces[at] == id; },
-          [&] {
-            out.traces.push_back(id);
-            return static_cast<uint32_t>(out.traces.size() - 1);
-          });
-    }
-    if (uint32_t& to = map.sources[row.source]; to == kUnknown) {
-      const std::shared_ptr<const SpanSource>& source = part.sources[row.source];
-      to = source_index.find_or(
-          std::hash<std::string>()(source->key), [&](uint32_t at) { return out.sources[at]->key == source->key; },
-          [&] {
-            out.sources.push_back(source);
-            return static_cast<uint32_t>(out.sources.size() - 1);
-          });
-    }
-    if (uint32_t& to = map.shapes[row.shape]; to == kUnknown) {
-      std::vector<SpanShape::Key> keys = shape.keys;
-      for (SpanShape::Key& key : keys) key.key = text(key.key);
-      to = shape_index.find_or(
-          hash_of(keys), [&](uint32_t at) { return out.shapes[at].keys == keys; },
-          [&] {
-            out.shapes.push_back({keys, shape.own});
-            return static_cast<uint32_t>(out.shapes.size() - 1);
-          });
-    }
-    row.trace = map.traces[row.trace];
-    row.source = map.sources[row.source];
-    row.shape = map.shapes[row.shape];
-    row.name = text(row.name);
-    row.trace_state = text(row.trace_state);
-    row.status_message = text(row.status_message);
-    row.extra = text(row.extra);
-    row.cells = static_cast<uint32_t>(out.cells.size());
-    row.arrival += arrivals[ref.part];
-    out.rows.push_back(row);
-    for (size_t i = 0; i < shape.keys.size(); ++i) {
-      out.cells.push_back(is_text(shape.keys[i].type) ? text(static_cast<uint32_t>(cells[i])) : cells[i]);
-    }
+  uint32_t trace(const SpanColumns& part, Numbers& known, uint32_t number) {
+    uint32_t& to = known.traces[number];
+    if (to != kUnknown) return to;
+    const TraceId& id = part.traces[number];
+    to = trace_index_.find_or(
+        hash_of(id), [&](uint32_t at) { return out_.traces[at] == id; },
+        [&] {
+          out_.traces.push_back(id);
+          return static_cast<uint32_t>(out_.traces.size() - 1);
+        });
+    return to;
   }
-  return out;
+  uint32_t source(const SpanColumns& part, Numbers& known, uint32_t number) {
+    uint32_t& to = known.sources[number];
+    if (to != kUnknown) return to;
+    const std::shared_ptr<const SpanSource>& source = part.sources[number];
+    to = source_index_.find_or(
+        std::hash<std::string>()(source->key), [&](uint32_t at) { return out_.sources[at]->key == source->key; },
+        [&] {
+          out_.sources.push_back(source);
+          return static_cast<uint32_t>(out_.sources.size() - 1);
+        });
+    return to;
+  }
+  uint32_t shape_of(const SpanColumns& part, Numbers& known, uint32_t number) {
+    uint32_t& to = known.shapes[number];
+    if (to != kUnknown) return to;
+    const SpanShape& shape = part.shapes[number];
+    std::vector<SpanShape::Key> keys = shape.keys;
+    for (SpanShape::Key& key : keys) key.key = text(part, known, key.key);
+    to = shape_index_.find_or(
+        hash_of(keys), [&](uint32_t at) { return out_.shapes[at].keys == keys; },
+        [&] {
+          out_.shapes.push_back({keys, shape.own});
+          return static_cast<uint32_t>(out_.shapes.size() - 1);
+        });
+    return to;
+  }
+
+  const std::span<const SpanColumns* const> parts_;
+  const std::span<const uint32_t> arrivals_;
+  std::vector<Numbers> numbers_;
+  SpanColumns out_;
+  IdIndex trace_index_;
+  IdIndex source_index_;
+  IdIndex shape_index_;
+};
+
+}  // namespace
+
+SpanColumns gather(std::span<const SpanColumns* const> parts, std::span<const RowRef> order,
+                   std::span<const uint32_t> arrivals) {
+  Gathering gathering(parts, arrivals, order.size());
+  for (const RowRef& ref : order) gathering.add(ref);
+  return gathering.take();
 }
 
 }  // namespace lockstep::spans

@@ -49,6 +49,21 @@ std::vector<std::string> listed(const std::set<std::string, std::less<>>& names)
   return {names.begin(), names.end()};
 }
 
+// Spans of this step that are not among `keys` yet.
+void count_new_spans(const SpanColumns& columns, std::string_view job_id, int64_t attempt, TracedStep& step,
+                     KeySet& keys) {
+  for (const SpanRow& row : columns.rows) {
+    const spans::SpanSource& source = *columns.sources[row.source];
+    if (StepNumber{columns.own_int(row, spans::OwnKey::kStep, -1)} != step.step || source.job_id != job_id ||
+        source.attempt != attempt)
+      continue;
+    std::optional<StepSpanPart> part = columns.part_of(row);
+    if (!part || !keys.insert(key_of(columns, row))) continue;
+    ++step.spans;
+    step.ranks += part->whole.has_value();
+  }
+}
+
 // Which cell has the first attribute of this key; -1: none.
 int32_t cell_of(const SpanShape& shape, const spans::TextTable& texts, std::string_view key) {
   for (size_t i = 0; i < shape.keys.size(); ++i) {
@@ -658,13 +673,14 @@ std::vector<RankDetail> ColumnarSpanStore::step(std::string_view job_id, int64_t
   return answer;
 }
 
-Page<TracedStep> ColumnarSpanStore::traced_steps(std::string_view job_id, int64_t attempt, size_t limit) const {
-  struct Seen {
-    TracedStep step;
-    std::vector<size_t> units;
-  };
-  const Snapshot all = snapshot();
-  std::map<StepNumber, Seen, std::greater<>> steps;
+struct ColumnarSpanStore::StepUnits {
+  TracedStep step;  // as if no span were in two units
+  std::vector<size_t> units;
+};
+
+std::map<StepNumber, ColumnarSpanStore::StepUnits, std::greater<>> ColumnarSpanStore::units_of_steps(
+    const Snapshot& all, std::string_view job_id, int64_t attempt) const {
+  std::map<StepNumber, StepUnits, std::greater<>> steps;
   for (size_t at = 0; at < all.units.size(); ++at) {
     const Unit& unit = all.units[at];
     std::vector<StepInGroup> in_unit;
@@ -680,7 +696,7 @@ Page<TracedStep> ColumnarSpanStore::traced_steps(std::string_view job_id, int64_
     }
     for (const StepInGroup& step : in_unit) {
       if (step.job_id != job_id || step.attempt != attempt) continue;
-      Seen& seen = steps[step.step];
+      StepUnits& seen = steps[step.step];
       TracedStep& traced = seen.step;
       traced.start_unix_ns =
           seen.units.empty() ? step.start_unix_ns : std::min(traced.start_unix_ns, step.start_unix_ns);
@@ -690,6 +706,12 @@ Page<TracedStep> ColumnarSpanStore::traced_steps(std::string_view job_id, int64_
       seen.units.push_back(at);
     }
   }
+  return steps;
+}
+
+Page<TracedStep> ColumnarSpanStore::traced_steps(std::string_view job_id, int64_t attempt, size_t limit) const {
+  const Snapshot all = snapshot();
+  std::map<StepNumber, StepUnits, std::greater<>> steps = units_of_steps(all, job_id, attempt);
   Page<TracedStep> page;
   page.total = steps.size();
   std::map<size_t, Columns> loaded;
@@ -704,17 +726,7 @@ Page<TracedStep> ColumnarSpanStore::traced_steps(std::string_view job_id, int64_
       for (size_t at : seen.units) {
         Columns& columns = loaded[at];
         if (!columns) columns = load(all.units[at], {});
-        if (!columns) continue;
-        for (const SpanRow& row : columns->rows) {
-          const spans::SpanSource& source = *columns->sources[row.source];
-          if (StepNumber{columns->own_int(row, spans::OwnKey::kStep, -1)} != number || source.job_id != job_id ||
-              source.attempt != attempt)
-            continue;
-          std::optional<StepSpanPart> part = columns->part_of(row);
-          if (!part || !keys.insert(key_of(*columns, row))) continue;
-          ++seen.step.spans;
-          seen.step.ranks += part->whole.has_value();
-        }
+        if (columns) count_new_spans(*columns, job_id, attempt, seen.step, keys);
       }
       // Steps come newest first and units oldest first: those of an earlier step are not asked for again.
       while (loaded.size() > 4) loaded.erase(std::prev(loaded.end()));

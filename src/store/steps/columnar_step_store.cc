@@ -173,6 +173,45 @@ void ColumnarStepStore::attempt_back(const std::string& job_id, int64_t attempt)
   if (on_disk.last_seen_unix_ns != 0) memory_.restore(on_disk);
 }
 
+ColumnarStepStore::PendingStep* ColumnarStepStore::pending_step(const Identity& identity, StepNumber step) {
+  // Ranks of one step come together.
+  const bool is_latest = latest_step_ != nullptr && latest_number_ == step &&
+                         latest_job_->attempt == identity.attempt && *latest_id_ == identity.job_id;
+  if (is_latest) return latest_step_;
+  auto job = pending_.find(identity.job_id);
+  if (job == pending_.end()) job = pending_.emplace(identity.job_id, PendingJob{identity.attempt, {}}).first;
+  if (identity.attempt < job->second.attempt) return nullptr;  // another thread has brought the new one meanwhile
+  if (identity.attempt > job->second.attempt) {
+    drop_pending(job->second, "new_attempt");
+    job->second.attempt = identity.attempt;
+  }
+  latest_id_ = &job->first;
+  latest_job_ = &job->second;
+  latest_number_ = step;
+  latest_step_ = &job->second.steps[step];
+  return latest_step_;
+}
+
+void ColumnarStepStore::note_row(PendingStep& step, Rank rank, bool may_be_there, int64_t received_unix_ns) {
+  if (may_be_there && std::find(step.ranks.begin(), step.ranks.end(), rank) != step.ranks.end()) {
+    replaced_.fetch_add(1, std::memory_order_relaxed);
+    rows_.fetch_sub(1, std::memory_order_relaxed);
+  } else {
+    step.ranks.push_back(rank);
+    ++pending_rows_;
+    unsealed_.fetch_add(1, std::memory_order_relaxed);
+  }
+  step.last_ns = options_.background ? coarse_ns_.load(std::memory_order_relaxed) : clock_.monotonic_ns();
+  if (step.appends++ == 0) {
+    step.first_ns = step.last_ns;
+    pending_first_ns_ = std::min(pending_first_ns_, step.first_ns);
+  }
+  if (step.first_sequence == 0) step.first_sequence = record_;  // they rise
+  step.last_sequence = std::max(step.last_sequence, record_);
+  step.received_unix_ns.add(received_unix_ns);
+  received_most_unix_ns_ = std::max(received_most_unix_ns_, received_unix_ns);
+}
+
 void ColumnarStepStore::append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
   using Outcome = MemoryStepStore::Outcome;
   received_.fetch_add(1, std::memory_order_relaxed);
@@ -197,43 +236,12 @@ void ColumnarStepStore::append_step(const Identity& identity, const StepSummary&
   {
     MutexLock lock(pending_mutex_);
     rows_.fetch_add(1, std::memory_order_relaxed);
-    // Ranks of one step come together.
-    if (latest_step_ == nullptr || latest_number_ != summary.step || latest_job_->attempt != identity.attempt ||
-        *latest_id_ != identity.job_id) {
-      auto job = pending_.find(identity.job_id);
-      if (job == pending_.end()) job = pending_.emplace(identity.job_id, PendingJob{identity.attempt, {}}).first;
-      if (identity.attempt < job->second.attempt) {  // another thread has brought the new one meanwhile
-        count_dropped("new_attempt", 1);
-        return;
-      }
-      if (identity.attempt > job->second.attempt) {
-        drop_pending(job->second, "new_attempt");
-        job->second.attempt = identity.attempt;
-      }
-      latest_id_ = &job->first;
-      latest_job_ = &job->second;
-      latest_number_ = summary.step;
-      latest_step_ = &job->second.steps[summary.step];
+    PendingStep* step = pending_step(identity, summary.step);
+    if (step == nullptr) {
+      count_dropped("new_attempt", 1);
+      return;
     }
-    PendingStep& step = *latest_step_;
-    if (outcome == Outcome::kReplaced &&
-        std::find(step.ranks.begin(), step.ranks.end(), identity.rank) != step.ranks.end()) {
-      replaced_.fetch_add(1, std::memory_order_relaxed);
-      rows_.fetch_sub(1, std::memory_order_relaxed);
-    } else {
-      step.ranks.push_back(identity.rank);
-      ++pending_rows_;
-      unsealed_.fetch_add(1, std::memory_order_relaxed);
-    }
-    step.last_ns = options_.background ? coarse_ns_.load(std::memory_order_relaxed) : clock_.monotonic_ns();
-    if (step.appends++ == 0) {
-      step.first_ns = step.last_ns;
-      pending_first_ns_ = std::min(pending_first_ns_, step.first_ns);
-    }
-    if (step.first_sequence == 0) step.first_sequence = record_;  // they rise
-    step.last_sequence = std::max(step.last_sequence, record_);
-    step.received_unix_ns.add(received_unix_ns);
-    received_most_unix_ns_ = std::max(received_most_unix_ns_, received_unix_ns);
+    note_row(*step, identity.rank, outcome == Outcome::kReplaced, received_unix_ns);
     is_due = pending_rows_ % options_.seal_rows == 0;
   }
   if (is_due) sealer_.wake();
@@ -360,11 +368,8 @@ size_t ColumnarStepStore::write_steps(const std::vector<Taken>& taken, size_t fr
   return at;
 }
 
-Result<bool> ColumnarStepStore::seal_some(Which which) {
-  MutexLock one_at_a_time(seal_mutex_);
-  TakenSteps all = take(which);
-  std::vector<Taken>& taken = all.steps;
-  if (taken.empty()) return false;
+// A rank that came twice for a step is one row.
+void ColumnarStepStore::count_ranks_once(std::vector<Taken>& taken) {
   for (Taken& step : taken) {
     std::vector<Rank>& ranks = step.rows.ranks;
     std::sort(ranks.begin(), ranks.end());
@@ -375,52 +380,65 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
     rows_.fetch_sub(twice);
     unsealed_.fetch_sub(twice);
   }
+}
+
+Result<size_t> ColumnarStepStore::seal_file(const TakenSteps& taken, size_t from) {
+  StepWriter writer = StepFile::start();
+  StepFileInfo info;
+  std::map<const char*, uint64_t> missing;
+  size_t end = from;
+  uint64_t rows = 0;
+  std::string problem = "an exception";
+  contained("steps", "a file of steps", [&] {
+    seal_mutex_.assert_held();
+    end = write_steps(taken.steps, from, writer, info, missing);
+    if (end == taken.steps.size()) {  // only then is everything up to that record on disk
+      info.through_sequence = taken.through_sequence;
+      info.through_unix_ns = taken.through_unix_ns;
+    }
+    rows = writer.rows();
+    if (rows > 0) {
+      info.number = info.order = next_number_++;
+      const Result<std::shared_ptr<const StepFile>> file = StepFile::write(folder(), info, writer.finish());
+      if (file.ok()) {
+        MutexLock lock(mutex_);
+        add_file(*file);
+      }
+      problem = file.ok() ? "" : file.error();
+    } else {
+      problem.clear();
+    }
+  });
+  if (!problem.empty()) return Error{problem};
+  uint64_t gone = 0;
+  for (const auto& [reason, count] : missing) {
+    count_dropped(reason, count);
+    gone += count;
+  }
+  unsealed_.fetch_sub(static_cast<int64_t>(rows + gone));
+  return end;
+}
+
+Result<bool> ColumnarStepStore::seal_some(Which which) {
+  MutexLock one_at_a_time(seal_mutex_);
+  TakenSteps all = take(which);
+  std::vector<Taken>& taken = all.steps;
+  if (taken.empty()) return false;
+  count_ranks_once(taken);
   {
     // Before the rows are there, so that no step is taken for whole in memory that is on its way to disk.
     MutexLock lock(mutex_);
     for (const Taken& step : taken) note_on_disk(step.job_id, step.attempt, step.step, step.step);
   }
   for (size_t from = 0; from < taken.size();) {
-    StepWriter writer = StepFile::start();
-    StepFileInfo info;
-    std::map<const char*, uint64_t> missing;
-    size_t end = from;
-    uint64_t rows = 0;
-    std::string problem = "an exception";
-    contained("steps", "a file of steps", [&] {
-      seal_mutex_.assert_held();
-      end = write_steps(taken, from, writer, info, missing);
-      if (end == taken.size()) {  // only then is everything up to that record on disk
-        info.through_sequence = all.through_sequence;
-        info.through_unix_ns = all.through_unix_ns;
-      }
-      rows = writer.rows();
-      if (rows > 0) {
-        info.number = info.order = next_number_++;
-        const Result<std::shared_ptr<const StepFile>> file = StepFile::write(folder(), info, writer.finish());
-        if (file.ok()) {
-          MutexLock lock(mutex_);
-          add_file(*file);
-        }
-        problem = file.ok() ? "" : file.error();
-      } else {
-        problem.clear();
-      }
-    });
-    if (!problem.empty()) {
+    const Result<size_t> end = seal_file(all, from);
+    if (!end.ok()) {
       counters_.add("lockstep_step_seals_failed_total");
       put_back(std::move(taken), from);
-      return Error{problem};
+      return end.failure();
     }
-    uint64_t gone = 0;
-    for (const auto& [reason, count] : missing) {
-      count_dropped(reason, count);
-      gone += count;
-    }
-    unsealed_.fetch_sub(static_cast<int64_t>(rows + gone));
-    for (size_t i = from; i < end; ++i)
-      memory_.mark_sealed(taken[i].job_id, taken[i].attempt, taken[i].step, taken[i].rows.appends);
-    from = end;
+    for (; from < *end; ++from)
+      memory_.mark_sealed(taken[from].job_id, taken[from].attempt, taken[from].step, taken[from].rows.appends);
   }
   {
     MutexLock lock(pending_mutex_);
@@ -493,6 +511,30 @@ std::vector<PartRef> ColumnarStepStore::parts_of(const sealed::Files& files, std
   return parts;
 }
 
+namespace {
+
+// Visits what is on disk and what memory has of a step, by rank; memory's row is the newer one. Gives how many are in
+// both.
+size_t visit_by_rank(const std::vector<StepMerge::Row>& on_disk, const std::vector<StepRow>& in_memory,
+                     StepSummary& scratch, const std::function<void(const Identity&, const StepSummary&)>& visit) {
+  size_t next = 0;
+  size_t in_both = 0;
+  for (const StepMerge::Row& row : on_disk) {
+    for (; next < in_memory.size() && in_memory[next].identity.rank < row.rank; ++next)
+      visit(in_memory[next].identity, in_memory[next].summary);
+    if (next < in_memory.size() && in_memory[next].identity.rank == row.rank) {  // visited later in this loop
+      ++in_both;
+      continue;
+    }
+    row.columns->get(row.row, scratch);
+    visit(row.columns->identity(row.row), scratch);
+  }
+  for (; next < in_memory.size(); ++next) visit(in_memory[next].identity, in_memory[next].summary);
+  return in_both;
+}
+
+}  // namespace
+
 void ColumnarStepStore::visit_steps(std::string_view job_id, StepNumber from_step, StepNumber to_step,
                                     const std::function<void(const Identity&, const StepSummary&)>& visit) const {
   if (from_step > to_step) return;
@@ -513,19 +555,7 @@ void ColumnarStepStore::visit_steps(std::string_view job_id, StepNumber from_ste
   StepSummary from_disk;
   auto visit_disk = [&](StepMerge& disk, StepNumber step) {
     const std::vector<StepMerge::Row>& rows = disk.rows_of(step);
-    size_t next = 0;
-    size_t in_both = 0;
-    for (const StepMerge::Row& row : rows) {
-      for (; next < at_hand.size() && at_hand[next].identity.rank < row.rank; ++next)
-        visit(at_hand[next].identity, at_hand[next].summary);
-      if (next < at_hand.size() && at_hand[next].identity.rank == row.rank) {  // the newer one, later in this loop
-        ++in_both;
-        continue;
-      }
-      row.columns->get(row.row, from_disk);
-      visit(row.columns->identity(row.row), from_disk);
-    }
-    for (; next < at_hand.size(); ++next) visit(at_hand[next].identity, at_hand[next].summary);
+    const size_t in_both = visit_by_rank(rows, at_hand, from_disk, visit);
     if (!at_hand.empty() && in_both == rows.size()) memory_.mark_whole(job_id, attempt, step);
   };
 

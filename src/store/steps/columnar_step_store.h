@@ -161,7 +161,14 @@ class ColumnarStepStore final : public StepStore, public sealed::FileStore {
   // Steps from `from` on, until the file is full; gives the first that is not in it.
   size_t write_steps(const std::vector<Taken>& taken, size_t from, steps::StepWriter& writer, steps::StepFileInfo& info,
                      std::map<const char*, uint64_t>& missing);
+  // Likewise, written and taken over.
+  Result<size_t> seal_file(const TakenSteps& taken, size_t from) LOCKSTEP_REQUIRES(seal_mutex_);
+  void count_ranks_once(std::vector<Taken>& taken);
   void put_back(std::vector<Taken> taken, size_t from);
+  // Where a row of this step goes; nullptr: its attempt is over.
+  PendingStep* pending_step(const Identity& identity, StepNumber step) LOCKSTEP_REQUIRES(pending_mutex_);
+  void note_row(PendingStep& step, Rank rank, bool may_be_there, int64_t received_unix_ns)
+      LOCKSTEP_REQUIRES(pending_mutex_);
   void drop_pending(PendingJob& job, const char* reason) LOCKSTEP_REQUIRES(pending_mutex_);
   void note_on_disk(std::string_view job_id, int64_t attempt, StepNumber first, StepNumber last)
       LOCKSTEP_REQUIRES(mutex_);

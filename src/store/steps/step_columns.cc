@@ -324,17 +324,22 @@ void StepColumns::get(size_t row, StepSummary& summary) const {
     summary.split_ns[i] = row_[static_cast<size_t>(RowColumn::kSplit0) + i][row];
   if (summary.split_known)
     summary.split_ns.back() = plus(summary.split_ns.back(), last_split(summary.split_ns, duration));
+  get_comms(row, start, summary.comms);
+  get_flows(row, summary.flows);
+  get_scalars(row, summary.scalars);
+}
 
-  const std::span<const CommKey> comms = tables_->comms[static_cast<size_t>(at(RowColumn::kCommShape, row))];
-  summary.comms.resize(comms.size());
-  size_t cell = comm_ends_[row] - comms.size();
+void StepColumns::get_comms(size_t row, int64_t start, std::vector<CommStep>& out) const {
+  const std::span<const CommKey> keys = tables_->comms[static_cast<size_t>(at(RowColumn::kCommShape, row))];
+  out.resize(keys.size());
+  size_t cell = comm_ends_[row] - keys.size();
   auto comm_at = [&](CommColumn column) { return comm_[static_cast<size_t>(column)][cell]; };
-  for (size_t i = 0; i < comms.size(); ++i, ++cell) {
-    CommStep& comm = summary.comms[i];
-    comm.comm_id = comms[i].comm_id;
-    comm.size = comms[i].size;
-    comm.rank_in_comm = comms[i].rank_in_comm;
-    comm.p2p = comms[i].p2p;
+  for (size_t i = 0; i < keys.size(); ++i, ++cell) {
+    CommStep& comm = out[i];
+    comm.comm_id = keys[i].comm_id;
+    comm.size = keys[i].size;
+    comm.rank_in_comm = keys[i].rank_in_comm;
+    comm.p2p = keys[i].p2p;
     comm.count = comm_at(CommColumn::kCount);
     comm.bytes = comm_at(CommColumn::kBytes);
     comm.gpu_ns = comm_at(CommColumn::kGpu);
@@ -345,15 +350,18 @@ void StepColumns::get(size_t row, StepSummary& summary) const {
     comm.queue_ns = comm_at(CommColumn::kQueue);
     comm.unseen = comm_at(CommColumn::kUnseen);
   }
-  const std::span<const FlowKey> flows = tables_->flows[static_cast<size_t>(at(RowColumn::kFlowShape, row))];
-  summary.flows.resize(flows.size());
-  cell = flow_ends_[row] - flows.size();
+}
+
+void StepColumns::get_flows(size_t row, std::vector<FlowStep>& out) const {
+  const std::span<const FlowKey> keys = tables_->flows[static_cast<size_t>(at(RowColumn::kFlowShape, row))];
+  out.resize(keys.size());
+  size_t cell = flow_ends_[row] - keys.size();
   auto flow_at = [&](FlowColumn column) { return flow_[static_cast<size_t>(column)][cell]; };
-  for (size_t i = 0; i < flows.size(); ++i, ++cell) {
-    FlowStep& flow = summary.flows[i];
-    flow.comm_id = flows[i].comm_id;
-    flow.peer = flows[i].peer;
-    flow.send = flows[i].send;
+  for (size_t i = 0; i < keys.size(); ++i, ++cell) {
+    FlowStep& flow = out[i];
+    flow.comm_id = keys[i].comm_id;
+    flow.peer = keys[i].peer;
+    flow.send = keys[i].send;
     flow.transfers = flow_at(FlowColumn::kTransfers);
     flow.bytes = flow_at(FlowColumn::kBytes);
     flow.wire_ns = flow_at(FlowColumn::kWire);
@@ -362,12 +370,15 @@ void StepColumns::get(size_t row, StepSummary& summary) const {
     flow.wire_longest_ns = flow_at(FlowColumn::kWireLongest);
     flow.own_gpu_longest_ns = flow_at(FlowColumn::kOwnGpuLongest);
   }
+}
+
+void StepColumns::get_scalars(size_t row, std::vector<StepScalar>& out) const {
   const std::span<const std::string> names = tables_->scalars[static_cast<size_t>(at(RowColumn::kScalarShape, row))];
-  summary.scalars.resize(names.size());
-  cell = scalar_ends_[row] - names.size();
+  out.resize(names.size());
+  size_t cell = scalar_ends_[row] - names.size();
   for (size_t i = 0; i < names.size(); ++i, ++cell) {
-    summary.scalars[i].name = names[i];
-    summary.scalars[i].value = std::bit_cast<double>(scalar_[cell]);
+    out[i].name = names[i];
+    out[i].value = std::bit_cast<double>(scalar_[cell]);
   }
 }
 
@@ -474,12 +485,8 @@ uint32_t StepWriter::rank_number(const RankSeen& rank) {
   return found->second;
 }
 
-bool StepWriter::add(const RankSeen& rank, const StepSummary& summary) {
-  if (open_.rows_ >= kGroupRows || open_.comm_[0].size() >= kGroupCellsMax || open_.flow_[0].size() >= kGroupCellsMax ||
-      open_.scalar_.size() >= kGroupCellsMax)
-    return false;
-  const uint32_t number = rank_number(rank);
-  RankSeen& seen = tables_.ranks[number];
+// The rank and the job as a whole: when it was last heard of, how far it is, what was lost.
+void StepWriter::note_progress(RankSeen& seen, const RankSeen& rank, const StepSummary& summary) {
   if (rank.last_seen_unix_ns >= seen.last_seen_unix_ns) {
     seen.last_seen_unix_ns = rank.last_seen_unix_ns;
     seen.ended = rank.ended;
@@ -490,7 +497,9 @@ bool StepWriter::add(const RankSeen& rank, const StepSummary& summary) {
   JobInFile& job = written_.jobs.back();
   job.last_step = std::max(job.last_step, summary.step);
   job.records_lost = plus(job.records_lost, summary.records_lost);
+}
 
+void StepWriter::put_row(uint32_t number, const StepSummary& summary) {
   Usual& usual = usual_[number];
   usual.comms = shape_of(usual.comms, summary.comms, tables_.comms, comm_shapes_);
   usual.flows = shape_of(usual.flows, summary.flows, tables_.flows, flow_shapes_);
@@ -520,7 +529,10 @@ bool StepWriter::add(const RankSeen& rank, const StepSummary& summary) {
     open_.row_[static_cast<size_t>(RowColumn::kSplit0) + i].push_back(
         follows ? minus(summary.split_ns[i], last_split(summary.split_ns, summary.duration_ns)) : summary.split_ns[i]);
   }
+}
 
+void StepWriter::put_cells(const StepSummary& summary) {
+  const int64_t start = summary.start_unix_ns;
   auto put_comm = [&](CommColumn column, int64_t value) { open_.comm_[static_cast<size_t>(column)].push_back(value); };
   for (const CommStep& comm : summary.comms) {
     put_comm(CommColumn::kCount, comm.count);
@@ -547,6 +559,16 @@ bool StepWriter::add(const RankSeen& rank, const StepSummary& summary) {
   open_.comm_ends_.push_back(open_.comm_[0].size());
   open_.flow_ends_.push_back(open_.flow_[0].size());
   open_.scalar_ends_.push_back(open_.scalar_.size());
+}
+
+bool StepWriter::add(const RankSeen& rank, const StepSummary& summary) {
+  if (open_.rows_ >= kGroupRows || open_.comm_[0].size() >= kGroupCellsMax || open_.flow_[0].size() >= kGroupCellsMax ||
+      open_.scalar_.size() >= kGroupCellsMax)
+    return false;
+  const uint32_t number = rank_number(rank);
+  note_progress(tables_.ranks[number], rank, summary);
+  put_row(number, summary);
+  put_cells(summary);
   ++open_.rows_;
   ++rows_;
 

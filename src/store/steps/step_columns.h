@@ -121,6 +121,9 @@ class StepColumns {
  private:
   friend class StepWriter;  // fills one
   int64_t at(RowColumn column, size_t row) const { return row_[static_cast<size_t>(column)][row]; }
+  void get_comms(size_t row, int64_t start, std::vector<CommStep>& out) const;
+  void get_flows(size_t row, std::vector<FlowStep>& out) const;
+  void get_scalars(size_t row, std::vector<StepScalar>& out) const;
   std::string encode() const;
   void clear();
 
@@ -199,6 +202,9 @@ class StepWriter {
     uint32_t scalars = 0;
   };
   uint32_t rank_number(const RankSeen& rank);
+  void note_progress(RankSeen& seen, const RankSeen& rank, const StepSummary& summary);
+  void put_row(uint32_t rank, const StepSummary& summary);
+  void put_cells(const StepSummary& summary);  // communicators, flows and scalars
 
   StepTables tables_;
   std::vector<Usual> usual_;                               // by number of the rank
