@@ -168,7 +168,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     // Asked for once the ranks are known, not a round of what changes slowly later; verdicts are asked for every second.
     const rounds = held.world.requests.filter((path) => path.endsWith('/why'));
     assert.ok(rounds.length > 0 && rounds.length < 5, `${rounds.length} rounds`);
-    await says(cost, /24 % of the last 200 steps is lost[\s\S]*19\.8 GPU-hours, 49\.50 at 2\.5 a GPU-hour/);
+    await says(cost, /24 % of the last 200 steps is lost[\s\S]*19\.8 GPU-hours, 49\.50 at 2\.50 a GPU-hour/);
     const widths = await cost.locator('.share-bar > span').evaluateAll((all) => all.map((one) => parseFloat(one.style.width)));
     assert.equal(widths.reduce((sum, width) => sum + width, 0), 100);
     await says(cost.getByRole('row', { name: /unexplained/ }), /12 %/);

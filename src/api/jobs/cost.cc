@@ -1,7 +1,6 @@
 // GET /api/jobs/{job}/cost: where the time that a job loses goes; shares, lost GPU-seconds and money that add up.
 #include <limits>
 
-#include "analysis/cost/gpu_peak.h"
 #include "analysis/cost/loss_account.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
@@ -38,10 +37,11 @@ HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
                                       std::max(0_step, job->last_step - steps + 1), job->last_step);
   const LossAccount& account = losses.account;
   const double unknown = std::numeric_limits<double>::quiet_NaN();
-  const std::string gpu = job->ranks.empty() ? "" : job->ranks.front().identity.gpu_uuid;
-  const double price =
-      context.gpu_prices.of(context.gpu_prices.has_models() ? gpu_model(context.metrics, gpu) : std::string());
-  const auto money = [&](double gpu_seconds) { return price > 0 ? gpu_seconds / 3600 * price : unknown; };
+  const double lost_gpu_seconds = losses.gpu_seconds(account.lost_ms);
+  const auto cost_of = [&](double gpu_seconds) {
+    return context.pricing == nullptr ? GpuCost() : context.pricing->cost_of(job->job_id, gpu_seconds);
+  };
+  const GpuCost lost = cost_of(lost_gpu_seconds);
   std::vector<double> shares;
   for (const JobLoss& loss : losses.parts) shares.push_back(loss.part.share);
   shares = rounded_shares(std::move(shares));
@@ -68,17 +68,17 @@ HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
     json.null();
   }
   json.field("lost_share", account.window_ms > 0 ? account.lost_ms / account.window_ms : 0.0);
-  const double lost_gpu_seconds = losses.gpu_seconds(account.lost_ms);
   write_number(json, "lost_gpu_seconds", lost_gpu_seconds);
-  write_number(json, "lost_money", money(lost_gpu_seconds));
-  write_number(json, "gpu_hour_price", price > 0 ? price : unknown);
+  write_number(json, "lost_money", lost.has_price() ? lost.money : unknown);
+  write_number(json, "gpu_hour_price", lost.has_price() ? lost.price() : unknown);
+  json.field("money", money_text(lost));
   json.key("parts").begin_array();
   for (size_t i = 0; i < losses.parts.size(); ++i) {
     const JobLoss& loss = losses.parts[i];
     const double gpu_seconds = losses.gpu_seconds(loss.part.lost_ms);
     json.begin_object().field("kind", to_text(loss.part.kind)).field("name", name_of(loss)).field("share", shares[i]);
     write_number(json, "lost_gpu_seconds", gpu_seconds);
-    write_number(json, "lost_money", money(gpu_seconds));
+    write_number(json, "lost_money", lost.has_price() ? cost_of(gpu_seconds).money : unknown);
     json.field("steps", loss.part.steps);
     if (loss.part.kind == LossKind::kVerdict) {
       json.field("verdict", loss.verdict.id)

@@ -48,7 +48,9 @@ struct VerdictView {
   std::string id;
   bool is_open = false;
   int64_t found_unix_ns = 0;
-  std::string json;  // with what was said of it: "feedback", null where nothing was
+  // With what it costs in money ("lost_money", null where nothing has a price, and "money" in words) and with what was said
+  // of it: "feedback", null where nothing was.
+  std::string json;
 };
 // Live verdicts of diagnosis first, as it orders them, then those of earlier runs that it no longer holds, newest
 // first. The latter are never open: nothing that is heard now supports them. Their JSON says "cleared".

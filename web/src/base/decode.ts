@@ -53,6 +53,7 @@ export interface Verdict {
   since_unix_ns: number | null;
   lost_gpu_seconds: number | null;
   lost_share: number | null;
+  money: string;  // what the lost time costs, in words; empty: the server knows no prices
   coverage: number | null;
   sentence: string;
   culprit: { ranks: number[]; host: string; layer: Layer | OtherWord; component: string; cause: Cause | OtherWord; place: string };  // place: in the network; empty: not there, or not told
@@ -242,6 +243,7 @@ export function decodeVerdict(value: unknown): Verdict {
     since_unix_ns: num(json['since_unix_ns']),
     lost_gpu_seconds: num(json['lost_gpu_seconds']),
     lost_share: num(json['lost_share']),
+    money: text(json['money']),
     coverage: num(json['coverage']),
     sentence: text(json['sentence']),
     culprit: {

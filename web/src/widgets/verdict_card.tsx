@@ -89,6 +89,7 @@ function Cost({ verdict }: { verdict: Verdict }) {
   const parts = [
     verdict.lost_share && !sentence.includes('of the job') ? `${percent(verdict.lost_share)} of the job` : '',
     sentence.includes('GPU-hours') ? '' : gpuTime(verdict.lost_gpu_seconds),
+    verdict.money,
     verdict.coverage !== null && verdict.coverage < 0.995 ? `seen by ${percent(verdict.coverage)} of the ranks` : '',
   ].filter(Boolean);
   if (parts.length === 0) return null;
