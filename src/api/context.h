@@ -20,6 +20,7 @@
 #include "control/detail_requester.h"
 #include "diagnosis/verdict_source.h"
 #include "ingest/scrape/scrape_target.h"
+#include "model/command_kind.h"
 #include "sle/ledger.h"
 #include "store/feedback_store.h"
 #include "store/metric_reader.h"
@@ -70,6 +71,7 @@ struct ApiContext {
   bool analyses_captures = false;  // once they have ended
   // Likewise, for samples of stacks; nullopt: too many were asked for.
   std::function<std::optional<DetailAsked>(const JobInfo&, const SampleRequest&)> ask_samples = {};
+  WhoAnswers who_answers = {};  // whether agents would do such things; empty: not known. Thread-safe
   // What a job's newest kernel profile says of its kernels, for the MFU bar of kernels; empty, or no kernels: there is
   // none. Thread-safe.
   std::function<KernelClasses(const std::string& job_id)> kernel_classes = {};

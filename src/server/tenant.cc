@@ -313,6 +313,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   applier_.subscribe(fabric_.topology);
   applier_.subscribe(fabric_.places);
   engine_.look_at_network({&fabric_, &named_metrics_});
+  engine_.ask_who_answers([this](const std::string& host, CommandKind kind) { return commands_.answers(host, kind); });
   readiness_.add({"disk", [this] { return disk_problem(); }});
   readiness_.add({"metrics", [this] { return metrics_.trouble(); }});
   readiness_.add({"memory", [this] { return memory_problem(); }});
@@ -380,6 +381,7 @@ ApiContext OpenTenant::make_context() {
   context.captures = &captures_;
   context.kernel_classes = [this](const std::string& job_id) { return capture_kernels_.newest_of(job_id); };
   context.analyses_captures = !options_.analyzer.empty() && options_.analysis_cpu_s > 0;
+  context.who_answers = [this](const std::string& host, CommandKind kind) { return commands_.answers(host, kind); };
   context.ask_samples = [this](const JobInfo& job, const SampleRequest& request) {
     return sample_asks_.ask(job, request, clock_.unix_ns());
   };

@@ -327,7 +327,7 @@ export class Fixture {
     return {
       job: this.#job(name), health: job.health, summary: job.summary, verdicts: job.verdicts.map((verdict) => ({ ...verdict, feedback: this.said.get(verdict.id) ?? null })),
       warnings: name === kSuspected ? kWarnings.slice(0, 1) : [],
-      breakdown: this.#breakdown(name),
+      breakdown: this.#breakdown(name), answers: this.answers,
     };
   }
   #cost(name) {

@@ -444,7 +444,17 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await mapReady(page);
     await accessible(page);
     await shot(page, 'job-suspected');
-  }));
+    const asks = card.getByRole('button', { name: /^(Which line\?|Profile (kernels|again))$/ });
+    await counted(asks, 2, 'the ranks may have both: the server does not say');
+    held.world.fixture.answers = ['stacks'];
+    try {
+      await page.reload();
+      await card.getByText('would be decided by NVML metrics of node-31').waitFor();
+      await counted(asks, 0, 'neither can be had of these ranks');
+    } finally {
+      delete held.world.fixture.answers;
+    }
+  }, kOwnPage));
 
   it('is quiet about a healthy job, whose name has a dot', () => visit(jobPath(kHealthy), async (page) => {
     await page.getByText('Healthy: 8 ranks, step 412 ms').waitFor();

@@ -189,6 +189,18 @@ std::optional<JobInfo> find_job(const ApiContext& context, const std::string& jo
   return past;
 }
 
+void write_answers(JsonWriter& json, const ApiContext& context, const JobInfo& job) {
+  json.key("answers").begin_array();
+  for (size_t i = 0; i < std::size(kCommandKinds); ++i) {
+    const auto answers = [&](const RankInfo& rank) {
+      return !context.who_answers ||
+             context.who_answers(rank.identity.host, static_cast<CommandKind>(i)) != Answers::kNo;
+    };
+    if (std::any_of(job.ranks.begin(), job.ranks.end(), answers)) json.string(kCommandKinds[i]);
+  }
+  json.end_array();
+}
+
 HttpResponse unknown_job(const ApiContext& context, const std::string& job_id) {
   std::vector<std::string> names;
   for (const JobInfo& job : context.steps.jobs()) names.push_back(job.job_id);

@@ -90,6 +90,10 @@ export interface WarningList {
   total: number;
 }
 
+// What a job's ranks can be asked for: detail, stacks, profiles, samples; null: the server does not say.
+export type JobAnswers = readonly string[] | null;
+export const canAsk = (answers: JobAnswers, what: string): boolean => answers === null || answers.includes(what);
+
 export interface Why {
   job: Job;
   health: Health;
@@ -98,6 +102,7 @@ export interface Why {
   warnings: Warning[];
   breakdown: Record<string, number>;
   communication_seen: boolean;
+  answers: JobAnswers;
 }
 
 export interface RankRow {
@@ -318,6 +323,10 @@ export function decodeWarnings(value: unknown): WarningList {
   return { warnings, total: num(object(value)['total']) ?? warnings.length };
 }
 
+export function decodeAnswers(value: unknown): JobAnswers {
+  return Array.isArray(value) ? list(value).map(text) : null;
+}
+
 export function decodeWhy(value: unknown): Why {
   const json = object(value);
   const breakdown: Record<string, number> = {};
@@ -332,6 +341,7 @@ export function decodeWhy(value: unknown): Why {
     verdicts: list(json['verdicts']).map(decodeVerdict),
     warnings: list(json['warnings']).map(decodeWarning),
     breakdown,
+    answers: decodeAnswers(json['answers']),
     communication_seen: json['communication_seen'] !== false,
   };
 }
