@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "apps/cli/commands.h"
@@ -198,6 +199,7 @@ class Demo {
   const std::string& folder() const { return server_.folder; }
   const sim::Judge& judge() const { return judge_; }
   const std::string& failure() const { return failure_; }
+  const std::set<std::string>& mistaken_offers() const { return mistaken_offers_; }
 
   void say(const std::string& text) const {
     if (quiet_) return;
@@ -317,9 +319,21 @@ class Demo {
                        : verdicts.error();
         return;
       }
+      note_offers(job->name(), *verdicts);
       const StepNumber step = job->player().step();
       for (const sim::Judge::Sighting& sighting : judge_.saw(job->name(), *verdicts, step, clock_.monotonic_ns()))
         report(job->name(), sighting, step);
+    }
+  }
+
+  // Simulated ranks are no processes: whoever would be told to look into one gets nowhere.
+  void note_offers(const std::string& job, const std::vector<sim::ReadVerdict>& verdicts) {
+    for (const sim::ReadVerdict& verdict : verdicts) {
+      for (const std::string& command : verdict.commands) {
+        if (command.find("lockstep lines") != std::string::npos ||
+            command.find("lockstep profile") != std::string::npos || command.find("py-spy") != std::string::npos)
+          mistaken_offers_.insert(job + ": \"" + command + "\" is offered, which simulated ranks cannot answer");
+      }
     }
   }
 
@@ -380,6 +394,7 @@ class Demo {
   const int64_t started_ns_ = clock_.monotonic_ns();
   sim::Judge judge_;
   std::string failure_;
+  std::set<std::string> mistaken_offers_;
   std::vector<std::unique_ptr<DemoJob>> jobs_;
 };
 
@@ -463,6 +478,7 @@ int run_demo(const Arguments& arguments) {
   demo.say("");
   const bool played = demo.play();
   std::vector<std::string> mistakes = demo.judge().mistakes();
+  mistakes.insert(mistakes.end(), demo.mistaken_offers().begin(), demo.mistaken_offers().end());
   demo.stop(keep);
   if (!played) return fail(demo.failure());
   if (verify && demo.undelivered() > 0)

@@ -127,7 +127,8 @@ std::string verdict_card(const Json& verdict) {
   add_row(out, "since", "step " + whole(verdict, "since_step") + ", " + when(number_of(verdict, "since_unix_ns")));
   add_row(out, "cost",
           format("%.0f %% of the job, %s so far", number_of(verdict, "lost_share") * 100,
-                 gpu_time(number_of(verdict, "lost_gpu_seconds")).c_str()));
+                 gpu_time(number_of(verdict, "lost_gpu_seconds")).c_str()) +
+              escaped(money_of(verdict)));
   Json culprit;
   if (!verdict["culprit"].get(culprit))
     add_row(out, "culprit",

@@ -75,7 +75,11 @@ bool print_all(const Json& document) {
       break;
     }
     double money = 0;
-    if (!sle["chosen_money"].get_double().get(money) && money >= 0.005) mostly += format("  cost %.2f", money);
+    if (!sle["chosen_money"].get_double().get(money)) {
+      if (money >= 0.005) mostly += format("  cost %.2f", money);
+    } else if (!text_of(sle, "money").empty()) {
+      mostly += "  no price";
+    }
     std::printf("%-22s %15s %13s %9s  %s\n", text_of(sle, "title").c_str(), success_of(sle).c_str(),
                 hours(number_of(sle, "chosen_minutes")).c_str(), percent(sle, "coverage").c_str(), mostly.c_str());
   }
@@ -118,8 +122,7 @@ bool print_one(const Json& sle) {
   Json minutes;
   if (sle["minutes"].get(minutes)) return false;
   std::printf("\n  degraded %s", hours(number_of(minutes, "degraded")).c_str());
-  double money = 0;
-  if (!sle["chosen_money"].get_double().get(money)) std::printf(", cost %.2f", money);
+  if (const std::string money = text_of(sle, "money"); !money.empty()) std::printf(", %s", money.c_str());
   if (const double idle = number_of(minutes, "idle"); idle > 0) std::printf("; %s idle by plan", hours(idle).c_str());
   std::printf("\n");
   print_classifiers(sle, true);

@@ -38,10 +38,8 @@ void print_cost(std::string_view cost_json) {
     return of["lost_money"].get_double().get(value) ? std::string() : format(", %.2f", value);
   };
   print_wrapped(text_of(cost, "sentence"));
-  const double price = number_of(cost, "gpu_hour_price");
-  print_wrapped(format("%s%s in these %s steps%s", gpu_time(number_of(cost, "lost_gpu_seconds")).c_str(),
-                       money(cost).c_str(), with_thousands(static_cast<int64_t>(number_of(cost, "steps"))).c_str(),
-                       price > 0 ? format(" (at %g a GPU-hour)", price).c_str() : ""),
+  print_wrapped(format("%s in these %s steps%s", gpu_time(number_of(cost, "lost_gpu_seconds")).c_str(),
+                       with_thousands(static_cast<int64_t>(number_of(cost, "steps"))).c_str(), money_of(cost).c_str()),
                 22, "what it costs");
   const simdjson::dom::array parts = list_of(cost, "parts");
   size_t printed = 0, left_out = 0;
@@ -122,7 +120,8 @@ void print_verdict(const Json& verdict, std::string_view server_url) {
                                                                                     : ""));
   if (const std::string pattern = pattern_words(verdict); !pattern.empty()) print_row("pattern", pattern);
   print_row("cost", format("%.0f %% of the job, %s so far", number_of(verdict, "lost_share") * 100,
-                           gpu_time(number_of(verdict, "lost_gpu_seconds")).c_str()));
+                           gpu_time(number_of(verdict, "lost_gpu_seconds")).c_str()) +
+                        money_of(verdict));
   Json culprit;
   if (!verdict["culprit"].get(culprit)) {
     print_row("culprit", format("%s  (layer %s, cause %s)", text_of(culprit, "component").c_str(),

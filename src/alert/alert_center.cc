@@ -20,7 +20,7 @@ AlertCenter::AlertCenter(AlertSettings settings, StateStore& state, AlertWatch::
     : settings_(std::move(settings)),
       registry_(state, clock, witness, counters),
       actions_(settings_.actions, settings_.external_url, state, registry_, clock, counters),
-      watch_(registry_, actions_, reads, clock, witness, settings_.gpu_hour_price),
+      watch_(registry_, actions_, reads, clock, witness),
       rules_(registry_, reads.metrics, std::move(push), settings_.external_url, clock, counters) {
   rules_.reload(settings_.rules);  // none: what rules said before the start is over
   std::vector<ReceiverTerms> terms;

@@ -27,7 +27,6 @@ struct AlertSettings {
   NotifyConfig notify = {};
   std::vector<ActionConfig> actions = {};
   std::string external_url = {};  // where people reach the server; empty: links are paths
-  double gpu_hour_price = 0;
   std::vector<RuleGroup> rules = {};
 };
 

@@ -40,7 +40,7 @@ class Alerts : public ::testing::Test {
     verdict.kind = VerdictKind::kHang;
     verdict.culprit.cause = Cause::kRankMissing;
     verdict.sentence = "Job " + job + " stands still.";
-    return alert_of(verdict, 2);
+    return alert_of(verdict);
   }
   void pass(int64_t seconds) {
     for (int64_t i = 0; i < seconds; ++i) {
@@ -336,7 +336,7 @@ TEST_F(Alerts, AnXidAndTheVerdictThatBlamesItAreOneAlert) {
   verdict.culprit = {
       .ranks = {5_rank}, .host = "node-1", .gpu_uuid = "GPU-1", .layer = Layer::kGpu, .cause = Cause::kXid};
   verdict.sentence = "Rank 5 is slow.";
-  registry_->raise(alert_of(verdict, 0));
+  registry_->raise(alert_of(verdict));
   pass(2);
   EXPECT_EQ(deliver(), Texts{"LockstepGpuFault firing"});
   ASSERT_EQ(registry_->alerts().size(), 1u);

@@ -31,14 +31,8 @@ RaisedAlert plain_alert(const char* name, AlertSource source, const char* thing,
 }  // namespace
 
 AlertWatch::AlertWatch(AlertRegistry& alerts, ActionRunner& actions, Reads reads, const Clock& clock,
-                       const ClockWitness& witness, double gpu_hour_price)
-    : alerts_(alerts),
-      actions_(actions),
-      reads_(reads),
-      clock_(clock),
-      witness_(witness),
-      gpu_hour_price_(gpu_hour_price),
-      gpus_(alerts) {}
+                       const ClockWitness& witness)
+    : alerts_(alerts), actions_(actions), reads_(reads), clock_(clock), witness_(witness), gpus_(alerts) {}
 
 void AlertWatch::on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
   mfu_.add(identity, summary, received_unix_ns);
@@ -93,7 +87,7 @@ void AlertWatch::poll_verdicts(int64_t now_unix_ns, bool is_behind) {
     if (verdict.state != VerdictState::kConfirmed) continue;
     // What died stays dead: that is news for a while.
     if (verdict.kind == VerdictKind::kFail && now_unix_ns - verdict.found_unix_ns > kFailedNs) continue;
-    RaisedAlert alert = alert_of(verdict, gpu_hour_price_);
+    RaisedAlert alert = alert_of(verdict, reads_.pricing);
     open.insert(alert.fingerprint);
     actions_.note(verdict, alert.fingerprint, alert.path, now_unix_ns);
     alerts_.raise(std::move(alert));

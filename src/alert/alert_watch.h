@@ -21,6 +21,7 @@
 #include "alert/alert_registry.h"
 #include "alert/gpu_watch.h"
 #include "alert/mfu_watch.h"
+#include "analysis/cost/gpu_pricing.h"
 #include "apply/agent_registry.h"
 #include "apply/subscriber.h"
 #include "base/clock.h"
@@ -44,9 +45,10 @@ class AlertWatch final : public StoreSubscriber {
     const AgentRegistry& agents;
     const SpanStore& spans;
     const MetricReader& metrics;
+    const GpuPricing* pricing = nullptr;  // nullptr: no money is named
   };
-  AlertWatch(AlertRegistry& alerts, ActionRunner& actions, Reads reads, const Clock& clock, const ClockWitness& witness,
-             double gpu_hour_price);
+  AlertWatch(AlertRegistry& alerts, ActionRunner& actions, Reads reads, const Clock& clock,
+             const ClockWitness& witness);
 
   void on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
   bool hears_metric(std::string_view name) const override { return GpuWatch::hears_metric(name); }
@@ -77,7 +79,6 @@ class AlertWatch final : public StoreSubscriber {
   const Reads reads_;
   const Clock& clock_;
   const ClockWitness& witness_;
-  const double gpu_hour_price_;
   AgentWatch agents_;
   GpuWatch gpus_;
   MfuWatch mfu_;

@@ -132,14 +132,12 @@ bool explains_others(std::string_view name) {
   return name.starts_with("Lockstep") && !is_explained_by_others(name) && name != kPredicted && name != kTelemetry;
 }
 
-std::string cost_text(double lost_gpu_seconds, double lost_share, double gpu_hour_price) {
-  if (!(lost_gpu_seconds > 0)) return {};
-  const double hours = lost_gpu_seconds / 3600;
-  std::string text =
-      hours < 0.1 ? format("%.1f GPU-minutes lost", lost_gpu_seconds / 60) : format("%.1f GPU-hours lost", hours);
+std::string cost_text(const GpuCost& lost, double lost_share) {
+  if (!(lost.gpu_seconds > 0)) return {};
+  std::string text = gpu_time_text(lost.gpu_seconds) + " lost";
   if (lost_share > 0) text += format(", %.0f %% of the job's time", 100 * lost_share);
-  if (gpu_hour_price > 0) text += format(", %.2f at %.2f a GPU-hour", hours * gpu_hour_price, gpu_hour_price);
-  return text;
+  const std::string money = money_text(lost);
+  return money.empty() ? text : text + ", " + money;
 }
 
 // A name with a dot would be a file without the slash.
@@ -157,7 +155,7 @@ RaisedAlert gpu_alert(const char* name, Cause cause, AlertSource source, std::st
   return alert;
 }
 
-RaisedAlert alert_of(const Verdict& verdict, double gpu_hour_price) {
+RaisedAlert alert_of(const Verdict& verdict, const GpuPricing* pricing) {
   const Culprit& culprit = verdict.culprit;
   const char* hardware = culprit.host.empty() ? nullptr : hardware_alert(culprit.cause);
   RaisedAlert alert = begin_alert(hardware != nullptr ? hardware : kind_alert(verdict.kind), AlertSource::kVerdict);
@@ -167,7 +165,9 @@ RaisedAlert alert_of(const Verdict& verdict, double gpu_hour_price) {
   set_label(alert.labels, "job", verdict.job_id);
   set_label(alert.labels, "layer", to_text(culprit.layer));
   set_label(alert.annotations, "summary", verdict.sentence);
-  set_label(alert.annotations, "cost", cost_text(verdict.lost_gpu_seconds, verdict.lost_share, gpu_hour_price));
+  const GpuCost lost = pricing == nullptr ? GpuCost{.gpu_seconds = verdict.lost_gpu_seconds, .unpriced = {}}
+                                          : pricing->cost_of(verdict.job_id, verdict.lost_gpu_seconds);
+  set_label(alert.annotations, "cost", cost_text(lost, verdict.lost_share));
   set_label(alert.annotations, "ranks", human_ranks(culprit.ranks, 8));
   if (!verdict.next.empty()) set_label(alert.annotations, "action", verdict.next.front().action);
   alert.job_id = verdict.job_id;

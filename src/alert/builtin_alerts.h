@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "alert/alert_registry.h"
+#include "analysis/cost/gpu_pricing.h"
 #include "model/node_event.h"
 #include "model/verdict.h"
 #include "model/warning.h"
@@ -49,14 +50,14 @@ inline constexpr const char* kInference = "LockstepInferenceSlow";
 bool is_explained_by_others(std::string_view name);
 bool explains_others(std::string_view name);
 
-// What people pay: "3.2 GPU-hours lost, 12 % of the job's time, 6.40 at 2.00 an hour". price: of a GPU-hour, 0: not known.
-std::string cost_text(double lost_gpu_seconds, double lost_share, double gpu_hour_price);
+// What people pay: "3.2 GPU-hours lost, 12 % of the job's time, 6.40 at 2.00 a GPU-hour".
+std::string cost_text(const GpuCost& lost, double lost_share);
 
 // The job's page.
 std::string job_path(std::string_view job_id);
 
-// Of a verdict that is confirmed. gpu_hour_price 0: no money.
-RaisedAlert alert_of(const Verdict& verdict, double gpu_hour_price);
+// Of a verdict that is confirmed. pricing nullptr: no money.
+RaisedAlert alert_of(const Verdict& verdict, const GpuPricing* pricing = nullptr);
 // nullopt: nothing that somebody has to act on. *over: it says that what had been raised is over.
 std::optional<RaisedAlert> alert_of(std::string_view host, const NodeEvent& event, bool* over);
 RaisedAlert alert_of(const EarlyWarning& warning);

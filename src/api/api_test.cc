@@ -146,7 +146,8 @@ class ApiTest : public ::testing::Test {
     ApiContext context{steps_,     spans_,    traces_, metrics_, *state_,    agents_,
                        diagnosis_, counters_, clock_,  ready_,   web_folder_};
     context.ask_detail = ask_detail_;
-    context.gpu_prices = GpuPrices(gpu_hour_price_);
+    const GpuPricing pricing(prices_, steps_, metrics_, clock_);
+    context.pricing = &pricing;
     context.feedback = feedback_.get();
     context.readiness = readiness_;
     context.backup = &backup_;
@@ -213,7 +214,7 @@ class ApiTest : public ::testing::Test {
   static std::string text(element value) { return std::string(value.get_string().value()); }
   static double number(element value) { return value.get_double().value(); }
 
-  double gpu_hour_price_ = 0;
+  GpuPrices prices_;
   testing::TemporaryFolder folder_;
   std::string web_folder_;
   size_t depth_ = 0;
@@ -376,7 +377,7 @@ TEST_F(ApiTest, CostSharesAddToOneAndMoneyIsShownOnlyWhereThereIsAPrice) {
   EXPECT_NEAR(number(cost["parts"].at(0)["share"]), 0.6, 1e-9);
   EXPECT_EQ(text(cost["parts"].at(1)["kind"]), "unexplained");
   EXPECT_NEAR(number(cost["lost_gpu_seconds"]), 15 * 0.05 * 4, 1e-9);
-  gpu_hour_price_ = 3600;
+  prices_ = GpuPrices(3600);
   EXPECT_NEAR(number(json("/api/jobs/llama-70b/cost")["lost_money"]), 3, 1e-9);
   EXPECT_EQ(number(json("/api/jobs/llama-70b/cost", "last=5")["steps"]), 5);
   expect_error("/api/jobs/llama-70b/cost", "last=0", 400, "last");

@@ -58,7 +58,7 @@ std::vector<incident::Evidence> evidence_for(const ApiContext& context, const In
 incident::Report report_of(const ApiContext& context, Incident incident) {
   incident::Report report{.incident = std::move(incident),
                           .now_unix_ns = context.clock.unix_ns(),
-                          .gpu_hour_price = context.gpu_prices.of_others(),
+                          .prices = context.gpu_prices(),
                           .external_url = context.alerts == nullptr ? "" : context.alerts->external_url()};
   const Incident& one = report.incident;
   for (const IncidentRegistry::Offender& offender : context.incidents->offenders()) {
@@ -152,7 +152,7 @@ HttpResponse get_incidents(const ApiContext& context, const ApiRequest& request)
   for (size_t i = 0; i < shown; ++i) {
     json.begin_object();
     incident::write_summary(json, incidents[i], std::max<size_t>(1, times[incidents[i].place.component]), now,
-                            context.gpu_prices.of_others());
+                            context.gpu_prices());
     json.end_object();
   }
   return list_answer(json, incidents.size(), shown);

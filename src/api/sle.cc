@@ -162,7 +162,8 @@ Result<Asked> read_asked(const ApiContext& context, const ServerRequest& http) {
   const std::string ledger = http.parameter("ledger");
   if (!ledger.empty() && ledger != "victim" && ledger != "culprit") return Error{"ledger is victim or culprit"};
   asked.by_culprit = ledger == "culprit";
-  asked.query.prices = &context.gpu_prices;
+  asked.query.prices = &context.gpu_prices();
+  if (context.gpu_prices().by_model()) asked.query.models = context.pricing->models();
   LOCKSTEP_TRY(read_time(context, http, asked));
   LOCKSTEP_TRY(read_scope(context, http, asked));
   return asked;
@@ -238,7 +239,8 @@ void write_sle(JsonWriter& json, const ApiContext& context, const Asked& asked, 
   json.field("success_most", minutes.success_most());
   json.field("coverage", minutes.coverage());
   json.field("chosen_minutes", totals.chosen);
-  write_number(json, "chosen_money", context.gpu_prices.known() ? totals.chosen_money : unknown);
+  write_number(json, "chosen_money", totals.chosen_cost.has_price() ? totals.chosen_cost.money : unknown);
+  json.field("money", money_text(totals.chosen_cost));
   write_classifiers(json, totals);
   json.key("trend").begin_array();
   for (size_t i = 0; i < totals.trend.size(); ++i) {
@@ -256,7 +258,7 @@ void write_head(JsonWriter& json, const ApiContext& context, const Asked& asked)
       .field("from_unix_s", int64_t{60} * asked.query.from)
       .field("to_unix_s", int64_t{60} * asked.query.end)
       .field("bucket_minutes", static_cast<int64_t>(asked.query.bucket_minutes))
-      .field("priced", context.gpu_prices.known());
+      .field("priced", context.gpu_prices().known());
 }
 
 void write_affected(JsonWriter& json, const char* key, const std::vector<sle::Affected::One>& list, size_t in_all) {

@@ -20,6 +20,15 @@ HttpResponse later_answer(const std::string& line) {
   return answer;
 }
 
+// "stacks,detail" as bits; other words are of a newer agent.
+uint8_t kinds_in(std::string_view words) {
+  unsigned kinds = 0;
+  for (const std::string_view word : split(words, ','))
+    for (size_t i = 0; i < std::size(kCommandKinds); ++i)
+      if (word == kCommandKinds[i]) kinds |= 1u << i;
+  return static_cast<uint8_t>(kinds);
+}
+
 template <typename Request>
 CommandList list_of(const Request& request) {
   CommandList list{.cursor = "0"};  // it is not for agents
@@ -141,6 +150,8 @@ AgentCommands::Poll AgentCommands::parse_untrusted(const ServerRequest& request)
         poll.wrong = format("a host has 1 to %zu bytes, percent-encoded", kIdentityTextMax);
       else
         poll.hosts.push_back(std::move(*host));
+    } else if (name == "answers") {
+      poll.kinds = kinds_in(value);
     }  // further parameters are of a newer agent
     if (poll.hosts.size() > kHostsMax) poll.wrong = format("more than %zu hosts", kHostsMax);
     if (!poll.wrong.empty()) return poll;
@@ -204,6 +215,20 @@ bool AgentCommands::answer_if_any(const std::vector<std::string>& hosts, uint64_
   return true;
 }
 
+void AgentCommands::hear(const Poll& poll) {
+  for (const std::string& host : poll.hosts) {
+    if (heard_.size() < kHeardMax || heard_.contains(host)) heard_[host] = {poll.kinds, clock_.monotonic_ns()};
+  }
+}
+
+Answers AgentCommands::answers(const std::string& host, CommandKind kind) {
+  if (options_.forward) return Answers::kYes;
+  MutexLock lock(mutex_);
+  const auto heard = heard_.find(host);
+  if (heard == heard_.end() || clock_.monotonic_ns() - heard->second.at_ns > kHeardNs) return Answers::kUnknown;
+  return (heard->second.kinds >> static_cast<unsigned>(kind) & 1u) != 0 ? Answers::kYes : Answers::kNo;
+}
+
 void AgentCommands::poll(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
   if (request.method != "GET") {
     HttpResponse refused = line_answer(405, "only GET is answered here");
@@ -219,6 +244,7 @@ void AgentCommands::poll(const ServerRequest& request, const std::shared_ptr<Htt
   }
   MutexLock lock(mutex_);
   acknowledge(poll);
+  hear(poll);
   if (closed_) return answer(responder, "closed", later_answer("the server is shutting down"));
   if (answer_if_any(poll.hosts, poll.after, responder)) return;
   if (waiting_.size() >= options_.waiting_max) {
@@ -240,6 +266,10 @@ void AgentCommands::tick() {
   while (!waiting_.empty() && waiting_.front().until_ns <= now_ns) {
     answer(waiting_.front().responder, "empty", {204, {}, ""});
     forget(waiting_.begin());
+  }
+  if (now_ns - heard_swept_ns_ > kHeardNs) {
+    heard_swept_ns_ = now_ns;
+    std::erase_if(heard_, [&](const auto& one) { return now_ns - one.second.at_ns > kHeardNs; });
   }
   for (; !expiries_.empty() && expiries_.front().at_ns <= now_ns; expiries_.pop_front()) {
     auto found = by_host_.find(expiries_.front().host);

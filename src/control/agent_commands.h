@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -27,6 +28,7 @@
 #include "base/counters.h"
 #include "base/mutex.h"
 #include "control/detail_requester.h"
+#include "model/command_kind.h"
 #include "net/http_server.h"
 #include "wire/commands.h"
 
@@ -49,6 +51,8 @@ class AgentCommands final : public DetailRequester,
                             public SampleRequestSender {
  public:
   static constexpr size_t kHostsMax = 64;  // of one agent
+  static constexpr int64_t kHeardNs = 120'000'000'000;
+  static constexpr size_t kHeardMax = 500'000;  // hosts whose polls are remembered; of further ones nothing is known
 
   // owners: whose hosts' commands a caller may fetch; nullptr: anybody's.
   AgentCommands(AgentCommandsOptions options, const Clock& clock, Counters& counters, NameOwners* owners = nullptr);
@@ -61,6 +65,9 @@ class AgentCommands final : public DetailRequester,
   bool ask(const std::string& host, const SampleRequest& request) override;
   // All that is in it, as another process forwarded it.
   void ask_all(const std::string& host, const CommandList& list);
+  // Whether the agent of this host answers such commands: by its last poll, for kHeardNs. Where commands are forwarded, others
+  // hear the polls: then they do.
+  Answers answers(const std::string& host, CommandKind kind);
   // Answers now or later. Anything a peer can send is answered.
   void poll(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);
   // Ends what has waited long enough, and what nobody fetched.
@@ -82,6 +89,10 @@ class AgentCommands final : public DetailRequester,
     std::shared_ptr<HttpResponder> responder;
   };
   using WaitingList = std::list<Waiting>;
+  struct Heard {
+    uint8_t kinds = 0;
+    int64_t at_ns = 0;
+  };
   struct Expiry {
     int64_t at_ns;
     std::string host;
@@ -89,8 +100,9 @@ class AgentCommands final : public DetailRequester,
   };
   struct Poll {
     std::vector<std::string> hosts;
-    uint64_t after = 0;  // of this epoch
-    std::string wrong;   // one line where it is malformed
+    uint64_t after = 0;    // of this epoch
+    uint8_t kinds = 0xff;  // that are answered there, a bit each: all, where it says nothing
+    std::string wrong;     // one line where it is malformed
   };
 
   bool add(const std::string& host, Request request, bool too_large);
@@ -102,6 +114,7 @@ class AgentCommands final : public DetailRequester,
   void answer(const std::shared_ptr<HttpResponder>& responder, const char* result, HttpResponse response);
   void forget(WaitingList::iterator waiting) LOCKSTEP_REQUIRES(mutex_);
   void note() LOCKSTEP_REQUIRES(mutex_);
+  void hear(const Poll& poll) LOCKSTEP_REQUIRES(mutex_);
 
   const AgentCommandsOptions options_;
   const Clock& clock_;
@@ -116,6 +129,8 @@ class AgentCommands final : public DetailRequester,
   uint64_t last_number_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   WaitingList waiting_ LOCKSTEP_GUARDED_BY(mutex_);  // by time, the first to end first
   std::multimap<std::string, WaitingList::iterator> waiting_of_host_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Heard> heard_ LOCKSTEP_GUARDED_BY(mutex_);
+  int64_t heard_swept_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   bool closed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 

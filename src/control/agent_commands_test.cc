@@ -102,6 +102,19 @@ TEST_F(AgentCommandsTest, WhereAgentsAskGatewaysACommandGoesToTheseAsItIs) {
   EXPECT_EQ(counters.value("lockstep_commands_refused_total", "reason=\"bus\""), 1);
 }
 
+TEST_F(AgentCommandsTest, WhatAHostAnswersIsWhatItsNewestPollSaysWhileOneIsHeard) {
+  EXPECT_EQ(commands.answers("node-a", CommandKind::kSamples), Answers::kUnknown);
+  poll("host=node-a&host=node-b&answers=stacks,songs");
+  EXPECT_EQ(commands.answers("node-b", CommandKind::kSamples), Answers::kNo);
+  EXPECT_EQ(commands.answers("node-b", CommandKind::kStacks), Answers::kYes);
+  EXPECT_EQ(commands.answers("node-c", CommandKind::kStacks), Answers::kUnknown);
+  poll("host=node-a");  // another agent, which says nothing: it answers all
+  EXPECT_EQ(commands.answers("node-a", CommandKind::kSamples), Answers::kYes);
+  clock.advance(AgentCommands::kHeardNs + 1);
+  commands.tick();
+  EXPECT_EQ(commands.answers("node-a", CommandKind::kSamples), Answers::kUnknown);
+}
+
 TEST_F(AgentCommandsTest, AnAgentThatComesLaterGetsWhatWaitsForIt) {
   commands.ask("node-a", request(1_step));
   commands.ask("node b", request(2_step));

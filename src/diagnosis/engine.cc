@@ -497,12 +497,18 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
   for (Finding& finding : findings) {
     locator_.locate({job_id, job.window, since_unix_ns(job_id, job, finding, now_unix_ns), now_unix_ns}, finding);
-    add_lines(finding, job.samples, now_unix_ns);
+    add_lines(finding, job.samples, now_unix_ns, sampled(job, finding));
     add_profile(finding, job.profiles, now_unix_ns);
   }
   join_in_the_fabric(findings);
   follow(job_id, job, VerdictTracker::Findings::kSteps, findings, now_unix_ns);
   return steps_are_new;
+}
+
+// As the rank that it blames first.
+Answers DiagnosisEngine::sampled(const Job& job, const Finding& finding) const {
+  if (!who_answers_ || finding.ranks.empty()) return Answers::kYes;
+  return who_answers_(job.window.host_of(finding.ranks.front()), CommandKind::kSamples);
 }
 
 void DiagnosisEngine::restore(std::vector<KnownVerdict> known) {

@@ -29,6 +29,7 @@
 #include "diagnosis/verdict_source.h"
 #include "diagnosis/verdicts/verdict_tracker.h"
 #include "diagnosis/window.h"
+#include "model/command_kind.h"
 #include "model/verdict.h"
 
 namespace lockstep {
@@ -56,6 +57,8 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
 
   // What is known of the network between the nodes. Before the first record.
   void look_at_network(NetworkView view) { locator_.look_at(view); }
+  // Before anything is evaluated. Without it all are taken to answer. Thread-safe.
+  void ask_who_answers(WhoAnswers who) { who_answers_ = std::move(who); }
 
   // Verdicts that were kept before a restart. The same trouble, found again in the same steps, gets its old id; a new
   // one gets an id that none of these has.
@@ -129,6 +132,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   void look_ahead(int64_t now_unix_ns);
   // The job's lock is held, here and below.
   bool look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);
+  Answers sampled(const Job& job, const Finding& finding) const;
   bool explain(const std::string& job_id, const Job& job, Finding& finding,
                int64_t now_unix_ns) const;  // true: by signals
   int64_t since_unix_ns(const std::string& job_id, const Job& job, const Finding& finding, int64_t now_unix_ns) const;
@@ -142,6 +146,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   SignalStore signals_;
   CausePriors priors_;
   NetworkLocator locator_;
+  WhoAnswers who_answers_;
   mutable Mutex mutex_;  // never held while anything is looked at
   mutable std::map<std::string, KnownJob, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t records_ LOCKSTEP_GUARDED_BY(mutex_) = 0;

@@ -49,7 +49,10 @@ void write_finding(JsonWriter& json, const Finding& finding) {
       .field("lost_gpu_seconds", finding.lost_gpu_seconds)
       .field("lost_share", finding.lost_share)
       .field("victims", finding.victims)
-      .end_object();
+      .key("gpus")
+      .begin_object();
+  for (const auto& [model, count] : finding.gpus) json.field(model, count);
+  json.end_object().end_object();
 }
 
 void write_radius(JsonWriter& json, const BlastRadius& radius) {
@@ -104,6 +107,10 @@ Result<Finding> read_finding(const JsonValue& json) {
                   .lost_gpu_seconds = json["lost_gpu_seconds"].number().value_or(0),
                   .lost_share = json["lost_share"].number().value_or(0),
                   .victims = whole_in(json, "victims")};
+  for (const JsonValue model : json["gpus"]) {
+    if (finding.gpus.size() < kModelsMax + 1)
+      finding.gpus.emplace(model.key(), std::max<int64_t>(0, model.integer().value_or(0)));
+  }
   if (!kind || finding.id.empty() || finding.place.component.empty())
     return Error{"a finding without kind, id or component"};
   return finding;
@@ -206,6 +213,7 @@ std::vector<JobCost> costs_of(const Incident& incident, int64_t now_unix_ns) {
       job.lost_share = now && job.suffers ? std::max(job.lost_share, one.lost_share) : one.lost_share;
     job.suffers = job.suffers || now;
     job.victims = std::max(job.victims, one.victims);
+    if (!one.gpus.empty()) job.gpus = one.gpus;
     job.verdicts.push_back(&one);
   }
   std::vector<JobCost> costs;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "alert/alert.h"
+#include "analysis/cost/gpu_prices.h"
 #include "base/json_reader.h"
 #include "base/result.h"
 #include "model/ids.h"
@@ -57,7 +58,8 @@ struct Finding {
   int64_t count = 1;         // of events: how many alike this one stands for
   double lost_gpu_seconds = 0;
   double lost_share = 0;
-  int64_t victims = 0;  // ranks that wait
+  int64_t victims = 0;    // ranks that wait
+  GpusByModel gpus = {};  // of the job: what the lost time costs also when the job is no longer known
   bool operator==(const Finding&) const = default;
 
   // How far it reaches in time. An event is a moment, however long it is held to matter.
@@ -96,6 +98,7 @@ inline constexpr size_t kEventsMax = 32;    // and alerts
 inline constexpr size_t kEntriesMax = 64;   // the first and the newest are kept
 inline constexpr size_t kTextBytesMax = 600;
 inline constexpr size_t kRadiusJobsMax = 32;
+inline constexpr size_t kModelsMax = 16;  // of a job's GPUs; the rest counts as not known
 
 struct Incident {
   std::string id;  // "i-0123456789ab"
@@ -128,6 +131,7 @@ AlertSeverity severity_of(const Incident& incident);
 struct JobCost {
   std::string job_id;
   double lost_gpu_seconds = 0;
+  GpusByModel gpus = {};  // of the job, as its newest verdict has them
   double lost_share = 0;  // of what lasts, or of the last; of the job's time while it was so
   bool suffers = false;   // now
   int64_t victims = 0;

@@ -15,6 +15,9 @@ Finding shortened(Finding finding) {
   finding.sentence = short_line(finding.sentence);
   finding.action = short_line(finding.action);
   if (finding.path.size() > kTextBytesMax) finding.path.clear();
+  GpusByModel gpus;
+  for (const auto& [model, count] : finding.gpus) gpus[gpus.size() < kModelsMax ? short_line(model) : ""] += count;
+  finding.gpus = std::move(gpus);
   return finding;
 }
 
@@ -209,6 +212,7 @@ void IncidentRegistry::update(Kept& kept, Finding& known, const Finding& finding
   now.begin_unix_ns = std::min(known.begin_unix_ns, finding.begin_unix_ns);
   now.lost_gpu_seconds = std::max(known.lost_gpu_seconds, finding.lost_gpu_seconds);
   now.count = std::max(known.count, finding.count);
+  if (now.gpus.empty()) now.gpus = known.gpus;  // the job is no longer known
   if (now == known) return;
   const bool is_back = known.end_unix_ns != 0 && now.end_unix_ns == 0;
   kept.has_grown = true;
@@ -269,6 +273,7 @@ void IncidentRegistry::move(ById::iterator from, const Finding& known, const Fin
   Finding moved = finding;
   moved.begin_unix_ns = std::min(known.begin_unix_ns, finding.begin_unix_ns);
   moved.lost_gpu_seconds = std::max(known.lost_gpu_seconds, finding.lost_gpu_seconds);
+  if (moved.gpus.empty()) moved.gpus = known.gpus;
   const bool is_back = known.end_unix_ns != 0 && finding.end_unix_ns == 0;
   Incident& incident = from->second.incident;
   by_finding_.erase(finding.id);

@@ -52,6 +52,10 @@ void write_brief(JsonWriter& json, const Brief& brief) {
       .end_object();
 }
 
+std::string text_of(const JobCost& cost, const GpuPrices& prices) {
+  return cost_text(prices.cost(cost.lost_gpu_seconds, cost.gpus), cost.lost_share);
+}
+
 void write_jobs(JsonWriter& json, const Report& report) {
   json.key("jobs").begin_array();
   for (const JobCost& cost : costs_of(report.incident, report.now_unix_ns)) {
@@ -61,6 +65,7 @@ void write_jobs(JsonWriter& json, const Report& report) {
         .field("job_id", cost.job_id)
         .field("suffers", cost.suffers)
         .field("lost_gpu_seconds", cost.lost_gpu_seconds)
+        .field("cost", text_of(cost, report.prices))
         .field("lost_share", cost.lost_share)
         .field("victims", cost.victims)
         .field("path", cost.verdicts.front()->path)
@@ -177,8 +182,8 @@ std::string markdown_head(const Report& report) {
   text += format("- State: **%s**%s\n", to_text(incident.state), active ? ", still seen" : "");
   text += "- Began: " + moment_text(incident.begin_unix_ns) + "\n";
   if (!active) text += "- Last seen: " + moment_text(over_since_unix_ns(incident, now)) + "\n";
-  const std::string cost = cost_text(lost_gpu_seconds_of(incident, now), 0, report.gpu_hour_price);
-  text += "- Cost: " + (cost.empty() ? "none known" : cost) + "\n";
+  const std::string cost = cost_text(lost_of(incident, now, report.prices), 0);
+  text += "- Cost: " + (cost.empty() ? "none known" : markdown_text(cost)) + "\n";
   if (const std::string repeat = repeat_sentence(incident.place, report.times); !repeat.empty())
     text += "- " + markdown_text(repeat) + "\n";
   const std::string link = absolute_link(incident_path(incident.id), report.external_url);
@@ -201,7 +206,7 @@ std::string markdown_jobs(const Report& report) {
     const auto outlook = std::find_if(report.outlooks.begin(), report.outlooks.end(),
                                       [&](const Outlook& one) { return one.job_id == cost.job_id; });
     text += "| " + markdown_text(cost.job_id) + " | " + (cost.suffers ? "yes" : "no more") + " | " +
-            cost_text(cost.lost_gpu_seconds, cost.lost_share, report.gpu_hour_price) + " | " +
+            markdown_text(text_of(cost, report.prices)) + " | " +
             (outlook == report.outlooks.end() ? "" : markdown_text(outlook->sentence)) + " |\n";
   }
   for (const BlastRadius::Job& job : radius.jobs) {
@@ -304,16 +309,16 @@ std::string repeat_sentence(const FaultPlace& place, size_t times) {
   return format("%s was guilty %zu times in 30 days.", component_text(place).c_str(), times);
 }
 
-double lost_gpu_seconds_of(const Incident& incident, int64_t now_unix_ns) {
-  double lost = 0;
-  for (const JobCost& cost : costs_of(incident, now_unix_ns)) lost += cost.lost_gpu_seconds;
+GpuCost lost_of(const Incident& incident, int64_t now_unix_ns, const GpuPrices& prices) {
+  GpuCost lost;
+  for (const JobCost& cost : costs_of(incident, now_unix_ns)) lost += prices.cost(cost.lost_gpu_seconds, cost.gpus);
   return lost;
 }
 
 void write_summary(JsonWriter& json, const Incident& incident, size_t times, int64_t now_unix_ns,
-                   double gpu_hour_price) {
+                   const GpuPrices& prices) {
   const Finding* main = main_finding(incident);
-  const double lost = lost_gpu_seconds_of(incident, now_unix_ns);
+  const GpuCost lost = lost_of(incident, now_unix_ns, prices);
   const bool active = is_active(incident, now_unix_ns);
   std::vector<std::string> jobs;
   for (const Finding& one : incident.findings) {
@@ -337,8 +342,8 @@ void write_summary(JsonWriter& json, const Incident& incident, size_t times, int
       .field("resolved_unix_ns", incident.resolved_unix_ns)
       .field("acknowledged_by", incident.state == State::kAcknowledged ? who_in(incident, "acknowledged") : "")
       .field("resolved_by", incident.state == State::kResolved ? who_in(incident, "resolved") : "")
-      .field("lost_gpu_seconds", lost)
-      .field("cost", cost_text(lost, 0, gpu_hour_price))
+      .field("lost_gpu_seconds", lost.gpu_seconds)
+      .field("cost", cost_text(lost, 0))
       .field("times", static_cast<uint64_t>(times))
       .field("repeat", repeat_sentence(incident.place, times))
       .field("path", incident_path(incident.id))
@@ -350,7 +355,7 @@ void write_summary(JsonWriter& json, const Incident& incident, size_t times, int
 
 void write_report(JsonWriter& json, const Report& report) {
   json.begin_object();
-  write_summary(json, report.incident, report.times, report.now_unix_ns, report.gpu_hour_price);
+  write_summary(json, report.incident, report.times, report.now_unix_ns, report.prices);
   json.field("link", absolute_link(incident_path(report.incident.id), report.external_url));
   json.field("has_more", report.incident.has_more).key("also").begin_array();
   for (const std::string& id : report.incident.also) json.string(id);

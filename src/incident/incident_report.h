@@ -66,7 +66,7 @@ struct Brief {
 struct Report {
   Incident incident;
   int64_t now_unix_ns = 0;
-  double gpu_hour_price = 0;       // 0: no money
+  GpuPrices prices = {};
   std::string external_url;        // where people reach the server; empty: links are paths
   size_t times = 1;                // that the component was guilty in 30 days, this time included
   std::vector<Brief> earlier;      // others of the same component in the last 30 days
@@ -81,11 +81,12 @@ inline constexpr size_t kBriefsMax = 16;
 std::string repeat_sentence(const FaultPlace& place, size_t times);
 // "GPU-1 of node-17", "host node-17"
 std::string component_text(const FaultPlace& place);
-double lost_gpu_seconds_of(const Incident& incident, int64_t now_unix_ns);
+// What all its jobs have lost.
+GpuCost lost_of(const Incident& incident, int64_t now_unix_ns, const GpuPrices& prices);
 
 // The fields that a list has room for, in an object that the caller has begun; times: as offenders() counts.
 void write_summary(JsonWriter& json, const Incident& incident, size_t times, int64_t now_unix_ns,
-                   double gpu_hour_price);
+                   const GpuPrices& prices);
 void write_report(JsonWriter& json, const Report& report);
 std::string to_markdown(const Report& report);
 // Text of others as Markdown: nothing in it marks anything up.

@@ -20,7 +20,7 @@ Report report_of(const std::string& job, const std::string& sentence) {
                    {.claim = "Not the network", .kind = ClaimKind::kExclusion}};
   verdict.alternatives = {{.culprit = "ecc (gpu)", .why_lower = "no errors"}};
   verdict.next = {{"Drain it", "scontrol drain " + job}};
-  Report report{.now_unix_ns = 7'200 * kSecond, .gpu_hour_price = 2, .external_url = "https://lockstep.example/"};
+  Report report{.now_unix_ns = 7'200 * kSecond, .prices = GpuPrices(2), .external_url = "https://lockstep.example/"};
   report.incident = {.id = "i-1", .place = {"gpu:GPU-1", "gpu", "node-1", "GPU-1"}, .begin_unix_ns = kSecond};
   report.incident.findings = {{.id = "v1",
                                .place = report.incident.place,

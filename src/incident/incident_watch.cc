@@ -53,7 +53,7 @@ void IncidentWatch::take(const Verdict& verdict, bool was_confirmed, int64_t now
   const bool is_news_no_more = verdict.kind == VerdictKind::kFail && now_unix_ns - verdict.found_unix_ns > kFailedNs;
   const bool is_over = verdict.state == VerdictState::kCleared || is_news_no_more;
   if (is_over && was_lasting == false) return;
-  const RaisedAlert alert = alert_of(verdict, 0);
+  const RaisedAlert alert = alert_of(verdict);
   Finding finding{.id = verdict.id,
                   .place = place_of(verdict, *reads_.fabric.topology.topology(), reads_.fabric.places, now_unix_ns),
                   .family = {},
@@ -68,6 +68,7 @@ void IncidentWatch::take(const Verdict& verdict, bool was_confirmed, int64_t now
                   .lost_gpu_seconds = verdict.lost_gpu_seconds,
                   .lost_share = verdict.lost_share,
                   .victims = static_cast<int64_t>(verdict.victim_ranks.size())};
+  if (reads_.pricing != nullptr) finding.gpus = reads_.pricing->gpus_of(verdict.job_id);
   if (is_over) {
     // One that nobody has seen here was over before: when it was found is all that is known.
     finding.seen_unix_ns = was_lasting ? now_unix_ns : std::max(finding.begin_unix_ns, verdict.found_unix_ns);

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "alert/alert_registry.h"
+#include "analysis/cost/gpu_pricing.h"
 #include "apply/subscriber.h"
 #include "base/clock.h"
 #include "diagnosis/verdict_source.h"
@@ -33,6 +34,7 @@ class IncidentWatch final : public StoreSubscriber {
     const VerdictSource& diagnosis;
     const AlertRegistry& alerts;
     const fabric::Fabric& fabric;
+    const GpuPricing* pricing = nullptr;  // nullptr: which GPUs a job has is not known
   };
   IncidentWatch(IncidentRegistry& incidents, Reads reads, const Clock& clock);
 

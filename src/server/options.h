@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/cost/gpu_prices.h"
 #include "base/result.h"
 #include "bus/telemetry_bus.h"
 #include "net/http_client.h"
 #include "net/listen_address.h"
 #include "net/tls_server.h"
-#include "sle/gpu_prices.h"
 #include "sle/sle_terms.h"
 
 namespace lockstep {

@@ -173,7 +173,6 @@ class OpenTenant final : public Tenant {
   bool has_own_job(const incident::Incident& one) const;
   std::vector<Verdict> owned(std::vector<Verdict> verdicts) const;
   ApiContext make_context();
-  AlertSettings alert_settings() const;
   sle::SleWatch::Reads sle_reads();
   LogOptions log_options();
   std::optional<std::string> disk_problem();
@@ -207,6 +206,7 @@ class OpenTenant final : public Tenant {
   Applier& applier_ = diagnosis_.applier;
   OwnedStepStore owned_steps_{steps_, common_.jobs};
   OwnedVerdicts owned_verdicts_{engine_, common_.jobs};
+  const GpuPricing pricing_{options_.gpu_prices, owned_steps_, named_metrics_, clock_};
   VerdictKeeper keeper_{state_, counters_};
   // Before anything is read back, so that history is explained with what was learned from it.
   FeedbackStore feedback_{state_, counters_,
@@ -225,7 +225,8 @@ class OpenTenant final : public Tenant {
   AlertCenter alerts_;
   OpenSeries open_series_;
   incident::IncidentRegistry incidents_{state_, clock_, witness_, counters_};
-  incident::IncidentWatch incident_watch_{incidents_, {owned_verdicts_, alerts_.registry(), fabric_}, clock_};
+  incident::IncidentWatch incident_watch_{
+      incidents_, {owned_verdicts_, alerts_.registry(), fabric_, &pricing_}, clock_};
   sle::SleWatch sle_{*stores_.sle, sle_reads(), options_.sle_thresholds, counters_};
   sle::ServiceWatch sle_services_{*stores_.sle, spans_, named_metrics_, options_.sle_thresholds};
   Mutex look_mutex_;  // one looks at a time
@@ -287,7 +288,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
                    counters_),
       flow_telemetry_(make_flow_telemetry()),
       alerts_(
-          alert_settings(), state_, {owned_verdicts_, agents_, spans_, named_metrics_},
+          settings_.alerts, state_, {owned_verdicts_, agents_, spans_, named_metrics_, &pricing_},
           [this](auto series, const auto& canonical) { return intake_.push("rule", "rules", series, canonical); },
           clock_, witness_, counters_),
       open_series_(
@@ -312,6 +313,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   applier_.subscribe(fabric_.topology);
   applier_.subscribe(fabric_.places);
   engine_.look_at_network({&fabric_, &named_metrics_});
+  engine_.ask_who_answers([this](const std::string& host, CommandKind kind) { return commands_.answers(host, kind); });
   readiness_.add({"disk", [this] { return disk_problem(); }});
   readiness_.add({"metrics", [this] { return metrics_.trouble(); }});
   readiness_.add({"memory", [this] { return memory_problem(); }});
@@ -331,12 +333,6 @@ std::unique_ptr<FlowTelemetry> OpenTenant::make_flow_telemetry() {
         return intake_.push("flows", stream, series, canonical);
       },
       counters_);
-}
-
-AlertSettings OpenTenant::alert_settings() const {
-  AlertSettings settings = settings_.alerts;
-  settings.gpu_hour_price = options_.gpu_prices.of_others();
-  return settings;
 }
 
 sle::SleWatch::Reads OpenTenant::sle_reads() {
@@ -373,7 +369,7 @@ ApiContext OpenTenant::make_context() {
   };
   context.cardinality = [this](size_t top) { return metrics_.cardinality(top); };
   if (options_.admin_api) context.metric_admin = &metrics_;
-  context.gpu_prices = options_.gpu_prices;
+  context.pricing = &pricing_;
   context.sle = stores_.sle.get();
   context.sle_thresholds = options_.sle_thresholds;
   context.peak_flops = options_.peak_tflops * 1e12;
@@ -385,6 +381,7 @@ ApiContext OpenTenant::make_context() {
   context.captures = &captures_;
   context.kernel_classes = [this](const std::string& job_id) { return capture_kernels_.newest_of(job_id); };
   context.analyses_captures = !options_.analyzer.empty() && options_.analysis_cpu_s > 0;
+  context.who_answers = [this](const std::string& host, CommandKind kind) { return commands_.answers(host, kind); };
   context.ask_samples = [this](const JobInfo& job, const SampleRequest& request) {
     return sample_asks_.ask(job, request, clock_.unix_ns());
   };

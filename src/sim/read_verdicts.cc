@@ -44,6 +44,8 @@ Result<std::vector<ReadVerdict>> read_verdicts(std::string_view json) {
       int64_t number = 0;
       if (rank.get(number) == simdjson::SUCCESS) verdict.ranks.push_back(Rank{static_cast<int32_t>(number)});
     }
+    if (item["next"].get(list) == simdjson::SUCCESS)
+      for (simdjson::dom::element next : list) verdict.commands.push_back(text_of(next, "command"));
     if (item["alternatives"].get(list) != simdjson::SUCCESS) continue;
     for (simdjson::dom::element alternative : list) verdict.alternatives.push_back(text_of(alternative, "culprit"));
   }

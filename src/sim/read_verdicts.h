@@ -26,6 +26,7 @@ struct ReadVerdict {
   std::vector<Rank> ranks;
   std::string place;                      // in the network
   std::vector<std::string> alternatives;  // their culprits, best first
+  std::vector<std::string> commands;      // that are offered next
   double lost_share = -1;                 // of a step, that it costs the job; -1: not said
   bool operator==(const ReadVerdict&) const = default;
 };

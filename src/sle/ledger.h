@@ -173,6 +173,7 @@ class Ledger {
   struct Hurt;        // the ranks of one placement
   class ScopedRanks;  // of placements, those that are in a scope
   class Chosen;       // owners that a query means
+  class PricedRanks;  // of placements, by the models of their GPUs
   // What rows that are still used are called in the next snapshot; kGone: not used.
   struct Numbering {
     static constexpr uint32_t kGone = UINT32_MAX;
@@ -219,8 +220,8 @@ class Ledger {
   template <typename Visit>
   void visit_pieces(const SleQuery& query, Sle sle, ScopedRanks& ranks, const Visit& visit) const
       LOCKSTEP_REQUIRES(mutex_);
-  void add_up(const SleQuery& query, Sle sle, ScopedRanks& ranks, Chosen& chosen, std::vector<int64_t>& by_owner,
-              SleTotals& totals) const LOCKSTEP_REQUIRES(mutex_);
+  void add_up(const SleQuery& query, Sle sle, ScopedRanks& ranks, Chosen& chosen, PricedRanks& priced,
+              std::vector<int64_t>& by_owner, SleTotals& totals) const LOCKSTEP_REQUIRES(mutex_);
   std::map<std::pair<uint32_t, uint32_t>, Hurt> hurt_ranks(const SleQuery& query, Sle sle,
                                                            std::vector<int64_t>& by_owner) const
       LOCKSTEP_REQUIRES(mutex_);  // by job and placement

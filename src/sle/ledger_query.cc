@@ -130,6 +130,66 @@ class Ledger::Chosen {
   std::vector<int8_t> is_chosen_;
 };
 
+// GPU-minutes by model. A GPU's model is looked up once for a query.
+class Ledger::PricedRanks {
+ public:
+  explicit PricedRanks(const SleQuery& query) : query_(query) {}
+
+  // placement nullptr: where the ranks are is not known.
+  void add(uint32_t row, const Placement* placement, Rank first, int32_t count, int32_t minutes) {
+    if (query_.prices == nullptr) return;
+    const Rank end = first + count;
+    if (placement != nullptr && query_.prices->by_model()) {
+      for (const ModelRun& run : runs_of(row, *placement)) {
+        if (run.end <= first) continue;
+        if (first >= end) break;
+        const Rank until = std::min(run.end, end);
+        by_model_[run.model] += static_cast<int64_t>(until - first) * minutes;
+        first = until;
+      }
+    }
+    if (first < end) by_model_[{}] += static_cast<int64_t>(end - first) * minutes;
+  }
+  // Of what was added since the last time.
+  GpuCost take() {
+    GpusByModel minutes;
+    int64_t all = 0;
+    for (const auto& [model, count] : by_model_) {
+      minutes.emplace(model, count);
+      all += count;
+    }
+    by_model_.clear();
+    return query_.prices == nullptr || all == 0 ? GpuCost()
+                                                : query_.prices->cost(60 * static_cast<double>(all), minutes);
+  }
+
+ private:
+  struct ModelRun {
+    Rank end;
+    std::string_view model;  // in the query's models, or in the placement
+  };
+  const std::vector<ModelRun>& runs_of(uint32_t row, const Placement& placement) {
+    const auto [found, is_new] = by_row_.try_emplace(row);
+    std::vector<ModelRun>& runs = found->second;
+    for (size_t i = 0; is_new && i < placement.gpus.size(); ++i) {
+      std::string_view model = placement.gpu_model;
+      if (query_.models) {
+        const auto known = query_.models->find(placement.gpus[i]);
+        if (known != query_.models->end()) model = known->second;
+      }
+      if (!runs.empty() && runs.back().model == model)
+        runs.back().end = rank_at(i) + 1;
+      else
+        runs.push_back({rank_at(i) + 1, model});
+    }
+    return runs;
+  }
+
+  const SleQuery& query_;
+  std::unordered_map<uint32_t, std::vector<ModelRun>> by_row_;
+  std::map<std::string_view, int64_t> by_model_;
+};
+
 // visit(job, placement's row, first minute, end, cells' row, spans or nullptr where all ranks are meant): stretches in
 // which neither cells nor placement change.
 template <typename Visit>
@@ -160,20 +220,23 @@ void Ledger::visit_pieces(const SleQuery& query, Sle sle, ScopedRanks& ranks, co
   }
 }
 
-void Ledger::add_up(const SleQuery& query, Sle sle, ScopedRanks& ranks, Chosen& chosen, std::vector<int64_t>& by_owner,
-                    SleTotals& totals) const {
+void Ledger::add_up(const SleQuery& query, Sle sle, ScopedRanks& ranks, Chosen& chosen, PricedRanks& priced,
+                    std::vector<int64_t>& by_owner, SleTotals& totals) const {
   const auto take = [&](const Job&, uint32_t placement, int32_t first, int32_t end, uint32_t row,
                         const RankSpans* spans) LOCKSTEP_REQUIRES(mutex_) {
     Minutes gpus;  // in each of these minutes
     int64_t chosen_gpus = 0;
-    const auto add = [&](Rank, int32_t count, Cell cell) {
+    const auto add = [&](Rank rank, int32_t count, Cell cell) {
+      mutex_.assert_held();
       if (cell.is_good()) gpus.good += count;
       if (cell.is_unknown()) gpus.unknown += count;
       if (cell.is_idle()) gpus.idle += count;
       if (!cell.is_degraded()) return;
       gpus.degraded += count;
       by_owner[cell.owner()] += static_cast<int64_t>(count) * (end - first);
-      if (chosen(cell.owner())) chosen_gpus += count;
+      if (!chosen(cell.owner())) return;
+      chosen_gpus += count;
+      priced.add(placement, placements_[placement].get(), rank, count, end - first);
     };
     if (spans == nullptr) {
       for (const RankRun& run : cells_[row]) add(run.first, run.ranks, run.cell);
@@ -185,9 +248,6 @@ void Ledger::add_up(const SleQuery& query, Sle sle, ScopedRanks& ranks, Chosen& 
     };
     totals.minutes += times(end - first);
     totals.chosen += chosen_gpus * (end - first);
-    if (query.prices != nullptr && placement != 0 && chosen_gpus > 0)
-      totals.chosen_money +=
-          static_cast<double>(chosen_gpus * (end - first)) / 60 * query.prices->of(placements_[placement]->gpu_model);
     if (totals.trend.empty()) return;
     by_bucket(query, first, end, [&](size_t bucket, int32_t minutes) {
       totals.trend[bucket] += times(minutes);
@@ -195,6 +255,7 @@ void Ledger::add_up(const SleQuery& query, Sle sle, ScopedRanks& ranks, Chosen& 
     });
   };
   visit_pieces(query, sle, ranks, take);
+  totals.chosen_cost = priced.take();
 }
 
 std::array<SleTotals, kSles> Ledger::totals(const SleQuery& query) const {
@@ -204,6 +265,7 @@ std::array<SleTotals, kSles> Ledger::totals(const SleQuery& query) const {
       query.bucket_minutes > 0 ? (query.end - query.from + query.bucket_minutes - 1) / query.bucket_minutes : 0);
   ScopedRanks ranks(query.scope);
   Chosen chosen(query, owners_);
+  PricedRanks priced(query);
   std::vector<int64_t> by_owner(owners_.size());
   for (size_t i = 0; i < kSles; ++i) {
     if (query.only && *query.only != static_cast<Sle>(i)) continue;
@@ -211,7 +273,7 @@ std::array<SleTotals, kSles> Ledger::totals(const SleQuery& query) const {
     totals.trend.resize(buckets);
     totals.trend_chosen.resize(buckets);
     std::fill(by_owner.begin(), by_owner.end(), 0);
-    add_up(query, static_cast<Sle>(i), ranks, chosen, by_owner, totals);
+    add_up(query, static_cast<Sle>(i), ranks, chosen, priced, by_owner, totals);
     std::map<std::pair<std::string_view, std::string_view>, int64_t> parts;
     for (size_t owner = 0; owner < by_owner.size(); ++owner)
       if (by_owner[owner] > 0) parts[{owners_[owner].classifier, owners_[owner].sub}] += by_owner[owner];

@@ -8,13 +8,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "sle/gpu_prices.h"
+#include "analysis/cost/gpu_peak.h"
+#include "analysis/cost/gpu_prices.h"
 #include "sle/ledger.h"
 
 namespace lockstep::sle {
@@ -49,7 +51,8 @@ struct SleQuery {
   // Which degraded minutes are meant by `chosen` below; empty: all.
   std::function<bool(const Owner&)> charged_to = {};
   const GpuPrices* prices = nullptr;
-  std::optional<Sle> only = {};  // else all
+  std::shared_ptr<const GpuModels> models = {};  // of GPUs by uuid; what is not in it is of its job's model
+  std::optional<Sle> only = {};                  // else all
 };
 
 struct SleTotals {
@@ -60,7 +63,7 @@ struct SleTotals {
   };
   Minutes minutes;
   int64_t chosen = 0;                 // degraded, and charged_to holds
-  double chosen_money = 0;            // what these GPU-minutes cost; 0 without prices
+  GpuCost chosen_cost = {};           // of these GPU-minutes; nothing without prices
   std::vector<Minutes> trend;         // by bucket
   std::vector<int64_t> trend_chosen;  // likewise
   std::vector<Part> parts;            // by name; they add up to the degraded minutes

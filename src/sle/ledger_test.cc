@@ -216,7 +216,8 @@ TEST_F(LedgerTest, OwnersThatWereLetGoSinceAMinuteWasJudgedAreKnownAgainWhenItIs
   auto ledger = open({.log_bytes_max = 1});
   const auto placement = placement_of(2, "a", "H100");
   const Owner first{.key = "v1", .classifier = "gpu"}, second{.key = "v2", .classifier = "host"};
-  JudgedMinute one = judged(kFirst, with(all_ranks(2, Cell::degraded(1)), {{1_rank, 2_rank}}, Cell::degraded(2)), placement);
+  JudgedMinute one =
+      judged(kFirst, with(all_ranks(2, Cell::degraded(1)), {{1_rank, 2_rank}}, Cell::degraded(2)), placement);
   one.owners = {first, second};
   ledger->put("job", judged(kFirst, all_ranks(2, Cell::degraded(kUnexplained)), placement));
   ledger->charge("job", {}, {}, second);  // known, and nothing is charged to it
@@ -264,7 +265,8 @@ TEST_F(LedgerTest, EachOwnerIsLookedAtOnceHoweverManyMinutesAreChargedToIt) {
   auto ledger = in_memory({});
   const auto placement = placement_of(8, "a", "H100");
   for (int32_t i = 0; i < 50; ++i) {
-    JudgedMinute one = judged(kFirst + i, with(all_ranks(8, Cell::degraded(1)), {{Rank{i % 7}, 8_rank}}, Cell::good()), placement);
+    JudgedMinute one =
+        judged(kFirst + i, with(all_ranks(8, Cell::degraded(1)), {{Rank{i % 7}, 8_rank}}, Cell::good()), placement);
     one.owners = {{.key = "v1", .classifier = "gpu"}};
     ledger->put("job", one);
   }
@@ -284,6 +286,22 @@ TEST_F(LedgerTest, SuccessIsARangeWhereMinutesAreUnknown) {
   EXPECT_DOUBLE_EQ(minutes.success_least(), 0.6);
   EXPECT_DOUBLE_EQ(minutes.success_most(), 0.8);
   EXPECT_DOUBLE_EQ(minutes.coverage(), 0.8);
+}
+
+TEST_F(LedgerTest, EachGpuCostsWhatItsModelCostsAndWhatHasNoPriceIsKeptApart) {
+  auto ledger = open();
+  ledger->put("job", judged(kFirst, all_ranks(8, Cell::degraded(kUnexplained)), placement_of(8, "a", "H100")));
+  const GpuPrices prices = *GpuPrices::parse("H100=60,A100=30");
+  SleQuery query{.scope = {.job_id = "job"}, .from = kFirst, .end = kFirst + 1, .prices = &prices};
+  const auto cost = [&] { return money_text(ledger->totals(query)[0].chosen_cost); };
+  EXPECT_EQ(cost(), "8.00 at 60.00 a GPU-hour") << "by the job's model, where no GPU's own is known";
+  query.models =
+      std::make_shared<const GpuModels>(GpuModels{{"agpu5", "NVIDIA A100"}, {"agpu6", "NVIDIA A100"}, {"agpu7", "L4"}});
+  EXPECT_EQ(cost(), "6.00 at 30.00 to 60.00 a GPU-hour, and 1.0 GPU-minutes without a price (L4)");
+  query.scope.ranks = RankSpans{{4_rank, 6_rank}};
+  EXPECT_EQ(cost(), "1.50 at 30.00 to 60.00 a GPU-hour");
+  query.prices = nullptr;
+  EXPECT_EQ(cost(), "");
 }
 
 TEST_F(LedgerTest, ATornEndCostsWhatIsInIt) {

@@ -404,16 +404,6 @@ TEST_F(SleWatchTest, AJobThatIsPausedByPlanIsIdleWhileItIsSilent) {
   EXPECT_EQ(of(Sle::kCoverage, 6, 9), (Minutes{.idle = 12}));
 }
 
-TEST(Prices, AreByModel) {
-  const Result<GpuPrices> prices = GpuPrices::parse("H100=2.5,A100=1.8,1.2");
-  ASSERT_TRUE(prices.ok());
-  EXPECT_DOUBLE_EQ(prices->of("NVIDIA H100 80GB HBM3"), 2.5);
-  EXPECT_DOUBLE_EQ(prices->of("NVIDIA L4"), 1.2);
-  EXPECT_DOUBLE_EQ(GpuPrices::parse("2.5")->of(""), 2.5);
-  EXPECT_FALSE(GpuPrices::parse("H100=much").ok());
-  EXPECT_FALSE(GpuPrices::parse("-1").ok());
-}
-
 TEST(SleThresholds, AreWithinTheirLimits) {
   EXPECT_DOUBLE_EQ((*parse_thresholds("progress=1.2,goodput=0.5"))[static_cast<size_t>(Sle::kProgress)].value, 1.2);
   EXPECT_TRUE(parse_thresholds("").ok());

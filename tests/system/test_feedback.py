@@ -9,8 +9,8 @@ SLOW = 5
 STEP_NS = 500_000_000
 
 
-def play(server, job, steps):
-    """Steps of a job whose rank SLOW works longer than its peers, so that they wait for it."""
+def play(server, job, steps, more=lambda rank: {}):
+    """Steps of a job whose rank SLOW works longer than its peers, so that they wait for it. more: of a rank's identity."""
     begin = harness.now_ns() - steps * STEP_NS
     for step in range(steps):
         for rank in range(WORLD):
@@ -18,7 +18,7 @@ def play(server, job, steps):
             event = harness.step_event(
                 step, STEP_NS, self_ns=own, comm_ns=STEP_NS - own, start_unix_ns=begin + step * STEP_NS
             )
-            answer = server.post("logs", harness.logs_request(harness.identity(job, rank, WORLD), [event]))
+            answer = server.post("logs", harness.logs_request({**harness.identity(job, rank, WORLD), **more(rank)}, [event]))
             assert answer.status == 200, answer.text
 
 

@@ -6,7 +6,7 @@ import json
 import harness
 from receivers import Receiver
 from test_alerts import notify_file, once, webhook, xid
-from test_feedback import confirmed, play
+from test_feedback import SLOW, WORLD, confirmed, play
 
 HOSTILE = "a|b [x](javascript:1) <img src=x> # owned"
 
@@ -19,14 +19,29 @@ def eventually_one(server, what, **parameters):
     return harness.eventually(lambda: next((one for one in incidents(server, **parameters) if what in one["component"]), None), 15, f"an incident of {what}")
 
 
+def report_models(server):
+    """Six GPUs of a job are H100, one is of a model without a price; of rank SLOW none is known. Not from the ranks' own nodes: of a
+    node that reports, diagnosis waits for what else it has to say."""
+    model = lambda rank: "NVIDIA L4" if rank == 0 else "NVIDIA H100 80GB HBM3"
+    points = [({"gpu_uuid": f"GPU-{rank}", "model": model(rank)}, harness.now_ns(), 1.0) for rank in range(WORLD)]
+    inventory = {"service.name": "lockstep-agent", "host.name": "inventory"}
+    answer = server.post("metrics", harness.gauge_request(inventory, "lockstep_gpu_info", points))
+    assert answer.status == 200, answer.text
+
+
+def gpu_of(rank):
+    return {} if rank == SLOW else {"lockstep.gpu_uuid": f"GPU-{rank}"}
+
+
 def change(server, incident, what, body=b"{}"):
     return harness.request(server.http, "POST", f"/api/incidents/{incident}/{what}", body, harness.OURS)
 
 
 def test_two_jobs_that_wait_for_one_host_are_one_incident_that_outlives_a_kill(start, tmp_path):
-    server = start(harness.Server, tmp_path / "data", more=["--gpu-hour-price", "2"])
+    server = start(harness.Server, tmp_path / "data", more=["--gpu-hour-price", "H100=2"])
+    report_models(server)
     for job in ("first", "second"):
-        play(server, job, 40)
+        play(server, job, 40, gpu_of)
     for job in ("first", "second"):
         harness.eventually(lambda job=job: confirmed(server, job), 15, "a confirmed verdict")
     one = harness.eventually(
@@ -37,7 +52,9 @@ def test_two_jobs_that_wait_for_one_host_are_one_incident_that_outlives_a_kill(s
     report = server.get(f"/api/incidents/{one['id']}")
     assert [job["suffers"] for job in report["jobs"]] == [True, True]
     assert report["lost_gpu_seconds"] == sum(job["lost_gpu_seconds"] for job in report["jobs"]) > 0
-    assert "at 2.00 a GPU-hour" in report["cost"]
+    hours = report["lost_gpu_seconds"] / 3600
+    money = f"{hours * 6 / 8 * 2:.2f} at 2.00 a GPU-hour, and {hours * 2 / 8 * 60:.1f} GPU-minutes without a price (GPUs of unknown model, NVIDIA L4)"
+    assert report["cost"].endswith(money), report["cost"]
     assert "not report how many steps are planned" in report["jobs"][0]["completion"]["sentence"]
     assert report["jobs"][0]["path"].startswith("/jobs/") and "rank=5" in report["jobs"][0]["path"]
     harness.eventually(lambda: server.get(f"/api/incidents/{one['id']}")["blast_radius"]["known"] or None, 10, "who is hit")

@@ -327,7 +327,7 @@ export class Fixture {
     return {
       job: this.#job(name), health: job.health, summary: job.summary, verdicts: job.verdicts.map((verdict) => ({ ...verdict, feedback: this.said.get(verdict.id) ?? null })),
       warnings: name === kSuspected ? kWarnings.slice(0, 1) : [],
-      breakdown: this.#breakdown(name),
+      breakdown: this.#breakdown(name), answers: this.answers,
     };
   }
   #cost(name) {
@@ -335,7 +335,7 @@ export class Fixture {
     const slow = name === kSlow;
     const part = (kind, share, fields) => ({ kind, share, lost_gpu_seconds: 71280 * share, lost_money: 49.5 * share, steps: 185, ...fields });
     return {
-      job_id: name, from_step: 0, to_step: job.step, steps: 200, gpus: job.ranks, step_ms: 540, baseline_ms: 412, gpu_hour_price: slow ? 2.5 : null,
+      job_id: name, from_step: 0, to_step: job.step, steps: 200, gpus: job.ranks, step_ms: 540, baseline_ms: 412, gpu_hour_price: slow ? 2.5 : null, money: slow ? '49.50 at 2.50 a GPU-hour' : '',
       sentence: slow ? '24 % of the last 200 steps is lost: 540 ms a step where 412 ms would do. 81 % of that: rank 43 (throttle-thermal).'
         : 'Nothing to speak of is lost in the last 200 steps: 412 ms a step, and 412 ms before.',
       lost_share: slow ? 0.24 : 0.002, lost_gpu_seconds: slow ? 71280 : 40, lost_money: slow ? 49.5 : null,

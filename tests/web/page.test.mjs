@@ -168,7 +168,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     // Asked for once the ranks are known, not a round of what changes slowly later; verdicts are asked for every second.
     const rounds = held.world.requests.filter((path) => path.endsWith('/why'));
     assert.ok(rounds.length > 0 && rounds.length < 5, `${rounds.length} rounds`);
-    await says(cost, /24 % of the last 200 steps is lost[\s\S]*19\.8 GPU-hours, 49\.50 at 2\.5 a GPU-hour/);
+    await says(cost, /24 % of the last 200 steps is lost[\s\S]*19\.8 GPU-hours, 49\.50 at 2\.50 a GPU-hour/);
     const widths = await cost.locator('.share-bar > span').evaluateAll((all) => all.map((one) => parseFloat(one.style.width)));
     assert.equal(widths.reduce((sum, width) => sum + width, 0), 100);
     await says(cost.getByRole('row', { name: /unexplained/ }), /12 %/);
@@ -444,7 +444,17 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await mapReady(page);
     await accessible(page);
     await shot(page, 'job-suspected');
-  }));
+    const asks = card.getByRole('button', { name: /^(Which line\?|Profile (kernels|again))$/ });
+    await counted(asks, 2, 'the ranks may have both: the server does not say');
+    held.world.fixture.answers = ['stacks'];
+    try {
+      await page.reload();
+      await card.getByText('would be decided by NVML metrics of node-31').waitFor();
+      await counted(asks, 0, 'neither can be had of these ranks');
+    } finally {
+      delete held.world.fixture.answers;
+    }
+  }, kOwnPage));
 
   it('is quiet about a healthy job, whose name has a dot', () => visit(jobPath(kHealthy), async (page) => {
     await page.getByText('Healthy: 8 ranks, step 412 ms').waitFor();

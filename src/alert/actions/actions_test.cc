@@ -177,7 +177,7 @@ class Actions : public ::testing::Test {
     verdict.sentence = "GPU 3 of node-1 is lost.";
     verdict.culprit.host = host;
     verdict.culprit.cause = cause;
-    const RaisedAlert alert = alert_of(verdict, 0);
+    const RaisedAlert alert = alert_of(verdict);
     runner_->note(verdict, alert.fingerprint, alert.path, clock_.unix_ns());
     return alert;
   }

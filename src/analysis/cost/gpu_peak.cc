@@ -42,6 +42,22 @@ std::vector<Row> rows() {
   return all;
 }
 
+// visit(uuid, model) for each series of lockstep_gpu_info that says a model.
+template <typename Visit>
+void visit_models(const MetricReader& metrics, std::vector<LabelMatcher> which, const Visit& visit) {
+  which.push_back(label_is(kMetricNameLabel, "lockstep_gpu_info"));
+  Result<std::unique_ptr<MetricSelection>> found = metrics.select(which, {.from_ms = 0, .to_ms = kEverMs});
+  for (size_t i = 0; found.ok() && i < (*found)->size(); ++i) {
+    std::string_view gpu_uuid, model;
+    for (const LabelSymbols& label : (*found)->labels(i)) {
+      const std::string_view name = (*found)->text(label.name);
+      if (name == "gpu_uuid") gpu_uuid = (*found)->text(label.value);
+      if (name == "model") model = (*found)->text(label.value);
+    }
+    if (!model.empty()) visit(gpu_uuid, model);
+  }
+}
+
 }  // namespace
 
 std::optional<GpuPeak> gpu_peak(std::string_view gpu_name, std::string_view precision) {
@@ -56,14 +72,18 @@ std::optional<GpuPeak> gpu_peak(std::string_view gpu_name, std::string_view prec
 }
 
 std::string gpu_model(const MetricReader& metrics, std::string_view gpu_uuid) {
-  const std::vector<LabelMatcher> info = {label_is(kMetricNameLabel, "lockstep_gpu_info"),
-                                          label_is("gpu_uuid", std::string(gpu_uuid))};
-  Result<std::unique_ptr<MetricSelection>> found = metrics.select(info, {.from_ms = 0, .to_ms = kEverMs});
   std::string model;
-  for (size_t i = 0; found.ok() && i < (*found)->size(); ++i)
-    for (const LabelSymbols& label : (*found)->labels(i))
-      if ((*found)->text(label.name) == "model") model = (*found)->text(label.value);
+  visit_models(metrics, {label_is("gpu_uuid", std::string(gpu_uuid))},
+               [&](std::string_view, std::string_view one) { model = one; });
   return model;
+}
+
+GpuModels gpu_models(const MetricReader& metrics) {
+  GpuModels models;
+  visit_models(metrics, {}, [&](std::string_view gpu_uuid, std::string_view model) {
+    if (!gpu_uuid.empty()) models.insert_or_assign(std::string(gpu_uuid), std::string(model));
+  });
+  return models;
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include "store/metric_reader.h"
 
@@ -25,5 +26,8 @@ std::optional<GpuPeak> gpu_peak(std::string_view gpu_name, std::string_view prec
 
 // The model of a GPU as its agent reported it last, in the driver's words; "": none did.
 std::string gpu_model(const MetricReader& metrics, std::string_view gpu_uuid);
+
+using GpuModels = std::unordered_map<std::string, std::string>;  // by uuid
+GpuModels gpu_models(const MetricReader& metrics);               // of all that any agent reported
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // GET /api/jobs/{job}/cost: where the time that a job loses goes; shares, lost GPU-seconds and money that add up.
+#include <functional>
 #include <limits>
 
-#include "analysis/cost/gpu_peak.h"
 #include "analysis/cost/loss_account.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
@@ -27,17 +27,10 @@ const char* to_text(LossKind kind) {
   return "unexplained";
 }
 
-// What GPU-seconds cost; NaN where no price is known.
-struct Price {
-  double per_gpu_hour = 0;
+using CostOf = std::function<GpuCost(double gpu_seconds)>;
 
-  double money(double gpu_seconds) const { return per_gpu_hour > 0 ? gpu_seconds / 3600 * per_gpu_hour : kUnknown; }
-};
-
-Price price_of(const ApiContext& context, const JobInfo& job) {
-  const std::string gpu = job.ranks.empty() ? "" : job.ranks.front().identity.gpu_uuid;
-  const GpuPrices& prices = context.gpu_prices;
-  return {prices.of(prices.has_models() ? gpu_model(context.metrics, gpu) : std::string())};
+double money_of(const GpuCost& cost) {
+  return cost.has_price() ? cost.money : kUnknown;
 }
 
 void write_baseline(JsonWriter& json, const LossAccount& account) {
@@ -56,7 +49,7 @@ void write_baseline(JsonWriter& json, const LossAccount& account) {
       .end_object();
 }
 
-void write_parts(JsonWriter& json, const JobLosses& losses, const Price& price) {
+void write_parts(JsonWriter& json, const JobLosses& losses, const CostOf& cost_of) {
   std::vector<double> shares;
   for (const JobLoss& loss : losses.parts) shares.push_back(loss.part.share);
   shares = rounded_shares(std::move(shares));
@@ -66,7 +59,7 @@ void write_parts(JsonWriter& json, const JobLosses& losses, const Price& price) 
     const double gpu_seconds = losses.gpu_seconds(loss.part.lost_ms);
     json.begin_object().field("kind", to_text(loss.part.kind)).field("name", name_of(loss)).field("share", shares[i]);
     write_number(json, "lost_gpu_seconds", gpu_seconds);
-    write_number(json, "lost_money", price.money(gpu_seconds));
+    write_number(json, "lost_money", money_of(cost_of(gpu_seconds)));
     json.field("steps", loss.part.steps);
     if (loss.part.kind == LossKind::kVerdict) {
       json.field("verdict", loss.verdict.id)
@@ -91,7 +84,11 @@ HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
   const JobLosses losses = job_losses(context.steps, *job, context.diagnosis.verdicts(request.job),
                                       std::max(0_step, job->last_step - steps + 1), job->last_step);
   const LossAccount& account = losses.account;
-  const Price price = price_of(context, *job);
+  const double lost_gpu_seconds = losses.gpu_seconds(account.lost_ms);
+  const CostOf cost_of = [&](double gpu_seconds) {
+    return context.pricing == nullptr ? GpuCost() : context.pricing->cost_of(job->job_id, gpu_seconds);
+  };
+  const GpuCost lost = cost_of(lost_gpu_seconds);
 
   JsonWriter json;
   json.begin_object()
@@ -103,11 +100,11 @@ HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
       .field("gpus", losses.gpus);
   write_baseline(json, account);
   json.field("lost_share", account.window_ms > 0 ? account.lost_ms / account.window_ms : 0.0);
-  const double lost_gpu_seconds = losses.gpu_seconds(account.lost_ms);
   write_number(json, "lost_gpu_seconds", lost_gpu_seconds);
-  write_number(json, "lost_money", price.money(lost_gpu_seconds));
-  write_number(json, "gpu_hour_price", price.per_gpu_hour > 0 ? price.per_gpu_hour : kUnknown);
-  write_parts(json, losses, price);
+  write_number(json, "lost_money", money_of(lost));
+  write_number(json, "gpu_hour_price", lost.has_price() ? lost.price() : kUnknown);
+  json.field("money", money_text(lost));
+  write_parts(json, losses, cost_of);
   json.end_object();
   return json_answer(json);
 }

@@ -7,7 +7,9 @@
 
 #include "api/answer.h"
 #include "api/jobs/step_window.h"
+#include "base/json_reader.h"
 #include "base/text.h"
+#include "incident/incident_registry.h"
 
 namespace lockstep {
 namespace {
@@ -51,16 +53,52 @@ std::string with_feedback(const ApiContext& context, const std::string& id, std:
   return json + ",\"feedback\":" + said.take() + "}";
 }
 
+// What the time that it cost is worth, by the GPUs of its job; of a job that is no longer known, by those that the incident
+// has kept.
+GpuCost cost_of(const ApiContext& context, const std::string& verdict_id, const std::string& job_id,
+                double lost_gpu_seconds) {
+  GpusByModel gpus = context.pricing->gpus_of(job_id);
+  if (gpus.empty() && context.incidents != nullptr) {
+    const Result<incident::Incident> found = context.incidents->find(context.incidents->id_of_finding(verdict_id));
+    for (size_t i = 0; found.ok() && i < found->findings.size(); ++i)
+      if (found->findings[i].id == verdict_id) gpus = found->findings[i].gpus;
+  }
+  return context.gpu_prices().cost(lost_gpu_seconds, gpus);
+}
+
+std::string with_cost(std::string json, const GpuCost& cost) {
+  if (!json.ends_with('}')) return json;
+  json.pop_back();
+  JsonWriter money;
+  money.begin_object();
+  write_number(money, "lost_money", cost.has_price() ? cost.money : std::numeric_limits<double>::quiet_NaN());
+  money.field("money", money_text(cost)).end_object();
+  return json + "," + money.take().substr(1);
+}
+
+std::string with_cost(const ApiContext& context, const Verdict& verdict, std::string json) {
+  if (!context.gpu_prices().known()) return with_cost(std::move(json), {});
+  return with_cost(std::move(json), cost_of(context, verdict.id, verdict.job_id, verdict.lost_gpu_seconds));
+}
+
+std::string with_cost(const ApiContext& context, const StoredVerdict& verdict, std::string json) {
+  if (!context.gpu_prices().known()) return with_cost(std::move(json), {});
+  const Result<JsonDocument> document = JsonDocument::parse(json);
+  const double lost = document.ok() ? document->root()["lost_gpu_seconds"].number().value_or(0) : 0;
+  return with_cost(std::move(json), cost_of(context, verdict.id, verdict.job_id, lost));
+}
+
 VerdictView live_view(const ApiContext& context, const Verdict& verdict) {
-  return {verdict.id, is_open(verdict), verdict.found_unix_ns, with_feedback(context, verdict.id, to_json(verdict))};
+  return {verdict.id, is_open(verdict), verdict.found_unix_ns,
+          with_feedback(context, verdict.id, with_cost(context, verdict, to_json(verdict)))};
 }
 
 void append_stored(std::vector<VerdictView>& list, const ApiContext& context, const std::set<std::string>& live,
                    const std::vector<StoredVerdict>& stored) {
   for (const StoredVerdict& verdict : stored) {
     if (!live.contains(verdict.id) && (!context.owns || context.owns(verdict.job_id)))
-      list.push_back(
-          {verdict.id, false, verdict.found_unix_ns, with_feedback(context, verdict.id, as_cleared(verdict.json))});
+      list.push_back({verdict.id, false, verdict.found_unix_ns,
+                      with_feedback(context, verdict.id, with_cost(context, verdict, as_cleared(verdict.json)))});
   }
 }
 
@@ -149,6 +187,18 @@ std::optional<JobInfo> find_job(const ApiContext& context, const std::string& jo
   past.first_seen_unix_ns = stored.back().found_unix_ns;
   past.last_seen_unix_ns = stored.front().found_unix_ns;
   return past;
+}
+
+void write_answers(JsonWriter& json, const ApiContext& context, const JobInfo& job) {
+  json.key("answers").begin_array();
+  for (size_t i = 0; i < std::size(kCommandKinds); ++i) {
+    const auto answers = [&](const RankInfo& rank) {
+      return !context.who_answers ||
+             context.who_answers(rank.identity.host, static_cast<CommandKind>(i)) != Answers::kNo;
+    };
+    if (std::any_of(job.ranks.begin(), job.ranks.end(), answers)) json.string(kCommandKinds[i]);
+  }
+  json.end_array();
 }
 
 HttpResponse unknown_job(const ApiContext& context, const std::string& job_id) {

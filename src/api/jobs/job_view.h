@@ -38,6 +38,8 @@ bool is_worse(const JobView& a, const JobView& b);
 
 // The job, also one of which only verdicts of an earlier run are left.
 std::optional<JobInfo> find_job(const ApiContext& context, const std::string& job_id);
+// "answers": what can be asked of some of its ranks, or may be. What no rank would answer is not offered.
+void write_answers(JsonWriter& json, const ApiContext& context, const JobInfo& job);
 // 404, with a suggestion where one is near.
 HttpResponse unknown_job(const ApiContext& context, const std::string& job_id);
 
@@ -48,7 +50,9 @@ struct VerdictView {
   std::string id;
   bool is_open = false;
   int64_t found_unix_ns = 0;
-  std::string json;  // with what was said of it: "feedback", null where nothing was
+  // With what it costs in money ("lost_money", null where nothing has a price, and "money" in words) and with what was said
+  // of it: "feedback", null where nothing was.
+  std::string json;
 };
 // Live verdicts of diagnosis first, as it orders them, then those of earlier runs that it no longer holds, newest
 // first. The latter are never open: nothing that is heard now supports them. Their JSON says "cleared".

@@ -155,6 +155,16 @@ HttpResponse samples_json(const ApiContext& context, const JobInfo& job, const s
   return json_answer(json);
 }
 
+bool nobody_answers(const ApiContext& context, const JobInfo& job, const std::vector<Rank>& ranks) {
+  const auto refuses = [&](Rank rank) {
+    const auto found = std::find_if(job.ranks.begin(), job.ranks.end(),
+                                    [&](const RankInfo& one) { return one.identity.rank == rank; });
+    return found != job.ranks.end() && context.who_answers &&
+           context.who_answers(found->identity.host, CommandKind::kSamples) == Answers::kNo;
+  };
+  return std::all_of(ranks.begin(), ranks.end(), refuses);
+}
+
 }  // namespace
 
 HttpResponse get_samples(const ApiContext& context, const ApiRequest& request) {
@@ -209,6 +219,8 @@ HttpResponse post_samples(const ApiContext& context, const ApiRequest& request) 
                                       "first, then a peer (1 to %zu)",
                                       kSampleRanksMax));
   }
+  if (nobody_answers(context, *job, *ranks))
+    return error_answer(409, "these ranks have no stacks to sample, as their agents say: they are simulated");
   SampleRequest wanted{.job_id = job->job_id, .attempt = job->attempt, .seconds = *seconds, .hz = *hz, .ranks = *ranks};
   std::sort(wanted.ranks.begin(), wanted.ranks.end());
   const std::optional<DetailAsked> asked = context.ask_samples(*job, wanted);

@@ -257,7 +257,9 @@ HttpResponse get_traced(const ApiContext& context, const ApiRequest& request) {
   if (!limit.ok()) return error_answer(400, limit.error());
   const Page<TracedStep> page = context.spans.traced_steps(job->job_id, job->attempt, static_cast<size_t>(*limit));
   JsonWriter json;
-  json.begin_object().field("job_id", job->job_id).field("attempt", job->attempt).key("steps").begin_array();
+  json.begin_object().field("job_id", job->job_id).field("attempt", job->attempt);
+  write_answers(json, context, *job);
+  json.key("steps").begin_array();
   for (const TracedStep& step : page.items) {
     json.begin_object()
         .field("step", step.step.value())

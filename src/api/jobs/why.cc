@@ -69,6 +69,7 @@ HttpResponse get_why(const ApiContext& context, const ApiRequest& request) {
   for (const WarningView& warning : warnings_of(context, request.job, false)) write_warning(json, warning);
   json.end_array();
   write_breakdown(json, context, view.info);
+  write_answers(json, context, view.info);
   json.end_object();
   return json_answer(json);
 }

@@ -139,7 +139,7 @@ void write_incidents(JsonWriter& json, const ApiContext& context, const PlaceAsk
   json.key("incidents").begin_array();
   for (size_t i = 0; i < std::min(incidents.size(), kIncidentsShownMax); ++i) {
     json.begin_object();
-    incident::write_summary(json, incidents[i], 1, context.clock.unix_ns(), context.gpu_prices.of_others());
+    incident::write_summary(json, incidents[i], 1, context.clock.unix_ns(), context.gpu_prices());
     json.end_object();
   }
   json.end_array().field("incidents_total", static_cast<uint64_t>(incidents.size()));

@@ -57,8 +57,8 @@ AlertView view_of(const Alert& alert, const char* state, const std::string& base
 }
 
 // As the registry would keep it.
-Alert alert_of_verdict(const Verdict& verdict, double gpu_hour_price) {
-  RaisedAlert raised = alert_of(verdict, gpu_hour_price);
+Alert alert_of_verdict(const Verdict& verdict, const GpuPricing* pricing) {
+  RaisedAlert raised = alert_of(verdict, pricing);
   Alert alert{.fingerprint = raised.fingerprint,
               .name = raised.name,
               .severity = raised.severity,
@@ -88,7 +88,7 @@ std::vector<AlertView> builtin_views(const ApiContext& context, const std::strin
   for (const Verdict& verdict : context.diagnosis.verdicts("")) {
     const bool confirmed = verdict.state == VerdictState::kConfirmed;
     if (verdict.state == VerdictState::kCleared || (confirmed && context.alerts != nullptr)) continue;
-    const Alert alert = alert_of_verdict(verdict, context.gpu_prices.of_others());
+    const Alert alert = alert_of_verdict(verdict, context.pricing);
     const bool known = std::find(firing.begin(), firing.end(), alert.fingerprint) != firing.end();
     if (!known) views.push_back(view_of(alert, confirmed ? "firing" : "pending", base));
   }

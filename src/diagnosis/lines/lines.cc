@@ -10,18 +10,28 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kLinesReported = 2;
-constexpr std::string_view kByHand = "py-spy dump --pid PID";
+constexpr std::string_view kByHand = "py-spy dump --pid PID", kOurs = "lockstep lines {job}";
 constexpr int64_t kTakenTogetherNs = 300'000'000'000;
+
+void offer_what_works(NextAction& action, Answers sampled) {
+  const bool is_ours = action.command == kOurs;
+  const size_t at = action.command.find(is_ours ? kOurs : kByHand);
+  if (at == std::string::npos) return;
+  if (sampled == Answers::kNo) {
+    action.command.clear();
+  } else if (sampled == Answers::kYes) {
+    action.command.replace(at, is_ours ? kOurs.size() : kByHand.size(), kOurs);
+  } else if (is_ours) {
+    action.command = kByHand;
+  }
+}
 
 }  // namespace
 
-void add_lines(Finding& finding, const SampledRanks& samples, int64_t now_unix_ns) {
+void add_lines(Finding& finding, const SampledRanks& samples, int64_t now_unix_ns, Answers sampled) {
   if (finding.layer != Layer::kHost && finding.layer != Layer::kInput && finding.layer != Layer::kSoftware) return;
-  for (NextAction& action : finding.next) {
-    const size_t at = action.command.find(kByHand);
-    if (at != std::string::npos && !finding.ranks.empty())
-      action.command.replace(at, kByHand.size(), "lockstep lines {job}");
-  }
+  if (!finding.ranks.empty())
+    for (NextAction& action : finding.next) offer_what_works(action, sampled);
   std::vector<Claim> claims;
   for (Rank rank : finding.ranks) {
     const auto found = samples.find(rank);

@@ -42,6 +42,21 @@ TEST_F(LinesTest, WhoIsToldToLookAtTheProcessIsToldTheCommand) {
   EXPECT_TRUE(finding.chain.empty());
 }
 
+TEST_F(LinesTest, WhatCannotWorkIsNotOffered) {
+  const auto offered = [&](const char* command, Answers sampled) {
+    finding.next = {{"look at its data loader", command}};
+    add_lines(finding, {}, kNow, sampled);
+    return finding.next[0].command;
+  };
+  for (const char* command : {"lockstep lines {job}", "py-spy dump --pid PID"}) {
+    EXPECT_EQ(offered(command, Answers::kYes), "lockstep lines {job}");
+    EXPECT_EQ(offered(command, Answers::kUnknown), "py-spy dump --pid PID") << "no agent can be asked: by hand";
+    EXPECT_EQ(offered(command, Answers::kNo), "") << "a simulated rank has no process either";
+    EXPECT_EQ(finding.next[0].action, "look at its data loader");
+  }
+  EXPECT_EQ(offered("iostat -x 1", Answers::kNo), "iostat -x 1");
+}
+
 TEST_F(LinesTest, AGpuOrAnOldSampleIsNotBlamedOnALine) {
   Finding gpu = finding;
   gpu.layer = Layer::kGpu;

@@ -45,6 +45,7 @@ std::vector<Rank> StackOrders::take(int64_t attempt) {
 bool StackOrders::poll(std::string& cursor) {
   HttpRequest request{.path = kCommandsPath, .headers = {{"Accept", "text/plain"}, {"X-Lockstep", "1"}}};
   for (size_t i = 0; i < hosts_.size(); ++i) request.path += (i == 0 ? "?host=" : "&host=") + url_part(hosts_[i]);
+  request.path += "&answers=stacks";
   if (!cursor.empty()) request.path += "&after=" + cursor;
   Result<HttpResponse> answer = client_.send(request);
   if (!answer.ok()) return false;

@@ -1,6 +1,6 @@
 // What a server asks of the agents under a job that is played live: whose stacks it wants. It asks as it asks real agents,
-// by a long poll at the OTLP/HTTP receiver (docs/formats/commands.md). Orders for step detail, profiles and samples are
-// taken and left: simulated ranks have none to give.
+// by a long poll at the OTLP/HTTP receiver (docs/formats/commands.md). It says that it
+// answers nothing else: simulated ranks have no processes to sample, no profiler and no detail to give.
 //
 // A receiver that knows no commands, or is away, is asked again after kPauseMs.
 // Thread rule: Thread-safe. One thread of its own, which the destructor ends without waiting for the server.

@@ -20,7 +20,8 @@ export interface Cost {
   lost_share: number | null;
   lost_gpu_seconds: number | null;
   lost_money: number | null;
-  gpu_hour_price: number | null;
+  gpu_hour_price: number | null;  // on average over the GPUs that have one
+  money: string;  // in words, with what has no price; empty: the server knows no prices
   parts: CostPart[];
 }
 
@@ -64,6 +65,7 @@ export function decodeCost(value: unknown): Cost {
     lost_gpu_seconds: num(json['lost_gpu_seconds']),
     lost_money: num(json['lost_money']),
     gpu_hour_price: num(json['gpu_hour_price']),
+    money: text(json['money']),
     parts: list(json['parts']).map((item) => {
       const part = object(item);
       const kind = text(part['kind']);

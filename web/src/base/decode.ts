@@ -53,6 +53,7 @@ export interface Verdict {
   since_unix_ns: number | null;
   lost_gpu_seconds: number | null;
   lost_share: number | null;
+  money: string;  // what the lost time costs, in words; empty: the server knows no prices
   coverage: number | null;
   sentence: string;
   culprit: { ranks: number[]; host: string; layer: Layer | OtherWord; component: string; cause: Cause | OtherWord; place: string };  // place: in the network; empty: not there, or not told
@@ -89,6 +90,10 @@ export interface WarningList {
   total: number;
 }
 
+// What a job's ranks can be asked for: detail, stacks, profiles, samples; null: the server does not say.
+export type JobAnswers = readonly string[] | null;
+export const canAsk = (answers: JobAnswers, what: string): boolean => answers === null || answers.includes(what);
+
 export interface Why {
   job: Job;
   health: Health;
@@ -97,6 +102,7 @@ export interface Why {
   warnings: Warning[];
   breakdown: Record<string, number>;
   communication_seen: boolean;
+  answers: JobAnswers;
 }
 
 export interface RankRow {
@@ -242,6 +248,7 @@ export function decodeVerdict(value: unknown): Verdict {
     since_unix_ns: num(json['since_unix_ns']),
     lost_gpu_seconds: num(json['lost_gpu_seconds']),
     lost_share: num(json['lost_share']),
+    money: text(json['money']),
     coverage: num(json['coverage']),
     sentence: text(json['sentence']),
     culprit: {
@@ -316,6 +323,10 @@ export function decodeWarnings(value: unknown): WarningList {
   return { warnings, total: num(object(value)['total']) ?? warnings.length };
 }
 
+export function decodeAnswers(value: unknown): JobAnswers {
+  return Array.isArray(value) ? list(value).map(text) : null;
+}
+
 export function decodeWhy(value: unknown): Why {
   const json = object(value);
   const breakdown: Record<string, number> = {};
@@ -330,6 +341,7 @@ export function decodeWhy(value: unknown): Why {
     verdicts: list(json['verdicts']).map(decodeVerdict),
     warnings: list(json['warnings']).map(decodeWarning),
     breakdown,
+    answers: decodeAnswers(json['answers']),
     communication_seen: json['communication_seen'] !== false,
   };
 }

@@ -37,6 +37,7 @@ export interface Sle {
   coverage: number | null;
   chosenMinutes: number;
   chosenMoney: number | null;
+  money: string;  // in words, with what has no price; empty: the server knows no prices
   classifiers: Part[];
   trend: Bucket[];
 }
@@ -110,7 +111,7 @@ function decodeSle(json: Record<string, unknown>): Sle {
     },
     minutes: { good: whole(minutes, 'good'), degraded: whole(minutes, 'degraded'), unknown: whole(minutes, 'unknown'), idle: whole(minutes, 'idle') },
     success: num(json['success']), least: num(json['success_least']), most: num(json['success_most']), coverage: num(json['coverage']),
-    chosenMinutes: whole(json, 'chosen_minutes'), chosenMoney: num(json['chosen_money']),
+    chosenMinutes: whole(json, 'chosen_minutes'), chosenMoney: num(json['chosen_money']), money: text(json['money']),
     classifiers: list(json['classifiers']).map(object).map((part) => ({
       name: text(part['name']), minutes: whole(part, 'minutes'), share: whole(part, 'share'),
       subs: list(part['subs']).map(object).map((sub) => ({ name: text(sub['name']), minutes: whole(sub, 'minutes') })),

@@ -1,6 +1,6 @@
 // One step, rank against rank, as the server works it out: who waited for whom, the critical path, communicators, phases. Times
 // are nanoseconds; those of the path count from the step's begin, as in base/timeline.ts.
-import { list, num, object, scalar, step, text } from './decode';
+import { decodeAnswers, list, num, object, scalar, step, text, type JobAnswers } from './decode';
 
 export interface StepRank {
   rank: number;
@@ -78,6 +78,7 @@ export interface StepAnalysis {
 export interface TracedSteps {
   steps: { step: number; ranks: number | null }[];  // newest first
   total: number;
+  answers: JobAnswers;
 }
 export interface Asked {
   hosts: number | null;
@@ -92,7 +93,7 @@ export function decodeTraced(value: unknown): TracedSteps {
     const at = step(object(item)['step']);
     return at === null ? [] : [{ step: at, ranks: num(object(item)['ranks']) }];
   });
-  return { steps, total: num(json['total']) ?? steps.length };
+  return { steps, total: num(json['total']) ?? steps.length, answers: decodeAnswers(json['answers']) };
 }
 
 export function decodeAsked(value: unknown): Asked {

@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 import type { Mfu } from '../base/cost';
-import type { Verdict, Why } from '../base/decode';
+import { canAsk, type Verdict, type Why } from '../base/decode';
 import { clean, clock, count, duration, number, percent, utc } from '../base/format';
 import { healthMark, stateMark, type Mark } from '../base/health';
 import { excessMax, order, type StepMatrix } from '../base/matrix';
@@ -150,8 +150,8 @@ interface AnswersProps {
 function Answers({ why, open, profiles, sampling, onRank }: AnswersProps) {
   return (
     <>
-      {open.map((verdict, index) => <VerdictCard key={verdict.id} verdict={verdict} startOpen={index === 0} profiles={profiles} onRank={onRank}
-                                                   sampling={index === 0 ? { said: sampling.said.value, order: () => void sampling.order('') } : undefined} />)}
+      {open.map((verdict, index) => <VerdictCard key={verdict.id} verdict={verdict} startOpen={index === 0} profiles={profiles} canProfile={canAsk(why.answers, 'profiles')} onRank={onRank}
+                                                   sampling={index === 0 && canAsk(why.answers, 'samples') ? { said: sampling.said.value, order: () => void sampling.order('') } : undefined} />)}
       {open.length === 0 && (
         <section class="card verdict tone-quiet" aria-label="No open verdict">
           <p class="verdict-head"><MarkView mark={healthMark(why.health)} upper /></p>

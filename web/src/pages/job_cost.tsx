@@ -25,7 +25,7 @@ export function CostCard({ job, cost }: { job: string; cost: Cost }) {
           { label: 'Download CSV', run: () => download(`${job}-cost.csv`, costCsv(cost)) },
         ]} />
       </div>
-      <p class="answer">{cost.sentence}{lost && ` ${gpuTime(cost.lost_gpu_seconds)}${money(cost)}.`}</p>
+      <p class="answer">{cost.sentence}{lost && ` ${gpuTime(cost.lost_gpu_seconds)}${cost.money && `, ${cost.money}`}.`}</p>
       {lost && (
         <>
           <div class="share-bar" role="img" aria-label={parts.map((part) => `${part.name} ${percent(part.share)}`).join(', ')}>
@@ -42,7 +42,7 @@ export function CostCard({ job, cost }: { job: string; cost: Cost }) {
                    ...(priced ? [{ head: 'money', numeric: true, cell: (part: CostPart) => coins(part.lost_money) }] : []),
                    { head: 'acts in', numeric: true, cell: (part) => (part.kind === 'unexplained' ? '–' : `${count(part.steps)} of ${count(cost.steps)} steps`) },
                  ]} />
-          {!priced && <p class="muted">What this costs in money: start lockstepd with --gpu-hour-price.</p>}
+          {!cost.money && <p class="muted">What this costs in money: start lockstepd with --gpu-hour-price.</p>}
         </>
       )}
     </section>
@@ -118,10 +118,6 @@ function peakWords({ peak }: Mfu): string {
   if (peak.from === 'unknown' || peak.tflops === null) return `peak of ${peak.gpu || 'this GPU'} is not known`;
   const source = peak.from === 'job' ? 'as the job reports' : peak.from === 'server' ? 'as the server was told' : `${peak.gpu}, ${peak.precision}`;
   return `${number(peak.tflops)} TFLOP/s a GPU, ${source}`;
-}
-
-function money(cost: Cost): string {
-  return cost.lost_money === null ? '' : `, ${coins(cost.lost_money)} at ${number(cost.gpu_hour_price)} a GPU-hour`;
 }
 
 // In whatever currency the price was given.

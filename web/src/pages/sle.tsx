@@ -75,7 +75,7 @@ function Rows({ place, known }: { place: SlePlace; known: SleList }) {
                  { head: 'SLE', cell: (row) => <PlaceLink to={{ ...place, sle: row.name, classifier: '', sub: '' }}>{row.title}</PlaceLink> },
                  { head: 'good', numeric: true, cell: (row) => <b>{successText(row)}</b> },
                  { head: 'degraded', numeric: true, cell: (row) => (row.minutes.degraded > 0 ? gpuMinutes(row.minutes.degraded) : '–') },
-                 { head: 'cost', numeric: true, cell: (row) => (row.chosenMoney === null ? '–' : count(Math.round(row.chosenMoney))) },
+                 { head: 'cost', numeric: true, cell: (row) => <span title={row.money}>{row.chosenMoney !== null ? count(Math.round(row.chosenMoney)) : row.money ? 'no price' : '–'}</span> },
                  { head: 'measured', numeric: true, cell: (row) => percent(row.coverage) },
                  { head: 'over time', cell: (row) => <Timeline head={known} trend={row.trend} height={24} label={`${row.title} over time`} /> },
                  { head: 'charged to', cell: (row) => <Charged sle={row} place={place} /> },

@@ -1,6 +1,7 @@
 // The answer on top of the step page: who made whom wait and what it cost; or that there is no detail, and how to get it.
 import { useState } from 'preact/hooks';
 import { api, paths } from '../base/api';
+import { canAsk } from '../base/decode';
 import { count, duration } from '../base/format';
 import { cell, type StepMatrix } from '../base/matrix';
 import { captureOfStep } from '../base/profile';
@@ -23,6 +24,7 @@ export function StepAnswer({ place, data }: Props) {
   const analysis = data.analysis.value;
   const tile = data.tile.value;
   const has = tile !== null && tile.ranksTraced > 0;
+  const answers = data.traced.value?.answers ?? null;
   const profile = captureOfStep(place.step, data.profiles.value);
   return (
     <section class="card verdict tone-quiet" aria-label={`Step ${count(place.step)}`}>
@@ -39,7 +41,7 @@ export function StepAnswer({ place, data }: Props) {
         )}
         {profile
           ? <PlaceLink class="button primary" to={{ ...profilePlace(place.job, profile.capture), step: place.step, rank: place.rank }}>Kernels of this step</PlaceLink>
-          : <PlaceLink class="button" to={profilesPlace(place.job)}>Profile kernels</PlaceLink>}
+          : canAsk(answers, 'profiles') && <PlaceLink class="button" to={profilesPlace(place.job)}>Profile kernels</PlaceLink>}
         <CopyButton content={stepCommand(place)} label="Copy as CLI" name="Copy as CLI: lockstep step" />
         {has && <CopyButton content={traceCommand(place)} label="Copy trace command" />}
         {has && <Neighbours place={place} traced={data.traced.value} />}
@@ -95,14 +97,15 @@ function NoDetail({ place, data }: { place: StepPlace; data: StepData }) {
     }
   };
   const near = nearest(data.traced.value, place.step);
+  const isKept = canAsk(data.traced.value?.answers ?? null, 'detail');
   const sentence = fallback(data.summary.value);
   if (data.summary.value?.steps.length === 0) return <h2 class="sentence">Nothing is known of step {count(place.step)}: it has not come yet, or it is too long ago.</h2>;
   return (
     <>
-      <h2 class="sentence">No detail of step {count(place.step)}: agents send a few steps in detail and keep the last minutes of the rest.</h2>
+      <h2 class="sentence">No detail of step {count(place.step)}: agents send a few steps in detail{isKept ? ' and keep the last minutes of the rest' : '; of these ranks none keeps the rest'}.</h2>
       {sentence && <p>From summaries alone: {sentence}</p>}
       <p class="actions">
-        <button type="button" class="primary" onClick={() => void ask()}>Ask for it</button>
+        {isKept && <button type="button" class="primary" onClick={() => void ask()}>Ask for it</button>}
         {near.length > 0 && (
           <span>nearest steps with detail:{' '}
             {near.map((step) => <PlaceLink key={step} to={stepPlace(place.job, step)} class="near">{count(step)}</PlaceLink>)}

@@ -20,6 +20,7 @@ interface Props {
   verdict: Verdict;
   startOpen: boolean;
   profiles?: readonly Profile[];  // kernel profiles of the job
+  canProfile?: boolean;  // its ranks' kernels; false: they have none
   sampling?: { said: string; order: () => void };  // of stacks of its ranks and their neighbours
   onRank: (rank: number, verdict: Verdict) => void;
 }
@@ -30,7 +31,7 @@ function pattern(verdict: Verdict): string {
   return verdict.period_steps ? `${verdict.pattern}, every ${count(verdict.period_steps)} steps` : verdict.pattern;
 }
 
-export function VerdictCard({ verdict, startOpen, profiles = [], sampling, onRank }: Props) {
+export function VerdictCard({ verdict, startOpen, profiles = [], canProfile, sampling, onRank }: Props) {
   const [open, setOpen] = useState(startOpen);
   const mark = verdictMark(verdict);
   const because = verdict.chain.filter((claim) => claim.kind !== 'exclusion' && claim.kind !== 'counterfactual');
@@ -65,7 +66,7 @@ export function VerdictCard({ verdict, startOpen, profiles = [], sampling, onRan
             </div>
             <div>
               <ClaimList title="Not" claims={not} />
-              <NextActions verdict={verdict} profile={captureOf(verdict, profiles)} sampling={sampling} onRank={onRank} />
+              <NextActions verdict={verdict} profile={captureOf(verdict, profiles)} canProfile={canProfile} sampling={sampling} onRank={onRank} />
             </div>
           </div>
         </>
@@ -89,13 +90,18 @@ function Cost({ verdict }: { verdict: Verdict }) {
   const parts = [
     verdict.lost_share && !sentence.includes('of the job') ? `${percent(verdict.lost_share)} of the job` : '',
     sentence.includes('GPU-hours') ? '' : gpuTime(verdict.lost_gpu_seconds),
+    verdict.money,
     verdict.coverage !== null && verdict.coverage < 0.995 ? `seen by ${percent(verdict.coverage)} of the ranks` : '',
   ].filter(Boolean);
   if (parts.length === 0) return null;
   return <p class="cost">{parts.map((part, index) => <span key={index}>{part}</span>)}</p>;
 }
 
-function NextActions({ verdict, profile, sampling, onRank }: { verdict: Verdict; profile: Profile | null; sampling: Props['sampling']; onRank: Props['onRank'] }) {
+interface NextProps extends Pick<Props, 'verdict' | 'sampling' | 'canProfile' | 'onRank'> {
+  profile: Profile | null;
+}
+
+function NextActions({ verdict, profile, canProfile = true, sampling, onRank }: NextProps) {
   const { ranks } = verdict.culprit;
   const at = place.value;
   const shown = ranks.slice(0, kRankButtonsMax);
@@ -115,7 +121,7 @@ function NextActions({ verdict, profile, sampling, onRank }: { verdict: Verdict;
                 {profile.ended ? `Kernels of ${stepsText(profile)}` : 'Kernel profile under way'}
               </PlaceLink>
             )}
-            {isProfiled && (
+            {isProfiled && (canProfile || profile) && (
               <button type="button" title="Which kernels its ranks run, beside a usual one"
                       onClick={() => go(profilesPlace(at.job, profileRanks(ranks)))}>{profile ? 'Profile again' : 'Profile kernels'}</button>
             )}

@@ -1,0 +1,59 @@
+// What a job's GPU time costs: the one place where prices by model, the GPUs of a job and the models that agents report
+// come together.
+//
+// The GPUs are those of the job's newest attempt. What was found is kept for kKeptNs, or for kRetryNs while a GPU's model is
+// not reported yet; so a price may come that much later than the first steps.
+// Limits:      kJobsMax jobs are remembered; beyond them the oldest answers are made anew.
+// Thread rule: Thread-safe. Stores are asked outside the lock.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "analysis/cost/gpu_peak.h"
+#include "analysis/cost/gpu_prices.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "store/metric_reader.h"
+#include "store/step_store.h"
+
+namespace lockstep {
+
+class GpuPricing {
+ public:
+  static constexpr int64_t kKeptNs = 60'000'000'000;
+  static constexpr int64_t kRetryNs = 5'000'000'000;
+  static constexpr size_t kJobsMax = 10'000;
+
+  GpuPricing(GpuPrices prices, const StepStore& steps, const MetricReader& metrics, const Clock& clock)
+      : prices_(std::move(prices)), steps_(steps), metrics_(metrics), clock_(clock) {}
+
+  const GpuPrices& prices() const { return prices_; }
+  // Empty: the job has no ranks that are known.
+  GpusByModel gpus_of(std::string_view job_id) const;
+  GpuCost cost_of(std::string_view job_id, double gpu_seconds) const;
+  // Of all GPUs that agents have reported.
+  std::shared_ptr<const GpuModels> models() const { return models(kKeptNs); }
+
+ private:
+  struct Known {
+    GpusByModel gpus;
+    int64_t until_ns = 0;  // monotonic
+  };
+  std::shared_ptr<const GpuModels> models(int64_t age_most_ns) const;
+  Known ask(std::string_view job_id) const;
+
+  const GpuPrices prices_;
+  const StepStore& steps_;
+  const MetricReader& metrics_;
+  const Clock& clock_;
+  mutable Mutex mutex_;
+  mutable std::map<std::string, Known, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
+  mutable std::shared_ptr<const GpuModels> models_ LOCKSTEP_GUARDED_BY(mutex_);
+  mutable int64_t models_read_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // monotonic
+};
+
+}  // namespace lockstep
