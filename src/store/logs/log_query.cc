@@ -9,6 +9,12 @@ const char* severity_word(int64_t severity) {
   return severity < 1 || severity > 24 ? "unspecified" : kWords[(severity - 1) / 4];
 }
 
+bool LogMatch::holds(std::string_view value) const {
+  const bool is_it =
+      pattern != nullptr ? RE2::FullMatch(re2::StringPiece(value.data(), value.size()), *pattern) : value == text;
+  return is_it != is_not;
+}
+
 bool LogFilter::holds(std::string_view line) const {
   return pattern != nullptr ? RE2::PartialMatch(re2::StringPiece(line.data(), line.size()), *pattern)
                             : line.find(text) != std::string_view::npos;
