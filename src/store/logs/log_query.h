@@ -20,7 +20,7 @@ namespace lockstep {
 
 enum class LogField : uint8_t { kJob, kHost, kService, kEvent, kGpu, kRank, kLevel };
 inline constexpr size_t kLogFields = 7;
-// OTLP's numbers in words: "trace", "debug", "info", "warn", "error", "fatal"; "unspecified" for 0 and what is none.
+// OTLP's numbers in words: "trace", "debug", "info", "warn", "error", "fatal"; "unknown" for 0 and what is none.
 const char* severity_word(int64_t severity);
 
 // A field is this text, or the whole of it matches the pattern; or neither. A field that a record has not is empty; the
