@@ -137,6 +137,15 @@ HttpResponse post_owner_takeover(const ApiContext&, const ApiRequest&);         
 HttpResponse get_own_metrics(const ApiContext&, const ApiRequest&);                // own_metrics.cc
 HttpResponse get_healthz(const ApiContext&, const ApiRequest&);                    // health.cc
 HttpResponse get_readyz(const ApiContext&, const ApiRequest&);                     // health.cc
+HttpResponse loki_query_range(const ApiContext&, const ApiRequest&);               // loki/loki_query.cc
+HttpResponse loki_query(const ApiContext&, const ApiRequest&);                     // loki/loki_query.cc
+HttpResponse loki_labels(const ApiContext&, const ApiRequest&);                    // loki/loki_streams.cc
+HttpResponse loki_label_values(const ApiContext&, const ApiRequest&);              // loki/loki_streams.cc
+HttpResponse loki_series(const ApiContext&, const ApiRequest&);                    // loki/loki_streams.cc
+HttpResponse loki_index_stats(const ApiContext&, const ApiRequest&);               // loki/loki_streams.cc
+HttpResponse loki_index_volume(const ApiContext&, const ApiRequest&);              // loki/loki_streams.cc
+HttpResponse loki_format_query(const ApiContext&, const ApiRequest&);              // loki/loki_status.cc
+HttpResponse loki_buildinfo(const ApiContext&, const ApiRequest&);                 // loki/loki_status.cc
 // Everything that is no route. depth: how far below the first slash the browser is.
 HttpResponse get_web_file(const ApiContext&, const std::string& path, size_t depth);  // web.cc
 

@@ -206,6 +206,30 @@ constexpr Route kRoutes[] = {
      get_tempo_v2_tag_values},
     {"/tempo/api/metrics/query_range", "", "Tempo: metrics of spans, not served", Role::kRead, get_tempo_metrics},
     {"/tempo/api/metrics/query", "", "Tempo: metrics of spans, not served", Role::kRead, get_tempo_metrics},
+    {"/loki/api/v1/query_range", "query start end since step limit direction timeout",
+     "Loki: log records, or counts of them over time, by LogQL", Role::kRead, loki_query_range, "GET", true},
+    {"/loki/api/v1/query_range", "", "Loki: the same, as a form", Role::kRead, loki_query_range, "POST", true},
+    {"/loki/api/v1/query", "query time timeout", "Loki: counts of log records at one time, by LogQL", Role::kRead,
+     loki_query, "GET", true},
+    {"/loki/api/v1/query", "", "Loki: the same, as a form", Role::kRead, loki_query, "POST", true},
+    {"/loki/api/v1/labels", "query start end since timeout", "Loki: names of labels", Role::kRead, loki_labels, "GET",
+     true},
+    {"/loki/api/v1/labels", "", "Loki: the same, as a form", Role::kRead, loki_labels, "POST", true},
+    {"/loki/api/v1/label/{name}/values", "query start end since timeout", "Loki: values of a label", Role::kRead,
+     loki_label_values, "GET", true},
+    {"/loki/api/v1/label/{name}/values", "", "Loki: the same, as a form", Role::kRead, loki_label_values, "POST", true},
+    {"/loki/api/v1/series", "match[] start end since timeout", "Loki: label sets of streams", Role::kRead, loki_series,
+     "GET", true},
+    {"/loki/api/v1/series", "", "Loki: the same, as a form", Role::kRead, loki_series, "POST", true},
+    {"/loki/api/v1/index/stats", "query start end since timeout", "Loki: how much a selector selects", Role::kRead,
+     loki_index_stats, "GET", true},
+    {"/loki/api/v1/index/stats", "", "Loki: the same, as a form", Role::kRead, loki_index_stats, "POST", true},
+    {"/loki/api/v1/index/volume", "query start end since limit targetLabels aggregateBy timeout",
+     "Loki: bytes of log records by labels", Role::kRead, loki_index_volume, "GET", true},
+    {"/loki/api/v1/index/volume", "", "Loki: the same, as a form", Role::kRead, loki_index_volume, "POST", true},
+    {"/loki/api/v1/format_query", "query", "Loki: a query in normal form", Role::kRead, loki_format_query},
+    {"/loki/api/v1/format_query", "", "Loki: the same, as a form", Role::kRead, loki_format_query, "POST"},
+    {"/loki/api/v1/status/buildinfo", "", "Loki: version", Role::kRead, loki_buildinfo},
     {"/prometheus/api/v1/query", "query time timeout limit lookback_delta stats", "Prometheus: a query at one time",
      Role::kRead, prometheus_query, "GET", true},
     {"/prometheus/api/v1/query", "", "Prometheus: the same, as a form", Role::kRead, prometheus_query, "POST", true},
@@ -330,7 +354,7 @@ bool is_own_api(std::string_view path) {
 // Receivers for others' clients: what they send besides is their business, not a mistake.
 bool is_foreign_api(std::string_view path) {
   return path.starts_with("/jaeger/") || path.starts_with("/tempo/") || path.starts_with("/prometheus/") ||
-         path == "/federate" || path == "/mcp";
+         path.starts_with("/loki/") || path == "/federate" || path == "/mcp";
 }
 
 // The row that answers a request; of a path that is served with other methods only, the row that says which.

@@ -1,7 +1,9 @@
-"""What jobs and nodes log is on disk, found by whom, when, how bad and what, over a kill of the server too; `lockstep logs` shows it."""
+"""What jobs and nodes log is on disk, found by whom, when, how bad and what, over a kill of the server too; `lockstep logs` shows it, and
+Grafana's Explore by its Loki data source."""
 
 import json
 import subprocess
+import urllib.parse
 
 import harness
 
@@ -21,6 +23,46 @@ def bodies(server, **asked):
     return [one["body"] for one in server.get("/api/logs", **asked)["logs"]]
 
 
+def explore(server, path, **asked):
+    """As Grafana's backend asks: parameters in the order of their names, and labels apart from the line."""
+    path = f"/loki/api/v1/{path}?{urllib.parse.urlencode(sorted(asked.items()))}"
+    answer = harness.request(server.http, "GET", path, headers={"X-Loki-Response-Encoding-Flags": "categorize-labels"})
+    assert answer.status == 200, f"{path}: {answer.text}"
+    return answer.json()
+
+
+def explore_sees_them(server):
+    """What Explore sends, in its order: save & test, the label browser, a query with its statistics, its histogram, a line's context."""
+    healthy = explore(server, "query", direction="backward", query="vector(1)+vector(1)", time="4000000000")
+    assert healthy["data"]["resultType"] == "vector" and healthy["data"]["result"][0]["value"][1] == "2"
+    end = harness.now_ns() + SECOND
+    range_ns = {"start": end - 7200 * SECOND, "end": end}
+    labels = ["event", "host", "job_id", "level", "rank", "service_name"]
+    assert explore(server, "labels", **range_ns)["data"] == labels
+    assert explore(server, "label/level/values", query='{job_id="train"}', **range_ns)["data"] == ["error", "info", "warn"]
+    assert len(explore(server, "series", **{"match[]": '{host="node-0"}'}, **range_ns)["data"]) == 3
+    query = '{job_id="train"} |= ``'
+    assert explore(server, "index/stats", query='{job_id="train"}', **range_ns)["entries"] == 4
+    shown = explore(server, "query_range", direction="backward", limit=1000, query=query, step="5000ms", **range_ns)["data"]
+    assert shown["resultType"] == "streams" and shown["encodingFlags"] == ["categorize-labels"]
+    lines = {stream["stream"]["rank"]: stream["values"] for stream in shown["result"]}
+    assert [len(values) for values in lines.values()] == [1] * 4
+    assert lines["9"][0][1:] == ["CUDA out of memory", {"structuredMetadata": {"code": "2"}}]
+    assert lines["3"][0][1] == '{"value":0.5}' and range_ns["start"] < int(lines["3"][0][0]) < end
+    volume = f"sum by (level, detected_level) (count_over_time({query} | drop __error__[1m]))"
+    counted = explore(server, "query_range", direction="backward", query=volume, step="60000ms", **range_ns)["data"]
+    assert counted["resultType"] == "matrix"
+    assert {one["metric"]["level"]: sum(int(value) for _, value in one["values"]) for one in counted["result"]} == {
+        "error": 1, "info": 2, "warn": 1,
+    }  # fmt: skip
+    out_of_memory = int(lines["9"][0][0])
+    around = {"direction": "forward", "limit": 10, "query": '{job_id="train"}', "start": out_of_memory, "end": end}
+    after = [line for stream in explore(server, "query_range", **around)["data"]["result"] for line in stream["values"]]
+    assert len(after) == 3 and min(int(line[0]) for line in after) == out_of_memory
+    wrong = harness.request(server.http, "GET", "/loki/api/v1/query_range?query=%7B%7D%20%7C%20line_format%20%22x%22")
+    assert wrong.status == 400 and "| line_format is not served here" in wrong.text and wrong.text.count("\n") == 1
+
+
 def test_logs_are_found_over_a_kill_and_shown_by_the_command_line(start, tmp_path):
     server = start(harness.Server, tmp_path / "data")
     say(server, "old and calm", rank=1, ago_s=3600)
@@ -38,6 +80,8 @@ def test_logs_are_found_over_a_kill_and_shown_by_the_command_line(start, tmp_pat
     for wrong in ({"severity": "bad"}, {"match": "("}, {"order": "both"}, {"event": "train.step", "grep": "x"}):
         query = "&".join(f"{key}={value}" for key, value in wrong.items())
         assert harness.request(server.http, "GET", f"/api/logs?{query}").status == 400, wrong
+
+    explore_sees_them(server)
 
     shown = harness.lockstep("logs", "train", "--server", server.url)
     lines = shown.stdout.splitlines()

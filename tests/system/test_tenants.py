@@ -140,6 +140,7 @@ def taken(answer):
 JOB = "/api/jobs/<word>-job"
 CAPTURE = "p-0123456789ab"
 PROM = "/prometheus/api/v1"
+LOKI = "/loki/api/v1"
 SELECT = "%7B__name__%3D~%22<word>.*%22%7D"
 CALLS = {
     "GET /api/jobs": ["/api/jobs", "/api/jobs?limit=1"],
@@ -298,6 +299,26 @@ CALLS = {
     "GET /prometheus/api/v1/status/flags": [PROM + "/status/flags"],
     "GET /prometheus/api/v1/status/config": [PROM + "/status/config"],
     "GET /prometheus/api/v1/status/tsdb": [PROM + "/status/tsdb"],
+    "GET /loki/api/v1/query_range": [
+        LOKI + "/query_range?query=%7Bjob_id%3D~%22<word>.*%22%7D&start=1",
+        LOKI + "/query_range?query=%7B%7D&start=1",
+    ],
+    "POST /loki/api/v1/query_range": [(LOKI + "/query_range", "query=%7B%7D&start=1")],
+    "GET /loki/api/v1/query": [LOKI + "/query?query=sum%20by%20(host)%20(count_over_time(%7B%7D%5B1d%5D))"],
+    "POST /loki/api/v1/query": [(LOKI + "/query", "query=sum%20by%20(job_id)%20(count_over_time(%7B%7D%5B1d%5D))")],
+    "GET /loki/api/v1/labels": [LOKI + "/labels"],
+    "POST /loki/api/v1/labels": [(LOKI + "/labels", "")],
+    "GET /loki/api/v1/label/{name}/values": [LOKI + "/label/job_id/values", LOKI + "/label/service_name/values?start=1"],
+    "POST /loki/api/v1/label/{name}/values": [(LOKI + "/label/host/values", "")],
+    "GET /loki/api/v1/series": [LOKI + "/series?start=1", LOKI + "/series?match[]=%7Bjob_id%3D%22<word>-job%22%7D"],
+    "POST /loki/api/v1/series": [(LOKI + "/series", "match[]=%7B%7D")],
+    "GET /loki/api/v1/index/stats": [LOKI + "/index/stats?query=%7Bjob_id%3D%22<word>-job%22%7D"],
+    "POST /loki/api/v1/index/stats": [(LOKI + "/index/stats", "query=%7B%7D")],
+    "GET /loki/api/v1/index/volume": [LOKI + "/index/volume?query=%7B%7D"],
+    "POST /loki/api/v1/index/volume": [(LOKI + "/index/volume", "query=%7B%7D&targetLabels=job_id")],
+    "GET /loki/api/v1/format_query": [LOKI + "/format_query?query=%7B%7D"],
+    "POST /loki/api/v1/format_query": [(LOKI + "/format_query", "query=%7B%7D")],
+    "GET /loki/api/v1/status/buildinfo": [LOKI + "/status/buildinfo"],
     "GET /api/tokens": ["/api/tokens"],
     "POST /api/tokens": [("/api/tokens", '{"roles": ["read"], "tenants": ["<word>"], "name": "mine"}')],
     "POST /api/tokens/{name}/revoke": ["/api/tokens/<token>/revoke"],
@@ -356,6 +377,7 @@ def calls():
 
 def settled(text):
     """Without the time of day."""
+    text = re.sub(r'"execTime":[\d.e-]+', "TIME", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z?", "TIME", text)
     return re.sub(r"\d{9,}(\.\d+)?", "TIME", text)
 
@@ -372,7 +394,7 @@ def answers(tenant, names, harmful=True):
         headers = harness.OURS if method == "POST" else {}
         if real == "/mcp":
             headers = {**headers, "Content-Type": "application/json"}
-        if method == "POST" and real.startswith("/prometheus/api/v1") and "/admin/" not in real:
+        if method == "POST" and real.startswith(("/prometheus/api/v1", LOKI)) and "/admin/" not in real:
             headers = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
         answer = tenant.ask(method, real, data.encode() if data is not None else None, headers)
         told[f"{method} {path} {body or ''}"] = (answer.status, answer.body.decode("latin-1"), str(answer.headers))
@@ -449,6 +471,7 @@ def test_whoever_has_the_data_sees_it(world):
         "GET /jaeger/api/traces/<trace> ", "GET /tempo/api/search/tags ", f"GET {PROM}/query?query={SELECT} ",
         f"GET {PROM}/label/__name__/values ", f"GET {PROM}/metadata ", "GET /api/cardinality ", f"GET {PROM}/alerts ",
         f"GET /prometheus/federate?match[]={SELECT} ", f"GET {JOB}/profiles/{CAPTURE}/files/rank-0.json.gz ",
+        f"GET {LOKI}/query_range?query=%7B%7D&start=1 ", f"GET {LOKI}/label/service_name/values?start=1 ", f"GET {LOKI}/series?start=1 ",
     ):  # fmt: skip
         status, body, _ = told[part]
         assert status == 200 and INDIGO in body, f"{part}: {status} {body[:500]}"

@@ -2,6 +2,7 @@
 
 import { fabricAnswer } from './fixture_fabric.mjs';
 import { Incidents, kIncident } from './fixture_incident.mjs';
+import { LogAnswers } from './fixture_logs.mjs';
 import { NodeAnswers } from './fixture_node.mjs';
 import { capture, kCaptures, kLargeCapture, samples, summary, timeline as kernelTimeline } from './fixture_profile.mjs';
 import { sleAnswer } from './fixture_sle.mjs';
@@ -189,6 +190,7 @@ export class Fixture {
   analysed = new Set();  // captures whose analysis has come meanwhile
   said = new Map();  // what was said of verdicts, by id
   storeFails = false;
+  logs = new LogAnswers(ns(kNow), kSlow, kHostile);
   nodes = new NodeAnswers(ns(kNow), kSlow, kHostile, slowVerdict(), () => this.incidents.answer('/api/incidents', '')[1].incidents.slice(0, 1));
   incidents = new Incidents(ns(kNow), kSlow, kHung, kHostile, [{ ...slowVerdict(), feedback: null }, { ...hangVerdict(), state: 'cleared' }]);
 
@@ -222,6 +224,8 @@ export class Fixture {
     const ofFabric = this.empty ? null : fabricAnswer(path, query, body);
     if (ofFabric) return ofFabric;
     if (path === '/api/alerts') return [200, this.empty ? { alerts: [], total: 0 } : alerts()];
+    const ofLogs = this.logs.answer(path, query, this.empty);
+    if (ofLogs) return ofLogs;
     const ofNode = this.nodes.answer(path, query, this.empty);
     if (ofNode) return ofNode;
     const incident = this.incidents.answer(path, body);

@@ -9,6 +9,7 @@ import { kHealthy, kHostile, kHung, kLarge, kSlow, kSuspected } from './fixture_
 import { canned, differs, drawn, kOwnPage, query } from './canned.mjs';
 import { kIncident } from './fixture_incident.mjs';
 import { fleetPages } from './fleet_pages.mjs';
+import { logPages } from './log_pages.mjs';
 import { nodePages } from './node_pages.mjs';
 
 const kServer = process.env.LOCKSTEP_URL;
@@ -37,6 +38,7 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
   }));
 
   nodePages(held);
+  logPages(held);
   fleetPages(held);
 
   it('shows SLEs by what is degraded, and what a chosen classifier has to do with it', () => visit('/sle', async (page) => {

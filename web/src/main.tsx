@@ -28,6 +28,7 @@ const FabricPage = lazily('the fabric', async () => (await import('./pages/fabri
 const DocsPage = lazily('the document', async () => (await import('./pages/docs')).DocsPage);
 const PathPage = lazily('the path', async () => (await import('./pages/path')).PathPage);
 const NodesPage = lazily('the nodes', async () => (await import('./pages/nodes')).NodesPage);
+const LogsPage = lazily('the logs', async () => (await import('./pages/logs')).LogsPage);
 const NodePage = lazily('the node', async () => (await import('./pages/node')).NodePage);
 
 function App() {
@@ -46,6 +47,7 @@ function App() {
   if (at.page === 'docs') return <DocsPage place={at} />;
   if (at.page === 'fabric') return <FabricPage place={at} />;
   if (at.page === 'path') return <PathPage place={at} />;
+  if (at.page === 'logs') return <LogsPage place={at} />;
   if (at.page === 'nodes') return <NodesPage place={at} />;
   if (at.page === 'node') return <NodePage key={at.host} place={at} />;
   if (at.page === 'gpu') return <NodePage key={at.uuid} place={at} />;

@@ -198,4 +198,40 @@ LogPage ColumnarLogStore::find(const LogQuery& query) const {
   return search.page(now.arrival_last);
 }
 
+LogScan ColumnarLogStore::scan(const LogQuery& query, bool with_lines, const Visitor& visit) const {
+  const Snapshot now = snapshot();
+  LogScan scan;
+  logs::LogMatcher matcher(query);
+  std::vector<uint32_t> rows;
+  const auto choose = [&](const LogColumns& columns) {
+    scan.rows_looked_at += columns.rows.size();
+    rows.clear();
+    if (!matcher.begin(columns)) return false;
+    for (size_t at = 0; at < columns.rows.size(); ++at) {
+      if (matcher.wants(columns.rows[at])) rows.push_back(static_cast<uint32_t>(at));
+    }
+    return !rows.empty();
+  };
+  for (const Unit& unit : now.units(query)) {
+    scan.gave_up = query.give_up && query.give_up();
+    scan.whole = !scan.gave_up && scan.rows_looked_at + unit.meta->rows <= query.rows_max;
+    if (!scan.whole) break;
+    if (unit.columns != nullptr) {
+      uint64_t bytes = 0;
+      if (!choose(*unit.columns)) continue;
+      for (const uint32_t at : rows) bytes += unit.columns->lines[unit.columns->rows[at].body].size();
+      visit(*unit.columns, rows, bytes);
+      continue;
+    }
+    const auto bytes = [&] { return unit.meta->lines.bytes * uint64_t{rows.size()} / std::max(1u, unit.meta->rows); };
+    const Columns columns = load(*unit.file, unit.group, [&](const LogColumns& index) {
+      const bool is_wanted = choose(index);
+      if (is_wanted && !with_lines) visit(index, rows, bytes());
+      return is_wanted && with_lines;
+    });
+    if (columns != nullptr) visit(*columns, rows, bytes());
+  }
+  return scan;
+}
+
 }  // namespace lockstep

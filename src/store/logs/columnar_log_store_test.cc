@@ -71,6 +71,48 @@ TEST_F(LogStoreTest, FindsByWhomWhenHowBadAndWhatWhetherSealedOrNot) {
   }
 }
 
+TEST_F(LogStoreTest, MatchesFieldsByPatternsAndByWhatTheyAreNotAndShowsAllThatIsThere) {
+  auto store = open();
+  for (int second = 0; second < 20; ++second)
+    say(*store, format("loss is %d", second), second, second, 0, second == 7 ? 17 : 9);
+  const auto match = [](LogField field, const char* text, bool is_pattern, bool is_not) {
+    return LogMatch{field, text, is_pattern ? *log_pattern(text) : nullptr, is_not};
+  };
+  const std::pair<LogMatch, size_t> cases[] = {{match(LogField::kHost, "node-[01]", true, false), 16},
+                                               {match(LogField::kHost, "node-[01]", true, true), 4},
+                                               {match(LogField::kHost, "node", true, false), 0},
+                                               {match(LogField::kHost, "node-1", false, true), 12},
+                                               {match(LogField::kRank, "1", false, false), 1},
+                                               {match(LogField::kRank, "1.", true, false), 10},
+                                               {match(LogField::kRank, "", false, false), 0},
+                                               {match(LogField::kLevel, "error", false, false), 1},
+                                               {match(LogField::kLevel, "error|fatal", true, true), 19},
+                                               {match(LogField::kGpu, "", false, false), 20},
+                                               {match(LogField::kJob, "another", false, true), 20},
+                                               {match(LogField::kJob, "train", false, true), 0}};
+  for (const bool sealed : {false, true}) {
+    if (sealed) ASSERT_TRUE(store->seal().ok());
+    for (const auto& [one, count] : cases) {
+      const LogQuery query{.matches = {one}};
+      EXPECT_EQ(store->find(query).entries.size(), count) << one.text;
+      for (const bool with_lines : {false, true}) {
+        size_t seen = 0;
+        const LogScan scan = store->scan(query, with_lines, [&](const logs::LogColumns& columns, auto rows, uint64_t) {
+          seen += rows.size();
+          for (const uint32_t at : rows)
+            EXPECT_TRUE(!with_lines || columns.entry(columns.rows[at]).body.starts_with("\"loss is "));
+        });
+        EXPECT_EQ(seen, count) << one.text;
+        EXPECT_TRUE(scan.whole);
+      }
+    }
+  }
+  const LogQuery few{.also = [](const logs::LogColumns&, const logs::LogRow& row) { return row.rank % 5 == 0; }};
+  EXPECT_EQ(bodies(store->find(few)), (Texts{"\"loss is 15\"", "\"loss is 10\"", "\"loss is 5\"", "\"loss is 0\""}));
+  EXPECT_FALSE(store->scan({.rows_max = 19}, false, [](const auto&, auto, uint64_t) {}).whole);
+  EXPECT_TRUE(store->scan({.give_up = [] { return true; }}, false, [](const auto&, auto, uint64_t) {}).gave_up);
+}
+
 TEST_F(LogStoreTest, KeepsEverythingOverAStartAndKnowsWhatTheLogNeedNotBringAgain) {
   {
     auto store = open();

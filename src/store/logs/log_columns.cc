@@ -21,6 +21,11 @@ namespace {
 constexpr size_t kNamesBytesMax = 64u << 20;
 constexpr size_t kLinesBytesMax = 256u << 20;
 constexpr size_t kHashesMax = 512;
+constexpr size_t kLevels = 7;  // none, and those of severity_word()
+
+size_t level_of(int32_t severity) {
+  return severity < 1 || severity > 24 ? 0 : 1 + static_cast<size_t>(severity - 1) / 4;
+}
 
 std::string as_json(std::string_view text) {
   JsonWriter json;
@@ -160,36 +165,71 @@ LogEntry LogColumns::entry(const LogRow& row) const {
           .trace = line(row.trace, "")};
 }
 
+std::string_view LogColumns::name(const LogRow& row, LogField field) const {
+  return names[row.*kNames[static_cast<size_t>(field)]];
+}
+
 bool LogMatcher::begin(const LogColumns& columns) {
-  texts_.clear();
-  for (const LogMatch& match : query_.matches) {
-    const std::optional<uint32_t> text = columns.names.find(match.text);
-    if (!text) return false;
-    texts_.push_back(*text);
+  columns_ = &columns;
+  known_.resize(query_.matches.size());
+  for (size_t i = 0; i < known_.size(); ++i) {
+    const LogMatch& match = query_.matches[i];
+    Known& known = known_[i];
+    if (match.field == LogField::kRank) continue;
+    if (match.field == LogField::kLevel) {
+      known.names.resize(kLevels, -1);
+    } else if (match.is_text()) {
+      const std::optional<uint32_t> text = columns.names.find(match.text);
+      if (!text) return false;
+      known.text = *text;
+    } else {
+      known.names.assign(columns.names.size(), -1);
+    }
   }
   return true;
 }
 
-bool LogMatcher::wants(const LogRow& row) const {
+bool LogMatcher::holds(size_t at, const LogRow& row) {
+  const LogMatch& match = query_.matches[at];
+  Known& known = known_[at];
+  if (match.field == LogField::kRank) {
+    const auto [rank, is_new] = known.ranks.try_emplace(row.rank, false);
+    if (is_new) rank->second = match.holds(row.rank < 0 ? std::string() : std::to_string(row.rank));
+    return rank->second;
+  }
+  if (match.field == LogField::kLevel) {
+    int8_t& level = known.names[level_of(row.severity)];
+    if (level < 0) level = match.holds(severity_word(row.severity));
+    return level > 0;
+  }
+  const uint32_t text = row.*kNames[static_cast<size_t>(match.field)];
+  if (match.is_text()) return text == known.text;
+  int8_t& name = known.names[text];
+  if (name < 0) name = match.holds(columns_->names[text]);
+  return name > 0;
+}
+
+bool LogMatcher::wants(const LogRow& row) {
   if (row.time_unix_ns < query_.from_unix_ns || row.time_unix_ns > query_.to_unix_ns ||
       row.arrival_unix_ns <= query_.after || row.severity < query_.severity_min ||
       (query_.rank != kNoRank && row.rank != query_.rank.value()))
     return false;
-  for (size_t i = 0; i < texts_.size(); ++i) {
-    if (row.*kNames[static_cast<size_t>(query_.matches[i].field)] != texts_[i]) return false;
+  for (size_t i = 0; i < known_.size(); ++i) {
+    if (!holds(i, row)) return false;
   }
   return true;
 }
 
 bool LogMatcher::shows(const LogColumns& columns, const LogRow& row) const {
-  if (query_.filters.empty()) return true;
+  if (query_.filters.empty()) return !query_.also || query_.also(columns, row);
   std::string line(columns.names[row.event]);
   line += ' ';
   line += columns.lines[row.body];
   line += ' ';
   line += columns.lines[row.attributes];
   return std::all_of(query_.filters.begin(), query_.filters.end(),
-                     [&](const LogFilter& filter) { return filter.holds(line); });
+                     [&](const LogFilter& filter) { return filter.holds(line); }) &&
+         (!query_.also || query_.also(columns, row));
 }
 
 bool GroupMeta::may_have(const LogQuery& query) const {
@@ -197,7 +237,7 @@ bool GroupMeta::may_have(const LogQuery& query) const {
       severity_most < query.severity_min)
     return false;
   for (const LogMatch& match : query.matches) {
-    if (hashes.empty()) continue;
+    if (hashes.empty() || !match.is_text()) continue;
     const char kind = match.field == LogField::kJob ? 'j' : match.field == LogField::kHost ? 'h' : 0;
     if (kind != 0 && !std::binary_search(hashes.begin(), hashes.end(), hash_of(kind, match.text))) return false;
   }

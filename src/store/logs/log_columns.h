@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -48,6 +49,7 @@ struct LogColumns {
   void add(const LogColumns& other, const LogRow& row);
   size_t memory_bytes() const { return names.memory_bytes() + lines.memory_bytes() + rows.capacity() * sizeof(LogRow); }
   LogEntry entry(const LogRow& row) const;
+  std::string_view name(const LogRow& row, LogField field) const;  // of kJob to kGpu
 };
 
 // Which rows of columns a query wants.
@@ -55,12 +57,21 @@ class LogMatcher {
  public:
   explicit LogMatcher(const LogQuery& query) : query_(query) {}
   bool begin(const LogColumns& columns);  // of which wants() is asked next; false: it wants none
-  bool wants(const LogRow& row) const;    // all but the filters
+  bool wants(const LogRow& row);          // all but the filters
   bool shows(const LogColumns& columns, const LogRow& row) const;  // the filters
 
  private:
+  // A match in the columns at hand: each of their texts is compared once, when the first row has it.
+  struct Known {
+    uint32_t text = 0;                             // of a match that is_text() of a name
+    std::vector<int8_t> names = {};                // by text, else by level: -1 not known yet
+    std::unordered_map<int32_t, bool> ranks = {};  // stays from columns to columns
+  };
+  bool holds(size_t at, const LogRow& row);
+
   const LogQuery& query_;
-  std::vector<uint32_t> texts_;  // of the matches, in the columns at hand
+  const LogColumns* columns_ = nullptr;
+  std::vector<Known> known_;  // by match
 };
 
 // Of a row group, in the footer.

@@ -6,7 +6,13 @@ namespace lockstep {
 
 const char* severity_word(int64_t severity) {
   constexpr const char* kWords[] = {"trace", "debug", "info", "warn", "error", "fatal"};
-  return severity < 1 || severity > 24 ? "unspecified" : kWords[(severity - 1) / 4];
+  return severity < 1 || severity > 24 ? "unknown" : kWords[(severity - 1) / 4];
+}
+
+bool LogMatch::holds(std::string_view value) const {
+  const bool is_it =
+      pattern != nullptr ? RE2::FullMatch(re2::StringPiece(value.data(), value.size()), *pattern) : value == text;
+  return is_it != is_not;
 }
 
 bool LogFilter::holds(std::string_view line) const {

@@ -18,14 +18,20 @@
 
 namespace lockstep {
 
-enum class LogField : uint8_t { kJob, kHost, kService, kEvent, kGpu };
-// OTLP's numbers in words: "trace", "debug", "info", "warn", "error", "fatal"; "unspecified" for 0 and what is none.
+enum class LogField : uint8_t { kJob, kHost, kService, kEvent, kGpu, kRank, kLevel };
+inline constexpr size_t kLogFields = 7;
+// OTLP's numbers in words: "trace", "debug", "info", "warn", "error", "fatal"; "unknown" for 0 and what is none.
 const char* severity_word(int64_t severity);
 
-// A field is this text.
+// A field is this text, or the whole of it matches the pattern; or neither. A field that a record has not is empty; the
+// rank is a number as text, the level a word (severity_word).
 struct LogMatch {
   LogField field = LogField::kJob;
   std::string text;
+  std::shared_ptr<const re2::RE2> pattern = nullptr;  // nullptr: the text counts
+  bool is_not = false;
+  bool holds(std::string_view value) const;
+  bool is_text() const { return pattern == nullptr && !is_not; }
 };
 // What is to be seen in event, body and attributes together.
 struct LogFilter {
@@ -35,6 +41,11 @@ struct LogFilter {
 };
 // Of a user; bounded in what it may take.
 Result<std::shared_ptr<const re2::RE2>> log_pattern(std::string_view text);
+
+namespace logs {
+struct LogColumns;
+struct LogRow;
+}  // namespace logs
 
 struct LogQuery {
   std::vector<LogMatch> matches;   // all of them
@@ -51,6 +62,8 @@ struct LogQuery {
   size_t bytes_max = 32u << 20;        // of an answer, which has one record at least
   uint64_t rows_max = 5'000'000;       // looked at
   std::function<bool()> give_up = {};  // nobody waits any more; asked now and then
+  // What else a record has to be, asked last; empty: nothing. Its lines are there.
+  std::function<bool(const logs::LogColumns&, const logs::LogRow&)> also = {};
 };
 
 // JSON where it says so.
@@ -61,6 +74,13 @@ struct LogEntry {
   std::string job, host, service, event, gpu, severity_text;
   std::string body, attributes, resource;  // JSON
   std::string trace;                       // hex of trace and span; empty: of none
+};
+
+// How far all records of a query were looked at.
+struct LogScan {
+  uint64_t rows_looked_at = 0;
+  bool whole = true;
+  bool gave_up = false;
 };
 
 struct LogPage {

@@ -9,13 +9,14 @@ import { decodeAffected, decodeFabric, decodeGraph, decodePath, type Affected, t
 import { decodeFleet, type FleetNumbers } from './fleet';
 import { decodeSummary, type SummaryAnswer } from './kernel_profile';
 import { decodeKernelTimeline, type KernelTimeline } from './kernel_timeline';
+import { decodeLogs, type LogPage } from './logs';
 import { decodeMatrix, type StepMatrix } from './matrix';
 import { decodeNode, decodeNodes, decodeNodeSeries, type NodeDetail, type NodeList, type NodeSeries } from './node';
 import { decodeProfile, decodeProfiles, type Profile, type ProfileList } from './profile';
 import { noteUnknown } from './session';
 import { decodeService, decodeServices, type Service } from './service';
 import { decodeSleDetail, decodeSles, type SleDetail, type SleList } from './sle';
-import { filterQuery, type FleetFilter, type SlePlace } from './url';
+import { filterQuery, type FleetFilter, type LogsPlace, type SlePlace } from './url';
 import { decodeAsked, decodeStep, decodeTraced, type Asked, type StepAnalysis, type TracedSteps } from './step';
 import { decodeSamples, type Samples } from './stacks';
 import { clean } from './format';
@@ -110,6 +111,7 @@ export const paths = {
   gpu: (uuid: string) => `/api/gpus/${encodeURIComponent(uuid)}`,
   nodeSeries: (path: string, last: number) => `${path}/series?last_s=${last}`,
   cardinality: () => '/api/cardinality',
+  logs: logsPath,
   fabric: () => `/api/fabric?limit=${kFabricRows}`,
   graph: (focus: string, depth: number, limit: number, at: number | null) => `/api/graph?focus=${encodeURIComponent(focus)}&depth=${depth}&limit=${limit}${atPart(at)}`,
   affected: (component: string, at: number | null) => `/api/fabric/affected?component=${encodeURIComponent(component)}${atPart(at)}`,
@@ -190,9 +192,26 @@ export const api = {
   node: async (path: string, signal: AbortSignal): Promise<NodeDetail> => decodeNode(await get(path, signal)),
   nodeSeries: async (path: string, last: number, gpus: ReadonlyMap<string, string>, signal: AbortSignal): Promise<NodeSeries> =>
     decodeNodeSeries(await get(paths.nodeSeries(path, last), signal), gpus),
+  // path: of paths.logs().
+  logs: async (path: string, signal: AbortSignal): Promise<LogPage> => decodeLogs(await ask(path, signal, (response) => response.text())),
   services: async (signal: AbortSignal): Promise<string[]> => decodeServices(await get(paths.services(), signal)),
   service: async (name: string, last: number, signal: AbortSignal): Promise<Service> => decodeService(await get(paths.service(name, last), signal)),
 };
+
+// after: those that came since, oldest first; to: digits of ns, else the place's own time.
+function logsPath(place: LogsPlace, nowMs: number, { after = '', to = '' }: { after?: string; to?: string } = {}): string {
+  const query = new URLSearchParams({ limit: '200' });
+  for (const [name, value] of [['job', place.job], ['host', place.host], ['severity', place.severity], ['grep', place.text]] as const) if (value) query.set(name, value);
+  if (place.rank !== null) query.set('rank', String(place.rank));
+  const endNs = place.at ?? nowMs * 1e6;
+  query.set('from', String(Math.max(0, endNs - place.last * 1e9)));
+  if (to || place.at !== null) query.set('to', to || String(place.at));
+  if (after) {
+    query.set('order', 'oldest');
+    query.set('after', after);
+  }
+  return `/api/logs?${query.toString()}`;
+}
 
 async function get(path: string, signal: AbortSignal, method: 'GET' | 'POST' = 'GET', body?: string, type?: string): Promise<unknown> {
   return ask(path, signal, (response) => response.json() as Promise<unknown>, method, body, type);

@@ -22,8 +22,12 @@
 //   /nodes?host=                                   nodes, worst first; those whose name has this in it
 //   /nodes/HOST?last=&view=                        a node: who runs there, what happened there, the last seconds on one time axis
 //   /gpus/UUID?last=&view=                         the same of one GPU
+//   /logs?job=&rank=&host=&severity=&text=&last=&at=&follow=
+//                                                  log records of these, this bad or worse, with this text, of the last seconds before a time
+//                                                  (ns; else now); follow=0: what comes is not shown
 import { signal } from '@preact/signals';
 import { clean } from './format';
+import { kSeverities, type Severity } from './logs';
 import type { Sort } from './matrix';
 import { kPortSorts, type PortsBy, type PortSort } from './ports';
 import { isRankChoice } from './profile';
@@ -112,6 +116,17 @@ export interface GpuPlace {
   last: number;
   view: 'chart' | 'table';
 }
+export interface LogsPlace {
+  page: 'logs';
+  job: string;             // these are empty, or null, where all are meant
+  rank: number | null;
+  host: string;
+  severity: Severity | '';
+  text: string;
+  last: number;
+  at: number | null;       // null: now
+  follow: boolean;
+}
 export interface IncidentPlace {
   page: 'incident';
   id: string;
@@ -135,7 +150,7 @@ export interface PathPlace {
   qp: string;
   sourcePort: string;
 }
-export type Place = FleetPlace | NodesPlace | NodePlace | GpuPlace | FabricPlace | PathPlace | { page: 'incidents' } | IncidentPlace | DocsPlace | AlertsPlace | SlePlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
+export type Place = FleetPlace | NodesPlace | NodePlace | GpuPlace | FabricPlace | PathPlace | { page: 'incidents' } | IncidentPlace | DocsPlace | AlertsPlace | SlePlace | LogsPlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -152,6 +167,10 @@ const kSleHoursMax = 24 * 3_650;
 export const kNodeLastChoices = [900, 3_600, 21_600, 86_400] as const;
 const kNodeLast = 900;
 const kNodeLastMax = 7 * 86_400;
+// Seconds that the page of logs looks back.
+export const kLogsLastChoices = [900, 3_600, 21_600, 86_400, 604_800] as const;
+const kLogsLast = 3_600;
+const kLogsLastMax = 31 * 86_400;
 const kProfileRanks = 'worst,median';
 const kNameMax = 256;
 export const kFabricDepthMax = 6;
@@ -174,6 +193,7 @@ export function parsePlace(path: string, search: string): Place {
     return { page: 'path', a: part('a'), b: part('b'), job: part('job'), at: moment(query.get('at')), qp: part('qp'), sourcePort: part('source_port') };
   }
   if (/^\/sle\/?$/.test(path)) return parseSle(query);
+  if (/^\/logs\/?$/.test(path)) return parseLogs(query);
   if (/^\/nodes\/?$/.test(path)) return nodesPlace((query.get('host') ?? '').slice(0, kNameMax));
   const thing = /^\/(nodes|gpus)\/([^/]+)\/?$/.exec(path);
   const thingName = thing && decode(thing[2]!);
@@ -283,6 +303,21 @@ function parseProfile(job: string, capture: string, query: URLSearchParams): Pro
   };
 }
 
+function parseLogs(query: URLSearchParams): LogsPlace {
+  const part = (key: string): string => (query.get(key) ?? '').slice(0, kNameMax);
+  return {
+    page: 'logs',
+    job: part('job'),
+    rank: whole(query.get('rank')),
+    host: part('host'),
+    severity: kSeverities.find((one) => one === query.get('severity')) ?? '',
+    text: part('text'),
+    last: Math.max(10, Math.min(kLogsLastMax, whole(query.get('last')) ?? kLogsLast)),
+    at: moment(query.get('at')),
+    follow: query.get('follow') !== '0',
+  };
+}
+
 // "0-7,64": what the API takes.
 export function isRanks(text: string): boolean {
   return text.length <= 1_000 && /^\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*$/.test(text);
@@ -320,6 +355,14 @@ function writePath(place: Place): string {
     const parts: [string, string][] = [['a', place.a], ['b', place.b], ['job', place.job], ['at', place.at === null ? '' : String(place.at)], ['qp', place.qp], ['source_port', place.sourcePort]];
     for (const [key, value] of parts) if (value) query.set(key, value);
     return withQuery('/fabric/path', query);
+  }
+  if (place.page === 'logs') {
+    for (const key of ['job', 'host', 'severity', 'text'] as const) if (place[key]) query.set(key, place[key]);
+    if (place.rank !== null) query.set('rank', String(place.rank));
+    if (place.last !== kLogsLast) query.set('last', String(place.last));
+    if (place.at !== null) query.set('at', String(place.at));
+    if (!place.follow) query.set('follow', '0');
+    return withQuery('/logs', query);
   }
   if (place.page === 'nodes') {
     if (place.host) query.set('host', place.host);
@@ -421,6 +464,10 @@ export function nodePlace(host: string): NodePlace {
 
 export function gpuPlace(uuid: string): GpuPlace {
   return { page: 'gpu', uuid, last: kNodeLast, view: 'chart' };
+}
+
+export function logsPlace(of: Partial<Pick<LogsPlace, 'job' | 'rank' | 'host'>> = {}): LogsPlace {
+  return { page: 'logs', job: '', rank: null, host: '', severity: '', text: '', last: kLogsLast, at: null, follow: true, ...of };
 }
 
 export function incidentPlace(id: string): IncidentPlace {

@@ -9,7 +9,7 @@ import { unlessRefused, usePoll } from '../base/poll';
 import { serverUrl } from '../base/root';
 import { copy, curl, shellWord } from '../base/share';
 import type { Trend } from '../base/trend';
-import { fabricPlace, filterQuery, go, jobPlace, nodesPlace, servicePlace, slePlace, type FleetFilter, type FleetPlace } from '../base/url';
+import { fabricPlace, filterQuery, go, jobPlace, logsPlace, nodesPlace, servicePlace, slePlace, type FleetFilter, type FleetPlace } from '../base/url';
 import { kCauses } from '../base/verdict_terms';
 import { CopyButton } from '../widgets/copy_button';
 import { Frame, PlaceLink } from '../widgets/frame';
@@ -50,7 +50,7 @@ export function Fleet({ place }: { place: FleetPlace }) {
   }, () => {}, () => kSlowlyMs);
   document.title = title(list.value);
   return (
-    <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }]} state={<>{list.value && <Totals list={list.value} />}<PlaceLink to={nodesPlace()}>nodes</PlaceLink> <PlaceLink to={fabricPlace()}>fabric</PlaceLink> <PlaceLink to={slePlace()}>SLEs</PlaceLink> <PlaceLink to={{ page: 'incidents' }}>incidents</PlaceLink> <PlaceLink to={{ page: 'alerts', id: '' }}>alerts</PlaceLink> <PlaceLink to={{ page: 'cardinality' }}>series</PlaceLink></>}>
+    <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }]} state={<>{list.value && <Totals list={list.value} />}<PlaceLink to={nodesPlace()}>nodes</PlaceLink> <PlaceLink to={fabricPlace()}>fabric</PlaceLink> <PlaceLink to={slePlace()}>SLEs</PlaceLink> <PlaceLink to={{ page: 'incidents' }}>incidents</PlaceLink> <PlaceLink to={{ page: 'alerts', id: '' }}>alerts</PlaceLink> <PlaceLink to={logsPlace()}>logs</PlaceLink> <PlaceLink to={{ page: 'cardinality' }}>series</PlaceLink></>}>
       {refused.value && <p class="card" role="alert">{refused.value}</p>}
       {!list.value ? <Loading what="the jobs" /> : list.value.known === 0
         ? services.value.length === 0 && <Empty numbers={numbers.value} />

@@ -8,7 +8,7 @@ import { healthMark, stateMark, type Mark } from '../base/health';
 import { excessMax, order, type StepMatrix } from '../base/matrix';
 import { line } from '../base/poll';
 import { captureOf, type Profile } from '../base/profile';
-import { fabricPlace, go, profilePlace, profilesPlace, type JobPlace } from '../base/url';
+import { fabricPlace, go, logsPlace, profilePlace, profilesPlace, type JobPlace } from '../base/url';
 import { Frame, PlaceLink, type Crumb } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
@@ -128,6 +128,7 @@ function JobState({ why, told, mfu }: { why: Why; told: Told; mfu: Mfu | null })
       {mfu !== null && mfu.mfu !== null && <span title={mfu.sentence}>MFU <b>{percent(mfu.mfu)}</b></span>}
       <PlaceLink to={profilesPlace(job.job_id)}>profiles</PlaceLink>
       <PlaceLink to={fabricPlace(`job:${job.job_id}`)}>fabric</PlaceLink>
+      <PlaceLink to={logsPlace({ job: job.job_id })}>logs</PlaceLink>
       {told.loss.length > 0 && <span title={lossTitle(told)}>loss <b>{number(told.loss[0]!.value)}</b></span>}
     </>
   );

@@ -4,7 +4,7 @@ import { verdictMark } from '../base/health';
 import { clean, count, duration, gpuTime, utc, when } from '../base/format';
 import { incidentMark } from '../base/incident';
 import { gpuName, newestKnown, oddAt, type Lane, type NodeDetail, type NodeEvent, type NodeGpu, type NodeSeries } from '../base/node';
-import { incidentPlace, jobPlace } from '../base/url';
+import { incidentPlace, jobPlace, logsPlace } from '../base/url';
 import { PlaceLink } from '../widgets/frame';
 import { say } from '../widgets/lanes';
 import { MarkView } from '../widgets/mark';
@@ -120,7 +120,7 @@ export function Events({ node }: { node: NodeDetail }) {
   const about = (event: NodeEvent) => (event.uuid ? <GpuLink uuid={event.uuid} label={numbers.get(event.uuid) ?? ''} /> : event.device || '–');
   return (
     <section class="card" aria-label="What the hardware said">
-      <div class="chart-head"><h2>What did the hardware say?</h2><span class="muted">last {count(node.days)} days, as far as the server still holds it</span></div>
+      <div class="chart-head"><h2>What did the hardware say?</h2><span class="muted">last {count(node.days)} days, as far as the server still holds it</span> <PlaceLink to={logsPlace({ host: node.host })}>all its logs</PlaceLink></div>
       {node.events.length === 0 ? <p class="muted">No event: no XID, no link that went down, no process killed.</p> : (
         <Table caption="Hardware events" what="events" sorted="newest first" rows={node.events} total={node.eventsTotal} rowKey={(row) => `${row.atNs}/${row.event}/${row.uuid}/${row.device}/${row.text}`}
                marked={(row) => row.severity === 'critical'} columns={[

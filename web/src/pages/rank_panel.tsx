@@ -7,7 +7,7 @@ import { verdictMark } from '../base/health';
 import { cell, type StepMatrix } from '../base/matrix';
 import { usePoll } from '../base/poll';
 import { curl } from '../base/share';
-import { kLastMax, pathPlace, stepPlace, type JobPlace } from '../base/url';
+import { kLastMax, logsPlace, pathPlace, stepPlace, type JobPlace } from '../base/url';
 import { CopyButton } from '../widgets/copy_button';
 import { PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
@@ -41,6 +41,7 @@ export function RankPanel({ place, rank, why, matrix, onClose }: Props) {
   return (
     <Panel title={`Rank ${count(rank)}${step === null ? '' : ` · step ${count(step)}`}`} onClose={onClose}>
       {step !== null && <p><PlaceLink class="button" to={{ ...stepPlace(place.job, step), rank }}>Open step {count(step)}</PlaceLink></p>}
+      <p><PlaceLink to={logsPlace({ job: place.job, rank })}>What it logged</PlaceLink></p>
       {refused.value && <p role="alert">{refused.value}</p>}
       {!known && !refused.value && <Loading what="the rank" />}
       {known && (

@@ -1,0 +1,143 @@
+#include "api/loki/loki_answer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "api/answer.h"
+#include "base/duration.h"
+#include "base/text.h"
+#include "base/utc_time.h"
+#include "store/logs/columnar_log_store.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kLatestNs = 9'000'000'000 * kSecond;
+constexpr int64_t kLooksNs = 20 * kSecond;  // as long as the log search
+constexpr size_t kStreamsMax = 50'000;
+
+}  // namespace
+
+HttpResponse loki_error(int status, std::string_view line) {
+  return text_answer(status, "text/plain; charset=utf-8", std::string(line) + "\n");
+}
+
+HttpResponse loki_no_memory() {
+  HttpResponse refused = loki_error(503, kMemorySpent);
+  refused.headers.emplace_back("retry-after", "1");
+  return refused;
+}
+
+HttpResponse loki_answer(const std::function<void(JsonWriter&)>& write_data, const std::vector<std::string>& warnings) {
+  JsonWriter json;
+  json.begin_object().field("status", "success").key("data");
+  write_data(json);
+  if (!warnings.empty()) {
+    json.key("warnings").begin_array();
+    for (const std::string& line : warnings) json.string(line);
+    json.end_array();
+  }
+  json.end_object();
+  return json_answer(json);
+}
+
+Result<int64_t> loki_time(const PrometheusForm& form, std::string_view name, int64_t fallback_unix_ns) {
+  const std::string text = form.value(name);
+  if (text.empty()) return fallback_unix_ns;
+  const auto bad = [&] {
+    return Error{format("\"%.60s\" is no time for %s: nanoseconds, seconds or RFC 3339 are", as_one_line(text).c_str(),
+                        std::string(name).c_str())};
+  };
+  if (const std::optional<int64_t> whole = parse_int(text)) {
+    if (*whole < 0 || *whole > kLatestNs) return bad();
+    return text.size() <= 10 ? *whole * kSecond : *whole;
+  }
+  if (const std::optional<double> seconds = parse_double(text)) {
+    if (!(*seconds >= 0) || *seconds > static_cast<double>(kLatestNs / kSecond)) return bad();
+    return static_cast<int64_t>(std::llround(*seconds * 1e6)) * 1000;
+  }
+  const Result<int64_t> ns = unix_ns_from_rfc3339(text);
+  if (!ns.ok()) return bad();
+  return *ns;
+}
+
+Result<LokiRange> loki_range(const PrometheusForm& form, const Clock& clock, std::string_view since) {
+  const std::string asked = form.value("since");
+  int64_t since_ms = 0;
+  if (!parse_duration_ms(asked.empty() ? since : asked, &since_ms).empty())
+    return Error{format("\"%.40s\" is no duration for since", as_one_line(asked).c_str())};
+  LokiRange range;
+  range.end_unix_ns = LOCKSTEP_TRY(loki_time(form, "end", clock.unix_ns()));
+  const int64_t start = std::max<int64_t>(0, range.end_unix_ns / 1'000'000 - since_ms) * 1'000'000;
+  range.start_unix_ns = LOCKSTEP_TRY(loki_time(form, "start", start));
+  if (range.end_unix_ns < range.start_unix_ns) return Error{"end timestamp must not be before or equal to start time"};
+  return range;
+}
+
+LokiPatience::LokiPatience(const ApiContext& context, const ServerRequest& request)
+    : context_(context), request_(request), until_ns_(context.clock.monotonic_ns() + kLooksNs) {}
+
+bool LokiPatience::is_over() const {
+  return (request_.is_gone && request_.is_gone()) || (context_.memory != nullptr && context_.memory->spent()) ||
+         context_.clock.monotonic_ns() > until_ns_;
+}
+
+HttpResponse LokiPatience::refusal() const {
+  if (request_.is_gone && request_.is_gone()) return loki_error(499, "the client has gone");
+  if (context_.memory != nullptr && context_.memory->spent()) return loki_no_memory();
+  return loki_error(503, format("the query took more than %lld seconds; narrow it by time or labels",
+                                static_cast<long long>(kLooksNs / kSecond)));
+}
+
+LokiStreamsFound loki_streams(const ApiContext& context, const ServerRequest& request, const LokiRange& range,
+                              const std::vector<std::string>& selectors) {
+  LokiStreamsFound answer;
+  const auto refuse = [&](HttpResponse refusal) {
+    answer.refusal = std::move(refusal);
+    answer.is_refused = true;
+    return std::move(answer);
+  };
+  if (context.logs == nullptr) return refuse(loki_error(404, "no log records are kept here"));
+  const LokiPatience patience(context, request);
+  std::vector<LokiStream>& streams = answer.found.streams;
+  std::unordered_map<std::string, size_t> known;
+  for (const std::string& selector : selectors.empty() ? std::vector<std::string>{"{}"} : selectors) {
+    const Result<std::vector<logql::Matcher>> matchers = logql::parse_matchers(selector);
+    if (!matchers.ok()) return refuse(loki_error(400, matchers.error()));
+    const std::optional<std::vector<LogMatch>> matches = logql::matches_of(*matchers);
+    if (!matches) continue;
+    logql::StreamKeys keys;
+    std::vector<size_t> stream_of;
+    const LogQuery query{
+        .matches = *matches, .from_unix_ns = range.start_unix_ns, .to_unix_ns = range.end_unix_ns, .give_up = [&] {
+          return streams.size() > kStreamsMax || patience.is_over();
+        }};
+    const LogScan scan = context.logs->scan(
+        query, false, [&](const logs::LogColumns& columns, std::span<const uint32_t> rows, uint64_t bytes) {
+          keys.begin();
+          ++answer.found.groups;
+          for (const uint32_t at : rows) {
+            const uint32_t key = keys.of(columns, columns.rows[at], [&](logql::Labels labels) {
+              const auto [one, is_new] = known.try_emplace(logql::to_text(labels), streams.size());
+              if (is_new) streams.push_back({.labels = std::move(labels)});
+              stream_of.push_back(one->second);
+            });
+            streams[stream_of[key]].records += 1;
+            streams[stream_of[key]].bytes += static_cast<double>(bytes) / static_cast<double>(rows.size());
+          }
+        });
+    if (streams.size() > kStreamsMax)
+      return refuse(
+          loki_error(400, format("there are more than %zu streams; narrow them by time or labels", kStreamsMax)));
+    if (scan.gave_up) return refuse(patience.refusal());
+    if (!scan.whole)
+      return refuse(loki_error(400, format("there are more than %s log records; narrow them by time or labels",
+                                           with_thousands(static_cast<int64_t>(query.rows_max)).c_str())));
+  }
+  std::sort(streams.begin(), streams.end(), [](const auto& a, const auto& b) { return a.labels < b.labels; });
+  return answer;
+}
+
+}  // namespace lockstep

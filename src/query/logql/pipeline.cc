@@ -1,0 +1,230 @@
+#include "query/logql/pipeline.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/text.h"
+#include "query/traceql/span_text.h"
+
+namespace lockstep::logql {
+namespace {
+
+constexpr std::string_view kError = "__error__", kErrorDetails = "__error_details__";
+constexpr size_t kPairsMax = 1000;
+
+auto find_label(const Labels& labels, std::string_view name) {
+  return std::find_if(labels.begin(), labels.end(), [&](const auto& label) { return label.first == name; });
+}
+
+// True: it asks for something that is no label of streams.
+bool asks_beyond_streams(const LabelFilter& filter) {
+  if (filter.type == LabelFilter::Type::kAnd || filter.type == LabelFilter::Type::kOr)
+    return std::any_of(filter.parts.begin(), filter.parts.end(), asks_beyond_streams);
+  return stream_label(filter.text.name) == nullptr;
+}
+
+bool compares(LabelFilter::Compare compare, double left, double right) {
+  switch (compare) {
+    case LabelFilter::Compare::kEqual:
+      return left == right;
+    case LabelFilter::Compare::kNotEqual:
+      return left != right;
+    case LabelFilter::Compare::kGreater:
+      return left > right;
+    case LabelFilter::Compare::kGreaterEqual:
+      return left >= right;
+    case LabelFilter::Compare::kLess:
+      return left < right;
+    default:
+      return left <= right;
+  }
+}
+
+std::optional<double> number_of(LabelFilter::Type type, std::string_view text) {
+  if (type == LabelFilter::Type::kNumber) return parse_double(text);
+  if (type == LabelFilter::Type::kDuration) {
+    const Result<int64_t> ns = duration_from_text(text);
+    return ns.ok() ? std::optional(static_cast<double>(*ns)) : std::nullopt;
+  }
+  const Result<double> bytes = bytes_from_text(text);
+  return bytes.ok() ? std::optional(*bytes) : std::nullopt;
+}
+
+// As in Loki: what is no number is shown, with an error, and only filters of texts take errors away.
+bool holds(const LabelFilter& filter, Line& line) {
+  using Type = LabelFilter::Type;
+  if (filter.type == Type::kAnd)
+    return std::all_of(filter.parts.begin(), filter.parts.end(), [&](const auto& part) { return holds(part, line); });
+  if (filter.type == Type::kOr)
+    return std::any_of(filter.parts.begin(), filter.parts.end(), [&](const auto& part) { return holds(part, line); });
+  const std::string_view value = line.label(filter.text.name);
+  if (filter.type == Type::kText) return filter.text.holds(value);
+  if (!line.error.empty()) return true;
+  if (value.empty()) return false;
+  const std::optional<double> number = number_of(filter.type, value);
+  if (number) return compares(filter.compare, *number, filter.number);
+  line.error = "LabelFilterErr";
+  line.error_details = format("\"%.80s\" of %.80s cannot be compared with %.40s", as_one_line(value).c_str(),
+                              filter.text.name.c_str(), filter.written.c_str());
+  return true;
+}
+
+// A key of logfmt, or a value without quotes.
+std::string_view bare(std::string_view text, bool is_key) {
+  size_t end = 0;
+  while (end < text.size() && static_cast<unsigned char>(text[end]) > ' ' && text[end] != '"' &&
+         (!is_key || text[end] != '='))
+    ++end;
+  return text.substr(0, end);
+}
+
+// A value in quotes at the beginning of `text`, which is then behind it. False: it does not end.
+bool take_quoted(std::string_view& text, std::string& value) {
+  size_t at = 1;
+  for (; at < text.size() && text[at] != '"'; ++at) {
+    if (text[at] == '\\' && at + 1 < text.size()) ++at;
+    const bool is_escape = text[at - 1] == '\\' && at >= 2;
+    value += is_escape && text[at] == 'n' ? '\n' : is_escape && text[at] == 't' ? '\t' : text[at];
+  }
+  if (at >= text.size()) return false;
+  text.remove_prefix(at + 1);
+  return true;
+}
+
+}  // namespace
+
+RecordText text_of(const logs::LogColumns& columns, const logs::LogRow& row) {
+  return {columns.lines[row.body], columns.lines[row.attributes], columns.lines[row.trace],
+          columns.names[row.severity_text]};
+}
+
+RecordText text_of(const LogEntry& entry) {
+  return {entry.body, entry.attributes, entry.trace, entry.severity_text};
+}
+
+std::string_view Line::label(std::string_view name) const {
+  if (name == kError) return error;
+  if (name == kErrorDetails) return error_details;
+  for (const Labels* labels : {&parsed, &metadata, &stream}) {
+    if (const auto found = find_label(*labels, name); found != labels->end()) return found->second;
+  }
+  return {};
+}
+
+void Line::drop(std::string_view name) {
+  if (name == kError) error.clear();
+  if (name == kError || name == kErrorDetails) error_details.clear();
+  for (Labels* labels : {&parsed, &metadata, &stream})
+    std::erase_if(*labels, [&](const auto& label) { return label.first == name; });
+}
+
+Pipeline::Pipeline(const std::vector<Stage>& stages, bool with_metadata)
+    : stages_(stages), needs_metadata_(with_metadata) {
+  while (lines_first_ < stages.size() && stages[lines_first_].type == Stage::Type::kLineFilter) ++lines_first_;
+  has_labels_ = with_metadata || lines_first_ < stages.size();
+  for (const Stage& stage : stages) {
+    // json and logfmt have to know which names are taken.
+    if (stage.type == Stage::Type::kJson || stage.type == Stage::Type::kLogfmt ||
+        (stage.type == Stage::Type::kLabelFilter && asks_beyond_streams(stage.label)))
+      needs_metadata_ = true;
+  }
+}
+
+bool Pipeline::shows(std::string_view text) const {
+  for (size_t i = 0; i < lines_first_; ++i) {
+    if (!stages_[i].line.holds(text)) return false;
+  }
+  return true;
+}
+
+bool Pipeline::run_stages(const RecordText& record, Line& line) {
+  line.metadata.clear();
+  line.parsed.clear();
+  line.error.clear();
+  line.error_details.clear();
+  if (needs_metadata_) line.metadata = metadata_reader_.metadata(record.attributes, record.trace, record.severity_text);
+  for (size_t i = lines_first_; i < stages_.size(); ++i) {
+    const Stage& stage = stages_[i];
+    switch (stage.type) {
+      case Stage::Type::kLineFilter:
+        if (!stage.line.holds(line.text)) return false;
+        break;
+      case Stage::Type::kJson:
+        read_json(line);
+        break;
+      case Stage::Type::kLogfmt:
+        read_logfmt(line);
+        break;
+      case Stage::Type::kLabelFilter:
+        if (!holds(stage.label, line)) return false;
+        break;
+      case Stage::Type::kDrop:
+        for (const std::string& name : stage.names) line.drop(name);
+        break;
+      case Stage::Type::kKeep:
+        for (Labels* labels : {&line.stream, &line.metadata, &line.parsed})
+          std::erase_if(*labels, [&](const auto& label) {
+            return std::find(stage.names.begin(), stage.names.end(), label.first) == stage.names.end();
+          });
+        break;
+    }
+  }
+  return true;
+}
+
+namespace {
+
+// What was read besides, under names that are free; of equal ones the first.
+void add_parsed(Labels read, Line& line) {
+  for (auto& [name, value] : read) {
+    const bool is_taken =
+        find_label(line.stream, name) != line.stream.end() || find_label(line.metadata, name) != line.metadata.end();
+    line.parsed.emplace_back(is_taken ? name + "_extracted" : std::move(name), std::move(value));
+  }
+  const auto by_name = [](const auto& a, const auto& b) { return a.first < b.first; };
+  std::stable_sort(line.parsed.begin(), line.parsed.end(), by_name);
+  const auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
+  line.parsed.erase(std::unique(line.parsed.begin(), line.parsed.end(), same), line.parsed.end());
+}
+
+}  // namespace
+
+void Pipeline::read_json(Line& line) {
+  Labels read;
+  if (!metadata_reader_.add_members(line.text, read)) {
+    line.error = "JSONParserErr";
+    line.error_details = "the line is no JSON object";
+  }
+  add_parsed(std::move(read), line);
+}
+
+void Pipeline::read_logfmt(Line& line) {
+  Labels read;
+  std::string_view rest = line.text;
+  while (read.size() < kPairsMax) {
+    while (!rest.empty() && static_cast<unsigned char>(rest[0]) <= ' ') rest.remove_prefix(1);
+    if (rest.empty()) break;
+    const std::string_view key = bare(rest, true);
+    rest.remove_prefix(key.size());
+    std::string value;
+    bool ends = !key.empty();
+    if (ends && rest.starts_with('=')) {
+      rest.remove_prefix(1);
+      if (rest.starts_with('"')) {
+        ends = take_quoted(rest, value);
+      } else {
+        value = bare(rest, false);
+        rest.remove_prefix(value.size());
+      }
+    }
+    if (!ends || (!rest.empty() && static_cast<unsigned char>(rest[0]) > ' ')) {
+      line.error = "LogfmtParserErr";
+      line.error_details = "the line is not key=value";
+      break;
+    }
+    if (!value.empty()) read.emplace_back(label_name_of(key), std::move(value));
+  }
+  add_parsed(std::move(read), line);
+}
+
+}  // namespace lockstep::logql

@@ -1,0 +1,89 @@
+// Log records and events: what was asked for, what came, and how they become one list that follows.
+import { exact, list, num, object, text } from './decode';
+import { clean, clip } from './format';
+import type { Mark } from './health';
+
+export const kSeverities = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] as const;
+export type Severity = (typeof kSeverities)[number];
+
+export interface LogRecord {
+  key: string;  // the same record has the same, whenever it is asked for
+  timeNs: number;
+  severity: Severity | '';
+  event: string;
+  line: string;  // the body; of an event without one, its attributes
+  job: string;   // exact, as the host: they are sent back in paths
+  rank: number | null;
+  host: string;
+  service: string;
+  attributes: [string, string][];
+  resource: [string, string][];
+}
+
+export interface LogPage {
+  records: LogRecord[];  // as the server sent them
+  after: string;         // digits: too long for a number of JavaScript
+  more: boolean;         // there are others beyond the limit
+  whole: boolean;
+}
+
+export const kKept = 1_000;  // of them, the newest: what a browser shows well
+const kLineMax = 2_000;
+const kMembersMax = 100;
+
+// The answer as text: `after` has more digits than JSON.parse() keeps.
+export function decodeLogs(body: string): LogPage {
+  const answer = object(JSON.parse(body));
+  const records = list(answer['logs']).map(decodeRecord);
+  const shown = num(answer['shown']) ?? records.length;
+  return {
+    records,
+    after: /"after":(\d{1,19})\}\s*$/.exec(body)?.[1] ?? '',
+    more: (num(answer['total']) ?? shown) > shown,
+    whole: answer['whole'] !== false,
+  };
+}
+
+function decodeRecord(value: unknown): LogRecord {
+  const json = object(value);
+  const resource = object(json['resource']);
+  const rank = num(resource['lockstep.rank']);
+  const severity = num(json['severity']) ?? 0;
+  const attributes = members(json['attributes']);
+  const body = json['body'];
+  return {
+    key: JSON.stringify([json['time_unix_ns'], json['event'], body, json['attributes'], resource]),
+    timeNs: num(json['time_unix_ns']) ?? 0,
+    severity: severity >= 1 && severity <= 24 ? kSeverities[Math.floor((severity - 1) / 4)]! : '',
+    event: text(json['event']),
+    line: lineOf(body, attributes),
+    job: exact(resource['lockstep.job_id']),
+    rank: rank !== null && rank >= 0 ? rank : null,
+    host: exact(resource['host.name']),
+    service: text(resource['service.name']),
+    attributes,
+    resource: members(resource),
+  };
+}
+
+function lineOf(body: unknown, attributes: [string, string][]): string {
+  if (body === null || body === undefined) return attributes.map(([name, value]) => `${name}=${value}`).join(' ');
+  return clip((typeof body === 'string' ? body : JSON.stringify(body)).split('\n').map(clean).join('\n'), kLineMax);
+}
+
+function members(value: unknown): [string, string][] {
+  return Object.entries(object(value)).slice(0, kMembersMax).map(([name, one]) => [clean(name), clean(typeof one === 'string' ? one : JSON.stringify(one))]);
+}
+
+// Newest first, each once, at most kKept.
+export function joined(known: readonly LogRecord[], more: readonly LogRecord[], most = kKept): LogRecord[] {
+  const seen = new Set<string>();
+  const all = [...more, ...known].filter((one) => !seen.has(one.key) && seen.add(one.key));
+  return all.sort((a, b) => b.timeNs - a.timeNs).slice(0, most);
+}
+
+export function severityMark(severity: Severity | ''): Mark {
+  if (severity === 'fatal' || severity === 'error') return { glyph: '■', word: severity, tone: 'alarm' };
+  if (severity === 'warn') return { glyph: '▲', word: severity, tone: 'doubt' };
+  return { glyph: '·', word: severity || 'none', tone: 'quiet' };
+}
