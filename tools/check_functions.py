@@ -19,7 +19,6 @@ LONG = 60
 REBUILT = "a step detector: measured, decided and worded in one place until detectors share one calibrated test"
 REASONS = {
     "src/diagnosis/signals/signatures.cc table": "a table: one row for each cause",
-    "src/diagnosis/detectors/pause/pause.cc find_pauses": REBUILT,
     "src/diagnosis/detectors/slow_link/slow_link.cc find_slow_flows": REBUILT,
     "src/diagnosis/detectors/slow_link/slow_link.cc find_slow_groups": REBUILT,
     "src/diagnosis/detectors/regression/regression.cc find_regressions": REBUILT,
