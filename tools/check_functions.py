@@ -19,7 +19,6 @@ LONG = 60
 REBUILT = "a step detector: measured, decided and worded in one place until detectors share one calibrated test"
 REASONS = {
     "src/diagnosis/signals/signatures.cc table": "a table: one row for each cause",
-    "src/diagnosis/detectors/loss/loss.cc find_bad_loss": REBUILT,
     "src/diagnosis/detectors/rotating_stall/rotating_stall.cc find_rotating_stall": REBUILT,
 }
 
