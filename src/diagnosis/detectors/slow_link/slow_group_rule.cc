@@ -69,9 +69,9 @@ std::vector<SlowGroup> slow_groups(const JobWindow& window, const ComparedSteps&
     if (groups_long.empty()) groups_long = groups_over(window, window.complete_steps());
     slow->suspects = suspects_of(window, groups_long, group.comm_id);
     const std::vector<std::pair<double, Rank>>& suspects = slow->suspects;
-    slow->told_apart = suspects.size() >= 2 && suspects[0].first >= kOtherGroupsRatio * suspects[1].first;
+    slow->stands_apart = suspects.size() >= 2 && suspects[0].first >= kOtherGroupsRatio * suspects[1].first;
     // Somewhere in a large group: not enough to name anyone.
-    if (slow->told_apart || suspects.size() <= 2) found.push_back(std::move(*slow));
+    if (slow->stands_apart || suspects.size() <= 2) found.push_back(std::move(*slow));
   }
   return found;
 }

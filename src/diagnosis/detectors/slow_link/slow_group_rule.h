@@ -18,7 +18,7 @@ struct SlowGroup {
   double usual_ns = 0;  // what its like take
   // Its members, and how many times as slow as their like their slowest other group is; the slowest first.
   std::vector<std::pair<double, Rank>> suspects;
-  bool told_apart = false;  // the first of them is far slower than the second
+  bool stands_apart = false;  // the first of them is far slower than the second
   double saved_ns() const { return group.typical - usual_ns; }
 };
 // Groups of ranks that are late themselves are left out: they look slow for another reason.

@@ -149,7 +149,7 @@ void add_group_claims(const JobWindow& window, const ComparedSteps& compared, co
                 format("The same transfer takes the other groups %s, this one %s.",
                        human_duration(slow.usual_ns).c_str(), human_duration(group.typical).c_str()),
                 times, transfer_query));
-  if (slow.told_apart) {
+  if (slow.stands_apart) {
     finding.chain.push_back(
         claims.of(ClaimKind::kPath, finding.component,
                   format("Its other groups are slow as well (%.1f times their like), its partner's are not (%.1f).",
@@ -202,22 +202,22 @@ Finding finding_of(const JobWindow& window, const ComparedSteps& compared, const
   const double saved = slow.saved_ns();
   std::vector<Rank> ranks;
   for (const auto& [worst, rank] : slow.suspects)
-    if (!slow.told_apart || rank == slow.suspects[0].second) ranks.push_back(rank);
+    if (!slow.stands_apart || rank == slow.suspects[0].second) ranks.push_back(rank);
   std::sort(ranks.begin(), ranks.end());
   Finding finding = slow_link(window, compared, std::move(ranks), compared.steps.front(), saved);
   finding.subject = format("group-%llx", static_cast<unsigned long long>(group.comm_id.value()));
-  finding.component = slow.told_apart ? format("link of rank %d", finding.ranks.front().value())
-                                      : format("link between ranks %s", human_ranks(finding.ranks).c_str());
+  finding.component = slow.stands_apart ? format("link of rank %d", finding.ranks.front().value())
+                                        : format("link between ranks %s", human_ranks(finding.ranks).c_str());
   // Where nothing tells the members apart there is one witness only: the machine may be busy, not the link slow.
   finding.sure_with_signals = group.transfer.size() >= kGroupStepsMin;
-  finding.sure = finding.sure_with_signals && slow.told_apart;
-  finding.confidence = slow.told_apart ? 0.8 : 0.6;
+  finding.sure = finding.sure_with_signals && slow.stands_apart;
+  finding.confidence = slow.stands_apart ? 0.8 : 0.6;
   const std::string name = group_name(window, group.comm_id);
   finding.victim_groups.push_back(name);
   add_group_claims(window, compared, slow, name, finding);
   finding.alternatives.push_back(
-      {format("another member of %s", name.c_str()), slow.told_apart ? 0.3 : 0.5,
-       slow.told_apart ? "its other groups are as fast as their like" : "nothing tells the members apart",
+      {format("another member of %s", name.c_str()), slow.stands_apart ? 0.3 : 0.5,
+       slow.stands_apart ? "its other groups are as fast as their like" : "nothing tells the members apart",
        "NIC and switch port counters of the members"});
   finding.next.push_back(look_at_nics("NICs, cables and switch ports of the group"));
   finding.sentence = format("The %s {is|was} slow: %s {waits|waited} %s for its transfers {when}: %s of the job.",
