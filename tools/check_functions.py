@@ -19,15 +19,8 @@ LONG = 60
 LONG_FUNCTIONS_MAX = 77
 
 # path and function: why it is longer. What is no longer so long has to leave the list.
-REBUILT = "a step detector: measured, decided and worded in one place until detectors share one calibrated test"
 REASONS = {
     "src/diagnosis/signals/signatures.cc table": "a table: one row for each cause",
-    "src/diagnosis/detectors/pause/pause.cc find_pauses": REBUILT,
-    "src/diagnosis/detectors/slow_link/slow_link.cc find_slow_flows": REBUILT,
-    "src/diagnosis/detectors/slow_link/slow_link.cc find_slow_groups": REBUILT,
-    "src/diagnosis/detectors/regression/regression.cc find_regressions": REBUILT,
-    "src/diagnosis/detectors/loss/loss.cc find_bad_loss": REBUILT,
-    "src/diagnosis/detectors/rotating_stall/rotating_stall.cc find_rotating_stall": REBUILT,
 }
 
 NO_FUNCTION = re.compile(r"^\s*((namespace|class|struct|union|enum|if|for|while|switch|else|do|try|extern|return|case|default|public|private|protected)\b|#|//|\})")

@@ -224,9 +224,10 @@ void say_without_finding(JobView& job, bool live, int64_t limit_ns) {
   job.sentence = text + ".";
 }
 
-void judge_job(JobView& job, std::vector<Recording*>& ranks, bool live, int64_t now_unix_ns) {
-  JobWindow window;
-  std::map<CommId, uint64_t> least_entered;
+using EnteredByComm = std::map<CommId, uint64_t>;  // the least that any rank has enqueued
+
+EnteredByComm fill_window(const std::vector<Recording*>& ranks, JobWindow& window) {
+  EnteredByComm least_entered;
   for (Recording* rank : ranks) {
     const Identity identity = identity_of(rank->header);
     window.add_rank(identity);
@@ -238,21 +239,47 @@ void judge_job(JobView& job, std::vector<Recording*>& ranks, bool live, int64_t 
     }
     for (const StepSummary& step : rank->steps) window.add_step(identity, step);
   }
-  job.world_size = window.world_size();
+  return least_entered;
+}
 
+RankStatus status_of(const Recording& rank, const EnteredByComm& least_entered, int64_t now_unix_ns) {
+  std::vector<InFlightComm> proven;
+  for (const InFlightComm& comm : rank.comms) {
+    auto least = least_entered.find(CommId{comm.comm_id});
+    if (least != least_entered.end()) proven.push_back(without_unproven(comm, least->second));
+  }
+  const auto quiet = static_cast<int64_t>(rank.age_ns(rank.last_call_ns));
+  RankStatus status = rank.assembler->status(proven, now_unix_ns, quiet);
+  status.finished |= rank.all_finalized;
+  status.process_alive = rank.process != ProcessWord::kGone;
+  status.process_stopped = rank.process == ProcessWord::kStopped;
+  if (rank.last_call_ns != 0) status.last_call_unix_ns = rank.unix_of(rank.last_call_ns);
+  return status;
+}
+
+bool all_are_gone(const std::vector<Recording*>& ranks) {
+  return std::all_of(ranks.begin(), ranks.end(), [](const Recording* rank) {
+    return rank->process == ProcessWord::kGone && !rank->status.finished;
+  });
+}
+
+// What the hang detector found, in the words of the job's outcome.
+void say_finding(JobView& job, bool live) {
+  job.outcome = job.finding->sure ? Outcome::kHang : Outcome::kSuspected;
+  job.sentence = verdict_sentence(*job.finding, {job.finding->since_step, job.finding->through_step});
+  if (live) return;
+  // How long it lasted is not recorded: whoever waits makes no calls. The detector's number is made up (judge_job).
+  const std::string made_up = " for " + human_duration(static_cast<double>(job.finding->lost_ns_per_step));
+  if (size_t at = job.sentence.rfind(made_up); at != std::string::npos) job.sentence.erase(at, made_up.size());
+}
+
+void judge_job(JobView& job, std::vector<Recording*>& ranks, bool live, int64_t now_unix_ns) {
+  JobWindow window;
+  const EnteredByComm least_entered = fill_window(ranks, window);
+  job.world_size = window.world_size();
   HangInput input{{}, typical_step_ns(window)};
   for (Recording* rank : ranks) {
-    std::vector<InFlightComm> proven;
-    for (const InFlightComm& comm : rank->comms) {
-      auto least = least_entered.find(CommId{comm.comm_id});
-      if (least != least_entered.end()) proven.push_back(without_unproven(comm, least->second));
-    }
-    const auto quiet = static_cast<int64_t>(rank->age_ns(rank->last_call_ns));
-    rank->status = rank->assembler->status(proven, now_unix_ns, quiet);
-    rank->status.finished |= rank->all_finalized;
-    rank->status.process_alive = rank->process != ProcessWord::kGone;
-    rank->status.process_stopped = rank->process == ProcessWord::kStopped;
-    if (rank->last_call_ns != 0) rank->status.last_call_unix_ns = rank->unix_of(rank->last_call_ns);
+    rank->status = status_of(*rank, least_entered, now_unix_ns);
     if (trusted(*rank)) input.status[Rank{rank->header.rank}] = rank->status;
   }
   const int64_t limit = hang_after_ns(input);
@@ -262,28 +289,17 @@ void judge_job(JobView& job, std::vector<Recording*>& ranks, bool live, int64_t 
     for (auto& [rank, status] : input.status) status.quiet_ns += 4 * limit;
   }
   job.comms = comms_of(job.ranks, least_entered);
-
-  const auto gone = std::count_if(ranks.begin(), ranks.end(), [](const Recording* rank) {
-    return rank->process == ProcessWord::kGone && !rank->status.finished;
-  });
-  if (live && gone == static_cast<std::ptrdiff_t>(ranks.size())) {
+  if (live && all_are_gone(ranks)) {
     job.sentence = format("All %zu processes are gone; lockstep postmortem shows where they stood.", ranks.size());
     return;
   }
   job.finding = find_hang(window, input);
-  const bool blames_inside = job.finding && job.finding->cause == Cause::kInOperationStall;
-  if (blames_inside) {
+  if (job.finding && job.finding->cause == Cause::kInOperationStall) {
     const Standing stuck = standing_of(job, limit);
     if (stuck.comm != nullptr && !stuck.comm->unseen_members.empty()) job.finding.reset();
   }
   if (!job.finding) return say_without_finding(job, live, limit);
-  job.outcome = job.finding->sure ? Outcome::kHang : Outcome::kSuspected;
-  job.sentence = verdict_sentence(*job.finding, {job.finding->since_step, job.finding->through_step});
-  if (!live) {
-    // How long it lasted is not recorded: whoever waits makes no calls. The detector's number is the one made up above.
-    const std::string made_up = " for " + human_duration(static_cast<double>(job.finding->lost_ns_per_step));
-    if (size_t at = job.sentence.rfind(made_up); at != std::string::npos) job.sentence.erase(at, made_up.size());
-  }
+  say_finding(job, live);
 }
 
 void add_notes(JobView& job) {

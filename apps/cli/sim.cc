@@ -96,6 +96,109 @@ std::string describe_progress(const std::map<std::string, int64_t>& at_step) {
   return text;
 }
 
+// A scenario on its way to a server: plays it at its own pace and tells how far it is.
+class ScenarioPlay {
+ public:
+  ScenarioPlay(const sim::Scenario& scenario, const Url& url, double speed, int64_t start_ns)
+      : scenario_(scenario),
+        speed_(speed),
+        start_ns_(start_ns),
+        run_(scenario, start_ns),
+        pool_(url, kConnections),
+        reported_(scenario.faults.size()) {}
+
+  // To its end, or until somebody interrupts it.
+  void play();
+  // What was injected, and what became of the requests.
+  int print_end();
+
+ private:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count(); }
+  void wait_until(double due) const;
+  void note_step(const Batch& batch);
+  void print_onsets(int64_t now_unix_ns);
+  void print_progress(double behind);
+
+  const sim::Scenario& scenario_;
+  const double speed_;
+  const int64_t start_ns_;
+  sim::ScenarioRun run_;
+  sim::Interrupt interrupt_;
+  sim::SendPool pool_;
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  std::map<std::string, int64_t> at_step_;  // by job
+  std::vector<bool> reported_;              // faults
+};
+
+void ScenarioPlay::wait_until(double due) const {
+  while (seconds() < due && !interrupt_.asked())
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(0.05, due - seconds())));
+}
+
+void ScenarioPlay::note_step(const Batch& batch) {
+  if (batch.groups.empty() || batch.groups[0].logs.empty()) return;
+  const ResourceGroup& group = batch.groups[0];
+  if (group.logs.back().event_name != kEventTrainStep) return;
+  at_step_[std::string(find_string(group.resource, "lockstep.job_id"))] =
+      find_int(group.logs.back().attributes, "step");
+}
+
+void ScenarioPlay::print_onsets(int64_t now_unix_ns) {
+  for (size_t i = 0; i < reported_.size(); ++i) {
+    const sim::ScenarioRun::Onset& onset = run_.onsets()[i];
+    if (reported_[i] || onset.began_unix_ns == 0 || onset.began_unix_ns > now_unix_ns) continue;
+    reported_[i] = true;
+    std::printf("%7.1f s  step %-7lld inject %s\n", seconds(), static_cast<long long>(onset.harmed.front().value()),
+                sim::describe(scenario_.faults[i]).c_str());
+    std::fflush(stdout);
+  }
+}
+
+void ScenarioPlay::print_progress(double behind) {
+  const sim::SendTotals totals = pool_.totals();
+  std::printf(
+      "%7.1f s  %s; %lld requests sent%s%s\n", seconds(), describe_progress(at_step_).c_str(),
+      static_cast<long long>(totals.requests_sent),
+      totals.requests_failed > 0 ? format(", %lld failed", static_cast<long long>(totals.requests_failed)).c_str() : "",
+      behind > 1 ? format(", %.0f s behind its time", behind).c_str() : "");
+  std::fflush(stdout);
+}
+
+void ScenarioPlay::play() {
+  double progress_at = 5;
+  std::stop_source stop;
+  while (!interrupt_.asked()) {
+    std::optional<sim::Sent> sent = run_.next();
+    if (!sent) break;
+    const double due = static_cast<double>(sent->at_unix_ns - start_ns_) / 1e9 / speed_;
+    wait_until(due);
+    const double behind = seconds() - due;
+    note_step(sent->batch);
+    print_onsets(sent->at_unix_ns);
+    pool_.send(std::move(sent->batch), stop.get_token());
+    if (seconds() < progress_at) continue;
+    progress_at = seconds() + 5;
+    print_progress(behind);
+  }
+  pool_.drain();
+}
+
+int ScenarioPlay::print_end() {
+  std::printf("%7.1f s  %s of the job's time played\n", seconds(),
+              human_duration(static_cast<double>(run_.now_unix_ns() - start_ns_)).c_str());
+  auto after = [&](int64_t at_ns) { return static_cast<double>(at_ns - start_ns_) / 1e9; };
+  for (size_t i = 0; i < scenario_.faults.size(); ++i) {
+    const sim::ScenarioRun::Onset& onset = run_.onsets()[i];
+    std::string when = "not reached";
+    if (onset.began_unix_ns != 0)
+      when = format("from step %lld (%.1f s) %s", static_cast<long long>(onset.harmed.front().value()),
+                    after(onset.began_unix_ns),
+                    onset.ended_unix_ns != 0 ? format("to %.1f s", after(onset.ended_unix_ns)).c_str() : "to the end");
+    std::printf("           injected: %s: %s\n", sim::describe(scenario_.faults[i]).c_str(), when.c_str());
+  }
+  return print_totals(pool_.totals());
+}
+
 int play_scenario(const std::string& path, const std::string& server, double speed, int64_t steps) {
   Result<sim::Scenario> scenario = sim::read_scenario(path);
   if (!scenario.ok()) return usage_error(scenario.error());
@@ -107,7 +210,6 @@ int play_scenario(const std::string& path, const std::string& server, double spe
   // Backdated where it is played faster than real time, so that nothing lies in the server's future.
   const double length_ns = static_cast<double>(scenario->steps) * scenario->jobs.front().step_ms * 1e6;
   const int64_t start_ns = SystemClock().unix_ns() - static_cast<int64_t>(speed > 1 ? length_ns * (1 - 1 / speed) : 0);
-  sim::ScenarioRun run(*scenario, start_ns);
   int64_t ranks = 0;
   for (const sim::JobPlan& job : scenario->jobs) ranks += job.world_size();
   std::printf("scenario %s: %zu %s, %s ranks, %lld steps, %zu faults, %zu oddities, seed %llu, to %s\n",
@@ -115,62 +217,9 @@ int play_scenario(const std::string& path, const std::string& server, double spe
               with_thousands(ranks).c_str(), static_cast<long long>(scenario->steps), scenario->faults.size(),
               scenario->oddities.size(), static_cast<unsigned long long>(scenario->seed), server.c_str());
   std::fflush(stdout);
-
-  sim::Interrupt interrupt;
-  sim::SendPool pool(*url, kConnections);
-  const auto started = std::chrono::steady_clock::now();
-  auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count(); };
-  std::map<std::string, int64_t> at_step;  // by job
-  std::vector<bool> reported(scenario->faults.size());
-  double progress_at = 5, behind = 0;
-  std::stop_source stop;
-  while (!interrupt.asked()) {
-    std::optional<sim::Sent> sent = run.next();
-    if (!sent) break;
-    const double due = static_cast<double>(sent->at_unix_ns - start_ns) / 1e9 / speed;
-    while (seconds() < due && !interrupt.asked())
-      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(0.05, due - seconds())));
-    behind = seconds() - due;
-    if (!sent->batch.groups.empty() && !sent->batch.groups[0].logs.empty()) {
-      const ResourceGroup& group = sent->batch.groups[0];
-      if (group.logs.back().event_name == kEventTrainStep)
-        at_step[std::string(find_string(group.resource, "lockstep.job_id"))] =
-            find_int(group.logs.back().attributes, "step");
-    }
-    for (size_t i = 0; i < reported.size(); ++i) {
-      const sim::ScenarioRun::Onset& onset = run.onsets()[i];
-      if (reported[i] || onset.began_unix_ns == 0 || onset.began_unix_ns > sent->at_unix_ns) continue;
-      reported[i] = true;
-      std::printf("%7.1f s  step %-7lld inject %s\n", seconds(), static_cast<long long>(onset.harmed.front().value()),
-                  sim::describe(scenario->faults[i]).c_str());
-      std::fflush(stdout);
-    }
-    pool.send(std::move(sent->batch), stop.get_token());
-    if (seconds() < progress_at) continue;
-    progress_at = seconds() + 5;
-    const std::string where = describe_progress(at_step);
-    const sim::SendTotals totals = pool.totals();
-    std::printf(
-        "%7.1f s  %s; %lld requests sent%s%s\n", seconds(), where.c_str(), static_cast<long long>(totals.requests_sent),
-        totals.requests_failed > 0 ? format(", %lld failed", static_cast<long long>(totals.requests_failed)).c_str()
-                                   : "",
-        behind > 1 ? format(", %.0f s behind its time", behind).c_str() : "");
-    std::fflush(stdout);
-  }
-  pool.drain();
-  std::printf("%7.1f s  %s of the job's time played\n", seconds(),
-              human_duration(static_cast<double>(run.now_unix_ns() - start_ns)).c_str());
-  for (size_t i = 0; i < scenario->faults.size(); ++i) {
-    const sim::ScenarioRun::Onset& onset = run.onsets()[i];
-    auto after = [&](int64_t at_ns) { return static_cast<double>(at_ns - start_ns) / 1e9; };
-    std::string when = "not reached";
-    if (onset.began_unix_ns != 0)
-      when = format("from step %lld (%.1f s) %s", static_cast<long long>(onset.harmed.front().value()),
-                    after(onset.began_unix_ns),
-                    onset.ended_unix_ns != 0 ? format("to %.1f s", after(onset.ended_unix_ns)).c_str() : "to the end");
-    std::printf("           injected: %s: %s\n", sim::describe(scenario->faults[i]).c_str(), when.c_str());
-  }
-  return print_totals(pool.totals());
+  ScenarioPlay play(*scenario, *url, speed, start_ns);
+  play.play();
+  return play.print_end();
 }
 
 struct SimArguments {

@@ -316,74 +316,92 @@ int failed(const std::string& what) {
   return kExitFailed;
 }
 
-}  // namespace
+// A step of a job, as the server has it.
+struct StepAsked {
+  std::string server, job, step;
+};
 
-int run_whatif(const Arguments& arguments) {
-  Options options;
-  std::string server = default_server(), job, step = "latest";
-  int64_t gpus = 0;
-  Flags flags("lockstep whatif", "what a step would take with the work evenly spread, and what each part costs",
-              "[TRACE]");
-  flags.text(&job, "--job", "JOB", "a step of this job, as the server has it in detail, instead of TRACE")
-      .text(&step, "--step", "N", "of that job (default: the newest in detail)")
-      .decimal(&options.price, "--gpu-hour-price", "X", "what a GPU-hour costs, in any money", 0, 1e6)
-      .number(&gpus, "--gpus", "N", "GPUs of the job (default: as the trace says, else one per worker)", 0, 100'000'000)
-      .number(&options.top, "--top", "N", "workers to list (default 5)", 0, 1'000'000)
-      .toggle(&options.json, "--json", "the answer as JSON");
-  add_server_flags(flags, &server);
-  if (std::optional<int> code =
-          answered(flags, arguments,
-                   "TRACE: a .parquet file as ByteDance-Seed/StragglerAnalysis publishes them, or a "
-                   "folder of such\n"))
-    return *code;
-  const std::vector<std::string>& words = flags.positional();
-  if (words.empty() == job.empty()) {
-    std::fprintf(stderr, "lockstep whatif: takes either a trace or --job\n");
-    return kExitUsage;
-  }
-  const std::optional<int64_t> number = parse_shown_int(step);
-  if (step != "latest" && (!number || *number < 0)) {
-    std::fprintf(stderr, "lockstep whatif: \"%s\" is not a step; a step is a whole number\n", step.c_str());
-    return kExitUsage;
-  }
-  if (number) step = std::to_string(*number);
+// What it says, or the exit code with which the command ends; the reason has been printed.
+std::optional<int> answer_step(const StepAsked& asked, int64_t gpus, std::vector<Answered>& answers) {
+  const auto start = std::chrono::steady_clock::now();
+  TracedStep traced = fetch_traced_step(asked.server, asked.job, asked.step);
+  if (traced.exit_code != kExitOk) return print_failure({.exit_code = traced.exit_code, .message = traced.message});
+  Answered answered;
+  answered.read_ms = elapsed_ms(start);
+  answered.notes = traced.notes;
+  const std::string name = format("%s step %s", asked.job.c_str(), with_thousands(traced.step.value()).c_str());
+  Result<OpGraph> graph = graph_of_traced_ranks(traced.ranks, traced.step, answered.notes);
+  if (!graph.ok()) return failed(graph.error());
+  answers.push_back(answer_of(name, std::move(*graph), gpus, std::move(answered)));
+  return std::nullopt;
+}
 
-  std::vector<Answered> answers;
-  if (!job.empty()) {
-    const auto start = std::chrono::steady_clock::now();
-    TracedStep traced = fetch_traced_step(server, job, step);
-    if (traced.exit_code != kExitOk) return print_failure({.exit_code = traced.exit_code, .message = traced.message});
-    Answered answered;
-    answered.read_ms = elapsed_ms(start);
-    answered.notes = traced.notes;
-    const std::string name = format("%s step %s", job.c_str(), with_thousands(traced.step.value()).c_str());
-    Result<OpGraph> graph = graph_of_traced_ranks(traced.ranks, traced.step, answered.notes);
-    if (!graph.ok()) return failed(graph.error());
-    answers.push_back(answer_of(name, std::move(*graph), gpus, std::move(answered)));
-  } else {
-    Result<std::vector<std::string>> traces = traces_in(words[0]);
-    if (!traces.ok()) {
-      std::fprintf(stderr, "lockstep whatif: %s\n", traces.error().c_str());
-      return kExitNotFound;
-    }
-    for (const std::string& path : *traces) {
-      Result<Answered> result = answer_file(path, gpus);
-      if (!result.ok()) return failed(path + ": " + result.error());
-      answers.push_back(std::move(*result));
-    }
+std::optional<int> answer_traces(const std::string& path, int64_t gpus, std::vector<Answered>& answers) {
+  Result<std::vector<std::string>> traces = traces_in(path);
+  if (!traces.ok()) {
+    failed(traces.error());
+    return kExitNotFound;
   }
+  for (const std::string& trace : *traces) {
+    Result<Answered> result = answer_file(trace, gpus);
+    if (!result.ok()) return failed(trace + ": " + result.error());
+    answers.push_back(std::move(*result));
+  }
+  return std::nullopt;
+}
+
+void print_answers(const std::vector<Answered>& answers, const Options& options) {
   if (options.json) {
     JsonWriter json;
     json.begin_object().key("traces").begin_array();
     for (const Answered& one : answers) write_answer(json, one, options);
     json.end_array().end_object();
     std::printf("%s\n", json.text().c_str());
-    return kExitOk;
+    return;
   }
   for (size_t i = 0; i < answers.size(); ++i) {
     if (i > 0) std::printf("\n%s\n\n", std::string(prose_columns(), '-').c_str());
     print_answer(answers[i], options);
   }
+}
+
+}  // namespace
+
+int run_whatif(const Arguments& arguments) {
+  Options options;
+  StepAsked asked{.server = default_server(), .job = "", .step = "latest"};
+  int64_t gpus = 0;
+  Flags flags("lockstep whatif", "what a step would take with the work evenly spread, and what each part costs",
+              "[TRACE]");
+  flags.text(&asked.job, "--job", "JOB", "a step of this job, as the server has it in detail, instead of TRACE")
+      .text(&asked.step, "--step", "N", "of that job (default: the newest in detail)")
+      .decimal(&options.price, "--gpu-hour-price", "X", "what a GPU-hour costs, in any money", 0, 1e6)
+      .number(&gpus, "--gpus", "N", "GPUs of the job (default: as the trace says, else one per worker)", 0, 100'000'000)
+      .number(&options.top, "--top", "N", "workers to list (default 5)", 0, 1'000'000)
+      .toggle(&options.json, "--json", "the answer as JSON");
+  add_server_flags(flags, &asked.server);
+  if (std::optional<int> code =
+          answered(flags, arguments,
+                   "TRACE: a .parquet file as ByteDance-Seed/StragglerAnalysis publishes them, or a "
+                   "folder of such\n"))
+    return *code;
+  const std::vector<std::string>& words = flags.positional();
+  if (words.empty() == asked.job.empty()) {
+    failed("takes either a trace or --job");
+    return kExitUsage;
+  }
+  const std::optional<int64_t> number = parse_shown_int(asked.step);
+  if (asked.step != "latest" && (!number || *number < 0)) {
+    failed(format("\"%s\" is not a step; a step is a whole number", asked.step.c_str()));
+    return kExitUsage;
+  }
+  if (number) asked.step = std::to_string(*number);
+
+  std::vector<Answered> answers;
+  const std::optional<int> ended =
+      asked.job.empty() ? answer_traces(words[0], gpus, answers) : answer_step(asked, gpus, answers);
+  if (ended) return *ended;
+  print_answers(answers, options);
   return kExitOk;
 }
 

@@ -104,14 +104,87 @@ void print_files(const Json& verdict, size_t indent) {
   if (total > kMost) std::printf("%s  (%zu more; --json lists %zu)\n", before.c_str(), total - kMost, files.size());
 }
 
-void print_verdict(const Json& verdict, std::string_view server_url) {
-  // One short word in front: the column is narrow, and the sentence says the rest.
+namespace {
+
+// One short word in front: the column is narrow, and the sentence says the rest.
+std::string kind_word(const Json& verdict) {
   std::string kind = text_of(verdict, "kind");
   if (term_of<VerdictKind>(kind) == VerdictKind::kInefficient) kind = "waste";
   if (term_of<VerdictKind>(kind) == VerdictKind::kIncorrect) kind = "wrong";
   for (char& c : kind) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return kind;
+}
+
+void print_culprit(const Json& verdict) {
+  Json culprit;
+  if (verdict["culprit"].get(culprit)) return;
+  print_row("culprit", format("%s  (layer %s, cause %s)", text_of(culprit, "component").c_str(),
+                              text_of(culprit, "layer").c_str(), text_of(culprit, "cause").c_str()));
+}
+
+// The claims by kind, a few of each.
+void print_chain(const Json& verdict) {
+  // The label says it already: "not  Not the input" reads badly.
+  struct Row {
+    ClaimKind kind;
+    const char* label;
+    const char* said_by_label;
+  };
+  constexpr Row kRows[] = {
+      {ClaimKind::kSelfTime, "because", ""}, {ClaimKind::kPath, "because", ""},
+      {ClaimKind::kCounter, "because", ""},  {ClaimKind::kEvent, "because", ""},
+      {ClaimKind::kWaitsFor, "waits", ""},   {ClaimKind::kCounterfactual, "without", "Without it "},
+      {ClaimKind::kExclusion, "not", "Not "}};
+  constexpr int kClaimsPerKind = 2;
+  auto after = [](std::string text, std::string_view start) {
+    return text.starts_with(start) ? text.substr(start.size()) : text;
+  };
+  simdjson::dom::array chain;
+  if (verdict["chain"].get_array().get(chain)) return;
+  std::string_view last_label;
+  for (const Row& row : kRows) {
+    const char* label = row.label == last_label ? "" : row.label;
+    int printed = 0;
+    for (Json entry : chain) {
+      if (term_in<ClaimKind>(entry, "kind") != row.kind) continue;
+      if (++printed > kClaimsPerKind) continue;
+      print_row(label, after(text_of(entry, "claim"), row.said_by_label));
+      label = "";
+      last_label = row.label;
+    }
+    if (printed > kClaimsPerKind) print_row("", format("(%d more with --json)", printed - kClaimsPerKind));
+  }
+}
+
+void print_next(const Json& verdict) {
+  simdjson::dom::array next;
+  if (verdict["next"].get_array().get(next)) return;
+  const char* label = "next";
+  for (Json entry : next) {
+    print_row(label, text_of(entry, "action"));
+    std::string command = text_of(entry, "command");
+    if (!command.empty()) std::printf("                %s\n", command.c_str());
+    label = "";
+  }
+}
+
+// What a person said of it, or how to say it.
+void print_judgement(const Json& verdict) {
+  Json feedback;
+  if (!verdict["feedback"].get(feedback) && feedback.is_object()) {
+    print_row("judged", feedback_text(feedback));
+    return;
+  }
+  const std::string id = text_of(verdict, "id");
+  if (!id.empty() && term_in<VerdictState>(verdict, "state") != VerdictState::kSuspected)
+    std::printf("      judge     lockstep verdict %s --right | --wrong\n", shell_word(id).c_str());
+}
+
+}  // namespace
+
+void print_verdict(const Json& verdict, std::string_view server_url) {
   const std::optional<VerdictState> state = term_in<VerdictState>(verdict, "state");
-  print_headed(kind, text_of(verdict, "sentence"),
+  print_headed(kind_word(verdict), text_of(verdict, "sentence"),
                state == VerdictState::kConfirmed   ? Paint::kBad
                : state == VerdictState::kSuspected ? Paint::kWarn
                                                    : Paint::kDim);
@@ -122,50 +195,9 @@ void print_verdict(const Json& verdict, std::string_view server_url) {
   print_row("cost", format("%.0f %% of the job, %s so far", number_of(verdict, "lost_share") * 100,
                            gpu_time(number_of(verdict, "lost_gpu_seconds")).c_str()) +
                         money_of(verdict));
-  Json culprit;
-  if (!verdict["culprit"].get(culprit)) {
-    print_row("culprit", format("%s  (layer %s, cause %s)", text_of(culprit, "component").c_str(),
-                                text_of(culprit, "layer").c_str(), text_of(culprit, "cause").c_str()));
-  }
-  // The label says it already: "not  Not the input" reads badly.
-  struct Row {
-    ClaimKind kind;
-    const char* label;
-    const char* said_by_label;
-  };
-  constexpr int kClaimsPerKind = 2;
-  auto after = [](std::string text, std::string_view start) {
-    return text.starts_with(start) ? text.substr(start.size()) : text;
-  };
-  simdjson::dom::array chain;
-  std::string_view last_label;
-  if (!verdict["chain"].get_array().get(chain)) {
-    for (Row row : {Row{ClaimKind::kSelfTime, "because", ""}, Row{ClaimKind::kPath, "because", ""},
-                    Row{ClaimKind::kCounter, "because", ""}, Row{ClaimKind::kEvent, "because", ""},
-                    Row{ClaimKind::kWaitsFor, "waits", ""}, Row{ClaimKind::kCounterfactual, "without", "Without it "},
-                    Row{ClaimKind::kExclusion, "not", "Not "}}) {
-      const char* label = row.label == last_label ? "" : row.label;
-      int printed = 0;
-      for (Json entry : chain) {
-        if (term_in<ClaimKind>(entry, "kind") != row.kind) continue;
-        if (++printed > kClaimsPerKind) continue;
-        print_row(label, after(text_of(entry, "claim"), row.said_by_label));
-        label = "";
-        last_label = row.label;
-      }
-      if (printed > kClaimsPerKind) print_row("", format("(%d more with --json)", printed - kClaimsPerKind));
-    }
-  }
-  simdjson::dom::array next;
-  if (!verdict["next"].get_array().get(next)) {
-    const char* label = "next";
-    for (Json entry : next) {
-      print_row(label, text_of(entry, "action"));
-      std::string command = text_of(entry, "command");
-      if (!command.empty()) std::printf("                %s\n", command.c_str());
-      label = "";
-    }
-  }
+  print_culprit(verdict);
+  print_chain(verdict);
+  print_next(verdict);
   if (const std::string runbook = text_of(verdict, "runbook"); !runbook.empty())
     std::printf("      runbook   %s%s\n", std::string(server_url).c_str(), runbook.c_str());
   print_files(verdict, 6);
@@ -173,12 +205,7 @@ void print_verdict(const Json& verdict, std::string_view server_url) {
   if (!verdict["incident"].get(incident) && incident.is_object())
     std::printf("      incident  lockstep incidents show %s   (%s)\n", shell_word(text_of(incident, "id")).c_str(),
                 text_of(incident, "state").c_str());
-  Json feedback;
-  if (!verdict["feedback"].get(feedback) && feedback.is_object()) {
-    print_row("judged", feedback_text(feedback));
-  } else if (const std::string id = text_of(verdict, "id"); !id.empty() && state != VerdictState::kSuspected) {
-    std::printf("      judge     lockstep verdict %s --right | --wrong\n", shell_word(id).c_str());
-  }
+  print_judgement(verdict);
   std::printf("\n");
 }
 

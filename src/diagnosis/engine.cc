@@ -1,23 +1,18 @@
 #include "diagnosis/engine.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
 
 #include "base/contained.h"
 #include "base/evenly.h"
-#include "base/median.h"
-#include "base/text.h"
 #include "diagnosis/detectors/fail/fail.h"
-#include "diagnosis/detectors/registry.h"
 #include "diagnosis/detectors/transport/transport.h"
-#include "diagnosis/expectation.h"
+#include "diagnosis/job_summary.h"
 #include "diagnosis/lines/lines.h"
-#include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/signals/explain_finding.h"
-#include "model/rank_text.h"
+#include "diagnosis/step_findings.h"
 
 namespace lockstep {
 namespace {
@@ -36,28 +31,37 @@ void keep(std::map<Rank, Evidence>& by_rank, Rank rank, Evidence evidence, size_
   by_rank[rank] = std::move(evidence);
 }
 
-// Links of several ranks that are slow because of the fabric are one trouble. The costliest speaks for all.
-void join_in_the_fabric(std::vector<Finding>& findings) {
-  auto in_the_fabric = [](const Finding& finding) {
-    return finding.kind == VerdictKind::kSlow && (finding.layer == Layer::kSwitch || finding.subject == kInTheFabric);
-  };
-  std::vector<const Finding*> alike;
-  for (const Finding& finding : findings)
-    if (in_the_fabric(finding)) alike.push_back(&finding);
-  if (alike.size() < 2) return;
-  Finding joined = **std::max_element(alike.begin(), alike.end(), [](const Finding* a, const Finding* b) {
-    return a->lost_ns_per_step < b->lost_ns_per_step;
-  });
-  std::set<Rank> others;  // after those of the costliest, which stay in front
-  for (const Finding* one : alike) {
-    joined.sure |= one->sure;
-    others.insert(one->ranks.begin(), one->ranks.end());
+// Whose nodes may show why: the finding's ranks, or those of the whole job.
+std::vector<Identity> culprits_of(const JobWindow& window, const Finding& finding) {
+  std::vector<Rank> ranks = finding.ranks;
+  if (ranks.empty())
+    for (const auto& [rank, identity] : window.ranks()) ranks.push_back(rank);
+  std::vector<Identity> culprits;
+  for (size_t at : evenly(ranks.size(), kCulpritsMax)) {
+    auto identity = window.ranks().find(ranks[at]);
+    if (identity != window.ranks().end()) culprits.push_back(identity->second);
   }
-  for (Rank rank : joined.ranks) others.erase(rank);
-  joined.ranks.insert(joined.ranks.end(), others.begin(), others.end());
-  joined.subject = kInTheFabric;
-  std::erase_if(findings, in_the_fabric);
-  findings.push_back(std::move(joined));
+  return culprits;
+}
+
+// Who they are compared with: ranks of the same role, or any others.
+std::vector<Identity> peers_of(const JobWindow& window, const StepFrame& newest, const Finding& finding) {
+  const StepLateness& roles = lateness(window, newest);
+  const int32_t slot = window.slot_of(finding.ranks.front());
+  std::vector<Rank> ranks = finding.ranks;
+  std::sort(ranks.begin(), ranks.end());
+  std::vector<Rank> same, others;
+  for (size_t other = 0; other < newest.rows.size(); ++other) {
+    const Rank rank = window.rank_of(other);
+    if (!newest.knows(other) || std::binary_search(ranks.begin(), ranks.end(), rank)) continue;
+    const bool alike = slot >= 0 && static_cast<size_t>(slot) < roles.role.size() &&
+                       roles.role[other] == roles.role[static_cast<size_t>(slot)];
+    (alike ? same : others).push_back(rank);
+  }
+  const std::vector<Rank>& all = same.size() >= 2 ? same : others;
+  std::vector<Identity> peers;
+  for (size_t at : evenly(all.size(), kPeersMax)) peers.push_back(window.ranks().at(all[at]));
+  return peers;
 }
 
 }  // namespace
@@ -252,35 +256,13 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
     finding.fallback = nullptr;
   }
   finding.fault_class = fault_class_of(finding);
+  const bool whole_job = finding.ranks.empty();
+  const StepFrame* newest = job.looked_at.empty() ? nullptr : job.window.frame(job.looked_at.back());
   FindingContext context;
   context.now_unix_ns = now_unix_ns;
-  const JobWindow& window = job.window;
   context.since_unix_ns = since_unix_ns(job_id, job, finding, now_unix_ns);
-  const bool whole_job = finding.ranks.empty();
-  std::vector<Rank> ranks = finding.ranks;
-  if (whole_job) {
-    for (const auto& [rank, identity] : window.ranks()) ranks.push_back(rank);
-  }
-  for (size_t at : evenly(ranks.size(), kCulpritsMax)) {
-    auto identity = window.ranks().find(ranks[at]);
-    if (identity != window.ranks().end()) context.culprits.push_back(identity->second);
-  }
-  const StepFrame* newest = job.looked_at.empty() ? nullptr : window.frame(job.looked_at.back());
-  if (!whole_job && newest != nullptr) {
-    const StepLateness& roles = lateness(window, *newest);
-    const int32_t slot = window.slot_of(finding.ranks.front());
-    std::vector<Rank> same, others;
-    std::sort(ranks.begin(), ranks.end());
-    for (size_t other = 0; other < newest->rows.size(); ++other) {
-      const Rank rank = window.rank_of(other);
-      if (!newest->knows(other) || std::binary_search(ranks.begin(), ranks.end(), rank)) continue;
-      const bool alike = slot >= 0 && static_cast<size_t>(slot) < roles.role.size() &&
-                         roles.role[other] == roles.role[static_cast<size_t>(slot)];
-      (alike ? same : others).push_back(rank);
-    }
-    const std::vector<Rank>& peers = same.size() >= 2 ? same : others;
-    for (size_t at : evenly(peers.size(), kPeersMax)) context.peers.push_back(window.ranks().at(peers[at]));
-  }
+  context.culprits = culprits_of(job.window, finding);
+  if (!whole_job && newest != nullptr) context.peers = peers_of(job.window, *newest, finding);
   const Layer layer = finding.layer;
   const Explanation explanation = explain_finding(signals_, priors_, context, finding);
   finding.by_signals = explanation.by_signals;
@@ -438,61 +420,16 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   job.looked_at = std::move(complete);
   job.ended_looked_at = job.ended.size();
   job.window.remember(job.attempt);
-  std::vector<Finding> findings;
-  std::set<Rank> explained, surely_explained;  // who is sure is not kept back by a suspicion
-  std::vector<AttributedRange> stretches;
+  std::vector<AttributedRange> attributed;
   {
     MutexLock lock(tracker_mutex_);
-    stretches = tracker_.attributed_ranges(job_id);
+    attributed = tracker_.attributed_ranges(job_id);
   }
-  for (const StepDetector& detector : step_detectors()) {
-    std::set<Rank> explained_here, surely_here;
-    for (Finding& finding : detector.find(job.window, stretches)) {
-      const std::set<Rank>& before = finding.sure ? surely_explained : explained;
-      bool known =
-          std::any_of(finding.ranks.begin(), finding.ranks.end(), [&](Rank rank) { return before.contains(rank); });
-      if (known) continue;
-      if (!finding.only_with_signals) explained_here.insert(finding.ranks.begin(), finding.ranks.end());
-      if (finding.sure) surely_here.insert(finding.ranks.begin(), finding.ranks.end());
-      if (finding.sure && finding.kind == VerdictKind::kSlow && finding.steps_hit >= 1)
-        for (Rank rank : finding.ranks) stretches.push_back({rank, finding.since_step, finding.through_step});
-      findings.push_back(std::move(finding));
-    }
-    explained.insert(explained_here.begin(), explained_here.end());
-    surely_explained.insert(surely_here.begin(), surely_here.end());
-  }
+  StepFindings all = ask_step_detectors(job.window, std::move(attributed));
+  std::vector<Finding>& findings = all.findings;
   if (std::optional<Finding> transport = find_tcp_instead_of_rdma(job.window, signals_, now_unix_ns))
     findings.push_back(std::move(*transport));
-  // A steady culprit explains the slow steps; who else was slow now and then, or that the whole job is slower, does not
-  // matter while it is there.
-  auto whole_job = [](const Finding& finding) {
-    return finding.kind == VerdictKind::kSlow && finding.ranks.empty() && finding.subject != "turns";
-  };
-  // What is sure of a rank explains what is suspected of it.
-  std::erase_if(findings, [&](const Finding& finding) {
-    return !finding.sure && std::any_of(finding.ranks.begin(), finding.ranks.end(),
-                                        [&](Rank rank) { return surely_explained.contains(rank); });
-  });
-  bool steady = std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
-    return finding.kind == VerdictKind::kSlow && finding.steps_hit >= 1 && !whole_job(finding) &&
-           !finding.only_with_signals;
-  });
-  if (steady) {
-    // Input and own work are compared by their medians, which one culprit does not move; communication it does.
-    std::erase_if(findings, [&](const Finding& finding) {
-      return finding.steps_hit < 1 || (whole_job(finding) && finding.layer == Layer::kSwitch);
-    });
-  }
-  // "Nothing says why" is for where nothing does.
-  auto is_unexplained = [](const Finding& finding) {
-    return finding.kind == VerdictKind::kSlow && finding.ranks.empty() && finding.layer == Layer::kUnknown;
-  };
-  if (!std::all_of(findings.begin(), findings.end(), is_unexplained)) std::erase_if(findings, is_unexplained);
-  // What needs signals to be believed gives way to what does not.
-  std::erase_if(findings, [&](const Finding& finding) {
-    return finding.only_with_signals &&
-           std::any_of(finding.ranks.begin(), finding.ranks.end(), [&](Rank rank) { return explained.contains(rank); });
-  });
+  drop_explained(all);
   for (Finding& finding : findings) explain(job_id, job, finding, now_unix_ns);
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
   for (Finding& finding : findings) {
@@ -537,58 +474,7 @@ std::string DiagnosisEngine::summary(std::string_view job_id) const {
   }
   MutexLock lock(held->mutex);
   take_records(std::string(job_id), *held);
-  const Job& job = *held->job;
-  const JobWindow& window = job.window;
-  std::vector<StepNumber> steps = window.complete_steps();
-  if (window.newest_step() < 0_step) {
-    return format(
-        "Cannot tell yet: %zu of %d ranks are known, but no step has been marked (lockstep_step_begin/end, or the "
-        "Python hook).",
-        window.ranks().size(), window.world_size());
-  }
-  if (int64_t dark = window.unknown_steps(steps.empty() ? kNoStep : steps.back()); dark >= 4)
-    return format("Cannot tell: in the last %lld steps no rank's GPU times are known.", static_cast<long long>(dark));
-  if (steps.size() < 4) return format("Cannot tell yet: %zu complete steps after warm-up, 4 are needed.", steps.size());
-  const auto& rows = *window.step(steps.back());
-  if (window.world_size() > 0 && static_cast<int32_t>(rows.size()) < window.world_size()) {
-    std::vector<Rank> missing, unknown;
-    for (Rank rank : all_ranks(window.world_size())) {
-      if (missing.size() + unknown.size() >= 1000) break;
-      if (window.unknown(steps.back())->contains(rank)) {
-        unknown.push_back(rank);
-      } else if (!rows.contains(rank)) {
-        missing.push_back(rank);
-      }
-    }
-    return format(missing.empty() ? "Cannot tell for all: the GPU times of rank %s are not known for step %s."
-                                  : "Cannot tell for all: rank %s sent nothing for step %s.",
-                  human_ranks(missing.empty() ? unknown : missing, 4).c_str(),
-                  with_thousands(steps.back().value()).c_str());
-  }
-  if (steps.size() > 10) steps.erase(steps.begin(), steps.end() - 10);
-  std::vector<double> durations;
-  std::vector<const StepLateness*> late;
-  for (StepNumber number : steps) {
-    std::vector<double> of_ranks;
-    for (const auto& [rank, row] : *window.step(number))
-      of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
-    durations.push_back(median(std::move(of_ranks)));
-    if (window.step(number)->size() >= 2) late.push_back(&lateness(window, *window.frame(number)));
-  }
-  double worst = 0;
-  std::vector<double> values;
-  for (size_t slot = 0; slot < window.slots(); ++slot) {
-    values.clear();
-    for (const StepLateness* step : late) {
-      if (slot < step->late_ns.size() && !std::isnan(step->late_ns[slot]))
-        values.push_back(static_cast<double>(step->late_ns[slot]));
-    }
-    worst = std::max(worst, median(values));
-  }
-  double step_ns = median(durations);
-  return format("Healthy: %zu ranks, step %s, slowest rank +%s%s.", rows.size(), human_duration(step_ns).c_str(),
-                percent(step_ns > 0 ? worst / step_ns : 0).c_str(),
-                compared_with(window, signals_, steps, job.reported_unix_ns).c_str());
+  return health_of(held->job->window, signals_, held->job->reported_unix_ns);
 }
 
 std::vector<Verdict> DiagnosisEngine::take_changed() {

@@ -178,6 +178,31 @@ class HeardPlaces {
   std::map<std::pair<int32_t, int32_t>, std::set<CommId>> taken_in_;  // by size and place
 };
 
+// Numbers the roles in the order of their first slot; the slots of each are returned.
+std::vector<std::vector<uint32_t>> number_roles(const StepFrame& frame, const std::vector<Keys>& keys,
+                                                StepLateness& result) {
+  std::unordered_map<uint64_t, uint32_t> number;
+  std::vector<std::vector<uint32_t>> members;
+  for (size_t slot = 0; slot < keys.size(); ++slot) {
+    if (!frame.knows(slot)) continue;
+    auto [found, fresh] = number.try_emplace(keys[slot].fine, static_cast<uint32_t>(members.size()));
+    if (fresh) members.emplace_back();
+    result.role[slot] = found->second;
+    members[found->second].push_back(static_cast<uint32_t>(slot));
+  }
+  result.roles = static_cast<uint32_t>(members.size());
+  return members;
+}
+
+// What tokens or, where they say nothing, routed bytes explain of the members' own times.
+void explain_role(const StepFrame& frame, const std::vector<uint32_t>& role, StepLateness& result) {
+  if (role.size() < kFitMembersFew) return;
+  explain_by_work(frame, role, result.own_ns, true, kTokensSpreadMin, result.work_ns);
+  if (result.work_ns[role.front()] != 0) return;
+  explain_by_work(frame, role, result.own_ns, false, kBytesSpreadMin, result.work_ns);
+  result.by_bytes |= result.work_ns[role.front()] != 0;
+}
+
 std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& frame) {
   const Pipelines pipelines(window, frame);
   auto result = std::make_unique<StepLateness>();
@@ -199,28 +224,11 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
   result->duration_ns = lower_median_in_place(durations);
   if (everyone.size() < 2) return result;
 
-  std::unordered_map<uint64_t, uint32_t> number;
-  std::vector<std::vector<uint32_t>> members;
-  for (size_t slot = 0; slot < slots; ++slot) {
-    if (!frame.knows(slot)) continue;
-    const uint64_t key = keys[slot].fine;
-    auto [found, fresh] = number.try_emplace(key, static_cast<uint32_t>(members.size()));
-    if (fresh) members.emplace_back();
-    result->role[slot] = found->second;
-    members[found->second].push_back(static_cast<uint32_t>(slot));
-  }
-  result->roles = static_cast<uint32_t>(members.size());
   const double of_all = lower_median_in_place(everyone);
   std::vector<double> left;
   std::optional<HeardPlaces> places;
-  for (const std::vector<uint32_t>& role : members) {
-    if (role.size() >= kFitMembersFew) {
-      explain_by_work(frame, role, result->own_ns, true, kTokensSpreadMin, result->work_ns);
-      if (result->work_ns[role.front()] == 0) {
-        explain_by_work(frame, role, result->own_ns, false, kBytesSpreadMin, result->work_ns);
-        result->by_bytes |= result->work_ns[role.front()] != 0;
-      }
-    }
+  for (const std::vector<uint32_t>& role : number_roles(frame, keys, *result)) {
+    explain_role(frame, role, *result);
     left.clear();
     for (uint32_t slot : role)
       left.push_back(static_cast<double>(result->own_ns[slot]) - static_cast<double>(result->work_ns[slot]));

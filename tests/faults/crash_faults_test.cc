@@ -199,15 +199,20 @@ class World {
     met.gaps += gaps_.steps || gaps_.spans || gaps_.metrics ? 1 : 0;
   }
 
-  bool open() {
-    auto failed = [&](const std::string& error) {
-      start_error_ = error;
-      return false;
-    };
-    Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(root_ + "/state.sqlite");
-    if (!state.ok()) return failed(state.error());
-    state_ = std::move(*state);
+  // Keeps what was opened; false, with the reason, where it was not.
+  template <typename Store>
+  bool took(Result<std::unique_ptr<Store>> opened, std::unique_ptr<Store>& store) {
+    if (opened.ok()) store = std::move(*opened);
+    return went(opened);
+  }
+  template <typename Outcome>
+  bool went(const Outcome& outcome) {
+    if (!outcome.ok()) start_error_ = outcome.error();
+    return outcome.ok();
+  }
 
+  bool open_stores() {
+    if (!took(open_sqlite_state_store(root_ + "/state.sqlite"), state_)) return false;
     MetricEngineOptions metric_options;
     metric_options.folder = root_ + "/metrics";
     metric_options.ack = synced_ack_ ? metrics::Ack::kFsynced : metrics::Ack::kWritten;
@@ -217,29 +222,22 @@ class World {
     metric_options.merge_blocks_max = 3;
     metric_options.background = false;
     metric_options.hash_seed = 1;
-    Result<std::unique_ptr<MetricEngine>> engine = MetricEngine::open(metric_options, clock_, *counters_);
-    if (!engine.ok()) return failed(engine.error());
-    metrics_ = std::move(*engine);
+    if (!took(MetricEngine::open(metric_options, clock_, *counters_), metrics_)) return false;
 
     ColumnarStepStoreOptions step_options;
     step_options.folder = root_ + "/steps";
     step_options.hot_rows_max = below(2) == 0 ? 4 : 1000;
     step_options.background = false;
-    Result<std::unique_ptr<ColumnarStepStore>> steps = ColumnarStepStore::open(step_options, clock_, *counters_);
-    if (!steps.ok()) return failed(steps.error());
-    steps_ = std::move(*steps);
+    if (!took(ColumnarStepStore::open(step_options, clock_, *counters_), steps_)) return false;
 
     ColumnarSpanStoreOptions span_options;
     span_options.folder = root_ + "/spans";
     span_options.background = false;
-    Result<std::unique_ptr<ColumnarSpanStore>> spans = ColumnarSpanStore::open(span_options, clock_, *counters_);
-    if (!spans.ok()) return failed(spans.error());
-    spans_ = std::move(*spans);
+    return took(ColumnarSpanStore::open(span_options, clock_, *counters_), spans_) &&
+           took(open_directory_blob_store({root_ + "/blobs"}, clock_, *counters_), blobs_);
+  }
 
-    Result<std::unique_ptr<BlobStore>> blobs = open_directory_blob_store({root_ + "/blobs"}, clock_, *counters_);
-    if (!blobs.ok()) return failed(blobs.error());
-    blobs_ = std::move(*blobs);
-
+  bool open_log() {
     LogOptions log_options;
     log_options.folder = root_ + "/log";
     log_options.segment_bytes_max = 300 + below(3000);
@@ -252,17 +250,18 @@ class World {
       (void)spans_->seal();
     };
     log_options.dropped_unsealed = [&](uint64_t, uint64_t) { gaps_.steps = gaps_.spans = true; };
-    Result<std::unique_ptr<DurableLog>> log = DurableLog::open(log_options, *counters_);
-    if (!log.ok()) return failed(log.error());
-    log_ = std::move(*log);
+    return took(DurableLog::open(log_options, *counters_), log_);
+  }
 
+  bool open() {
+    if (!open_stores() || !open_log()) return false;
     replayed_.clear();
-    Result<void> done =
+    const Result<void> done =
         log_->replay([&](uint64_t sequence, RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
           replayed_[sequence] = std::string(payload);
           apply(sequence, kind, received_unix_ns, payload);
         });
-    if (!done.ok()) return failed(done.error());
+    if (!went(done)) return false;
     last_applied_ = log_->next_sequence() - 1;
     steps_->end_replay();
     return true;

@@ -120,6 +120,64 @@ Judged judge(const std::map<Rank, std::map<StepNumber, StepSummary>>& steps, con
   return {engine.verdicts("")};
 }
 
+using StepsOfRanks = std::map<Rank, std::map<StepNumber, StepSummary>>;
+
+// Inferred steps beside those that the job reported.
+struct Compared {
+  std::vector<double> start_ms, length_ms;  // how far they are apart
+  size_t reported = 0, found = 0, other_number = 0;
+
+  double largest_start_ms() const {
+    double largest = 0;
+    for (double ms : start_ms) largest = std::max(largest, std::abs(ms));
+    return largest;
+  }
+};
+
+Compared compare(const StepsOfRanks& reported, const StepsOfRanks& inferred, int64_t number_is_reported_minus) {
+  Compared compared;
+  for (const auto& [rank, its] : reported) {
+    const std::map<StepNumber, StepSummary>& mine = inferred.at(rank);
+    for (const auto& [number, step] : its) {
+      ++compared.reported;
+      auto same = mine.find(number - number_is_reported_minus);
+      if (same == mine.end()) continue;
+      // The same step has its middle within the reported one.
+      const int64_t offset_ns = same->second.start_unix_ns - step.start_unix_ns;
+      if (std::abs(offset_ns) > step.duration_ns) {
+        ++compared.other_number;
+        continue;
+      }
+      ++compared.found;
+      compared.start_ms.push_back(static_cast<double>(offset_ns) / 1e6);
+      compared.length_ms.push_back(std::abs(static_cast<double>(same->second.duration_ns - step.duration_ns)) / 1e6);
+    }
+  }
+  return compared;
+}
+
+std::set<std::set<StepNumber>> numberings_of(const StepsOfRanks& steps) {
+  std::set<std::set<StepNumber>> numberings;
+  for (const auto& [rank, its] : steps) {
+    std::set<StepNumber> numbers;
+    for (const auto& [number, step] : its) numbers.insert(number);
+    numberings.insert(numbers);
+  }
+  return numberings;
+}
+
+std::string named(const Judged& judged) {
+  if (judged.verdicts.empty()) return "nobody";
+  std::string names;
+  for (const Verdict& verdict : judged.verdicts) {
+    if (!names.empty()) names += "; ";
+    names += "rank";
+    for (Rank rank : verdict.culprit.ranks) names += " " + std::to_string(rank.value());
+    names += format(", %s (%s)", to_text(verdict.culprit.layer), to_text(verdict.state));
+  }
+  return names;
+}
+
 class InferredSteps : public ::testing::TestWithParam<Expected> {};
 
 TEST_P(InferredSteps, AreThoseThatTheJobTold) {
@@ -127,68 +185,31 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
   const Result<Ranks>& recorded = RecordedRun::record(std::string(LOCKSTEP_TEST_DATA "/recordings/") + expected.name);
   ASSERT_TRUE(recorded.ok()) << recorded.error();
 
-  std::map<Rank, std::map<StepNumber, StepSummary>> inferred;
-  std::map<Rank, std::map<StepNumber, StepSummary>> reported;
+  StepsOfRanks inferred, reported;
   for (const RecordedRank& rank : *recorded) {
     inferred[Rank{rank.header.rank}] = steps_of(rank, false);
     reported[Rank{rank.header.rank}] = steps_of(rank, true);
   }
-  std::vector<double> start_ms, length_ms;
-  size_t reported_count = 0, found = 0, other_number = 0;
-  for (const auto& [rank, its] : reported) {
-    for (const auto& [number, step] : its) {
-      ++reported_count;
-      const auto& mine = inferred[rank];
-      auto same = mine.find(number - expected.number_is_reported_minus);
-      if (same == mine.end()) continue;
-      // The same step has its middle within the told one.
-      const int64_t offset_ns = same->second.start_unix_ns - step.start_unix_ns;
-      if (std::abs(offset_ns) > step.duration_ns) {
-        ++other_number;
-        continue;
-      }
-      ++found;
-      start_ms.push_back(static_cast<double>(offset_ns) / 1e6);
-      length_ms.push_back(std::abs(static_cast<double>(same->second.duration_ns - step.duration_ns)) / 1e6);
-    }
-  }
-  std::set<std::set<StepNumber>> numberings;
-  for (const auto& [rank, its] : inferred) {
-    std::set<StepNumber> numbers;
-    for (const auto& [number, step] : its) numbers.insert(number);
-    numberings.insert(numbers);
-  }
+  const Compared compared = compare(reported, inferred, expected.number_is_reported_minus);
+  const size_t numberings = numberings_of(inferred).size();
   const Judged from_reported = judge(reported, *recorded), from_inferred = judge(inferred, *recorded);
   const Judged from_late = judge(reported, *recorded, kLagNs);
-  auto named = [](const Judged& judged) {
-    if (judged.verdicts.empty()) return std::string("nobody");
-    std::string names;
-    for (const Verdict& verdict : judged.verdicts) {
-      if (!names.empty()) names += "; ";
-      names += "rank";
-      for (Rank rank : verdict.culprit.ranks) names += " " + std::to_string(rank.value());
-      names += format(", %s (%s)", to_text(verdict.culprit.layer), to_text(verdict.state));
-    }
-    return names;
-  };
-  std::vector<double> worst = start_ms;
-  std::sort(worst.begin(), worst.end());
-  const double largest = worst.empty() ? 0 : std::max(std::abs(worst.front()), std::abs(worst.back()));
-  printf("| `%s` | %zu | %zu | %zu | %s | %.1f | %.1f | %.1f | %s | %s |\n", expected.name, reported_count, found,
-         other_number, numberings.size() == 1 ? "yes" : "no", upper_median_of(start_ms), largest,
-         upper_median_of(length_ms), named(from_reported).c_str(), named(from_inferred).c_str());
+  printf("| `%s` | %zu | %zu | %zu | %s | %.1f | %.1f | %.1f | %s | %s |\n", expected.name, compared.reported,
+         compared.found, compared.other_number, numberings == 1 ? "yes" : "no", upper_median_of(compared.start_ms),
+         compared.largest_start_ms(), upper_median_of(compared.length_ms), named(from_reported).c_str(),
+         named(from_inferred).c_str());
 
-  EXPECT_EQ(other_number, 0u);
+  EXPECT_EQ(compared.other_number, 0u);
   if (expected.culprit == kNotJudged) {
     // Who waits for ever has one step more than who is missing.
-    EXPECT_LE(numberings.size(), 2u);
+    EXPECT_LE(numberings, 2u);
   } else {
-    EXPECT_EQ(numberings.size(), 1u) << "ranks count differently";
+    EXPECT_EQ(numberings, 1u) << "ranks count differently";
     const std::string who = "rank " + std::to_string(expected.culprit) + ", " + expected.layer + " (confirmed)";
     EXPECT_EQ(named(from_inferred), expected.culprit == kNobody ? "nobody" : who);
     EXPECT_EQ(named(from_late), named(from_reported)) << "of half of the ranks, reports came late";
   }
-  EXPECT_LE(std::abs(upper_median_of(start_ms)), expected.start_ms_median);
+  EXPECT_LE(std::abs(upper_median_of(compared.start_ms)), expected.start_ms_median);
   for (const auto& [rank, its] : reported) {
     if (its.empty()) continue;  // it told none
     EXPECT_GE(inferred[rank].size() + expected.unseen_first, its.size()) << "rank " << rank;

@@ -535,6 +535,79 @@ std::string state_of_secrets(const World& world) {
   return all;
 }
 
+// Another user, who means no harm. Without root there is none.
+std::unique_ptr<RecorderWriter> open_honest(const World& world) {
+  if (::geteuid() != 0) return nullptr;
+  RecorderWriter::Options options;
+  options.directory = world.users + "/lockstep-0";
+  options.geometry = {2, 1024, 4};
+  options.identity = {"honest", 0, 0, 1, 0, "node", ""};
+  auto opened = RecorderWriter::open(options);
+  if (!opened.ok()) give_up(opened.error());
+  return std::move(*opened);
+}
+
+// What the reader did while it was attacked.
+struct Rounds {
+  int64_t rounds = 0, steps = 0, longest_ns = 0;
+};
+
+// Reads while the hostile process attacks, for so long; longer where the attacks have not reached the reader yet: the
+// machine may be busy with others.
+Rounds read_under_attack(pid_t hostile, int64_t seconds, Reader& reader, RoundGuard& guard, RecorderWriter* honest) {
+  Rounds done;
+  const SystemClock clock;
+  const int64_t end_ns = clock.monotonic_ns() + seconds * 1'000'000'000;
+  while (clock.monotonic_ns() < end_ns || (reader.refused() < 10 && clock.monotonic_ns() < end_ns + 60'000'000'000)) {
+    guard.began();
+    if (honest != nullptr) {
+      ++done.steps;
+      honest->write(mark(RecordType::kStepBegin, done.steps, recorder_now_ns()));
+      honest->write(mark(RecordType::kStepEnd, done.steps, recorder_now_ns()));
+    }
+    const int64_t began_ns = clock.monotonic_ns();
+    reader.round();
+    done.longest_ns = std::max(done.longest_ns, clock.monotonic_ns() - began_ns);
+    ++done.rounds;
+    if (done.rounds % 64 == 0) reader.check_kept();
+    if (::waitpid(hostile, nullptr, WNOHANG) != 0) give_up("the hostile process has ended; nothing is shown");
+  }
+  return done;
+}
+
+// The last step waits for what may still come of it, as steps do.
+void read_last_steps(int64_t steps, Reader& reader, RoundGuard& guard) {
+  for (int i = 0; i < 400 && reader.honest_steps() + 1 < steps; ++i) {
+    guard.began();
+    reader.round();
+    ::poll(nullptr, 0, 20);
+  }
+  if (reader.honest_steps() + 1 < steps)
+    give_up(format("5: of %lld steps of another user %lld were read", static_cast<long long>(steps),
+                   static_cast<long long>(reader.honest_steps())));
+}
+
+void print_rounds(const Rounds& done, const World& world, const Reader& reader, uint64_t seed) {
+  std::printf(
+      "hostile_folder: %lld rounds, the longest %s, against %llu attacks (seed %llu): %lld files refused, %lld "
+      "stacks, "
+      "%lld steps of another user\n",
+      static_cast<long long>(done.rounds), human_duration(static_cast<double>(done.longest_ns)).c_str(),
+      static_cast<unsigned long long>(world.shared->attacks.load()), static_cast<unsigned long long>(seed),
+      static_cast<long long>(reader.refused()), static_cast<long long>(reader.stacks()),
+      static_cast<long long>(reader.honest_steps()));
+}
+
+// Nothing outside the folder was touched.
+void check_outside(const World& world, const std::string& secrets_before) {
+  if (world.shared->pipes_opened.load() != 0) give_up("2: a pipe was opened");
+  if (world.shared->terminals_opened.load() != 0) give_up("2: a terminal was opened");
+  if (::geteuid() == 0 && world.shared->signals.load() != 0) give_up("4: another user's process was sent a signal");
+  if (::waitpid(world.victim, nullptr, WNOHANG) != 0) give_up("4: another user's process has ended");
+  if (state_of_secrets(world) != secrets_before)
+    give_up("6: outside the folder: " + secrets_before + "became " + state_of_secrets(world));
+}
+
 int run(int64_t seconds, uint64_t seed) {
   const testing::TemporaryFolder root;
   const World world = make_world(root.path());
@@ -544,67 +617,19 @@ int run(int64_t seconds, uint64_t seed) {
         "hostile_folder: NOT ROOT: one user plays both sides; whose file and whose process it is was not tried\n");
   const pid_t hostile = ::fork();
   if (hostile == 0) Hostile(world, seed).run();
-
-  int64_t rounds = 0, steps = 0, longest_ns = 0;
   {
-    // Another user, who means no harm. Without root there is none.
-    std::unique_ptr<RecorderWriter> honest;
-    if (::geteuid() == 0) {
-      RecorderWriter::Options options;
-      options.directory = world.users + "/lockstep-0";
-      options.geometry = {2, 1024, 4};
-      options.identity = {"honest", 0, 0, 1, 0, "node", ""};
-      auto opened = RecorderWriter::open(options);
-      if (!opened.ok()) give_up(opened.error());
-      honest = std::move(*opened);
-    }
+    const std::unique_ptr<RecorderWriter> honest = open_honest(world);
     Reader reader(world);
     RoundGuard guard;
-    const int64_t end_ns = SystemClock().monotonic_ns() + seconds * 1'000'000'000;
-    // Longer where the attacks have not reached the reader yet: the machine may be busy with others.
-    while (SystemClock().monotonic_ns() < end_ns ||
-           (reader.refused() < 10 && SystemClock().monotonic_ns() < end_ns + 60'000'000'000)) {
-      guard.began();
-      if (honest) {
-        ++steps;
-        honest->write(mark(RecordType::kStepBegin, steps, recorder_now_ns()));
-        honest->write(mark(RecordType::kStepEnd, steps, recorder_now_ns()));
-      }
-      const int64_t began_ns = SystemClock().monotonic_ns();
-      reader.round();
-      longest_ns = std::max(longest_ns, SystemClock().monotonic_ns() - began_ns);
-      ++rounds;
-      if (rounds % 64 == 0) reader.check_kept();
-      if (::waitpid(hostile, nullptr, WNOHANG) != 0) give_up("the hostile process has ended; nothing is shown");
-    }
-    // The last step waits for what may still come of it, as steps do.
-    for (int i = 0; i < 400 && reader.honest_steps() + 1 < steps; ++i) {
-      guard.began();
-      reader.round();
-      ::poll(nullptr, 0, 20);
-    }
-    if (reader.honest_steps() + 1 < steps)
-      give_up(format("5: of %lld steps of another user %lld were read", static_cast<long long>(steps),
-                     static_cast<long long>(reader.honest_steps())));
+    const Rounds done = read_under_attack(hostile, seconds, reader, guard, honest.get());
+    read_last_steps(done.steps, reader, guard);
     ::kill(hostile, SIGKILL);
     ::waitpid(hostile, nullptr, 0);
     reader.check_kept();
-    std::printf(
-        "hostile_folder: %lld rounds, the longest %s, against %llu attacks (seed %llu): %lld files refused, %lld "
-        "stacks, "
-        "%lld steps of another user\n",
-        static_cast<long long>(rounds), human_duration(static_cast<double>(longest_ns)).c_str(),
-        static_cast<unsigned long long>(world.shared->attacks.load()), static_cast<unsigned long long>(seed),
-        static_cast<long long>(reader.refused()), static_cast<long long>(reader.stacks()),
-        static_cast<long long>(reader.honest_steps()));
+    print_rounds(done, world, reader, seed);
     if (reader.refused() < 10) give_up("hardly anything was refused: the attacks do not reach the reader");
   }
-  if (world.shared->pipes_opened.load() != 0) give_up("2: a pipe was opened");
-  if (world.shared->terminals_opened.load() != 0) give_up("2: a terminal was opened");
-  if (::geteuid() == 0 && world.shared->signals.load() != 0) give_up("4: another user's process was sent a signal");
-  if (::waitpid(world.victim, nullptr, WNOHANG) != 0) give_up("4: another user's process has ended");
-  if (state_of_secrets(world) != secrets_before)
-    give_up("6: outside the folder: " + secrets_before + "became " + state_of_secrets(world));
+  check_outside(world, secrets_before);
   ::kill(world.victim, SIGKILL);
   ::waitpid(world.victim, nullptr, 0);
   return 0;

@@ -89,6 +89,79 @@ bool belongs(const Verdict& verdict, const sim::Truth& truth) {
   return std::find(truth.layers.begin(), truth.layers.end(), verdict.culprit.layer) != truth.layers.end();
 }
 
+// What every set of faults costs, by its bits.
+std::vector<Played> play_sets(const sim::Scenario& scenario, StepNumber last, int64_t shown_from) {
+  const size_t count = scenario.faults.size();
+  std::vector<Played> sets;
+  for (uint32_t set = 0; set < 1u << count; ++set) {
+    std::vector<size_t> faults;
+    for (size_t i = 0; i < count; ++i)
+      if (set >> i & 1) faults.push_back(i);
+    sets.push_back(play(scenario, faults, last, shown_from));
+  }
+  return sets;
+}
+
+double factorial(size_t n) {
+  double product = 1;
+  for (size_t i = 2; i <= n; ++i) product *= static_cast<double>(i);
+  return product;
+}
+
+// The seconds that a fault adds, averaged over all orders in which the faults may come.
+double shapley_value(const std::vector<Played>& sets, size_t count, size_t fault) {
+  double value = 0;
+  for (uint32_t set = 0; set < 1u << count; ++set) {
+    if (set >> fault & 1) continue;
+    const auto size = static_cast<size_t>(std::popcount(set));
+    const double orders = factorial(size) * factorial(count - size - 1);
+    value += orders / factorial(count) * (sets[set | 1u << fault].seconds - sets[set].seconds);
+  }
+  return value;
+}
+
+// Whose a reported part of the loss is, among the faults; their number: nobody's.
+size_t fault_of(const JobLoss& loss, const std::vector<sim::Truth>& truths, const std::string& job_id, size_t count) {
+  size_t at = count;
+  for (const sim::Truth& truth : truths) {
+    const bool layer =
+        std::find(truth.layers.begin(), truth.layers.end(), loss.verdict.culprit.layer) != truth.layers.end();
+    if (truth.job == job_id && belongs(loss.verdict, truth) && (at == count || layer)) at = truth.fault;
+  }
+  return at;
+}
+
+void add_reported(const sim::Scenario& scenario, const JobLosses& losses, SharesCheck& check) {
+  const std::vector<sim::Truth> truths = sim::truths(scenario);
+  const size_t count = scenario.faults.size();
+  for (const JobLoss& loss : losses.parts) {
+    check.sum_reported += loss.part.share;
+    if (loss.part.kind == LossKind::kUnexplained) check.unexplained_reported += loss.part.share;
+    // Slow checkpoints are named by the phase that the job tells; no verdict has to.
+    for (size_t i = 0; i < count && loss.part.kind == LossKind::kReported; ++i) {
+      if (scenario.faults[i].cause == Cause::kCheckpoint) check.faults[i].reported += loss.part.share;
+    }
+    if (loss.part.kind != LossKind::kVerdict) continue;
+    const size_t at = fault_of(loss, truths, scenario.jobs.front().job_id, count);
+    (at < count ? check.faults[at].reported : check.other_reported) += loss.part.share;
+  }
+}
+
+void add_mfu(const Mfu& mfu, const Played& healthy, const Played& faulty, SharesCheck& check) {
+  check.mfu_truth = faulty.flops / faulty.capacity;
+  check.mfu_reported = mfu.achieved;
+  check.stragglers_truth = (faulty.shown_seconds - healthy.shown_seconds) / faulty.shown_seconds;
+  check.stragglers_reported =
+      mfu.points[static_cast<size_t>(MfuBar::kStragglers)] + mfu.points[static_cast<size_t>(MfuBar::kSlowLinks)];
+  check.clocks_reported = mfu.points[static_cast<size_t>(MfuBar::kClocks)];
+  check.bars_sum = mfu.achieved;
+  for (const double points : mfu.points) check.bars_sum += points;
+  check.mfu_sentence = mfu.sentence;
+  if (!mfu.change) return;
+  check.change_sentence = mfu.change->sentence;
+  for (const std::string& what : mfu.change->what) check.change_sentence += " | " + what;
+}
+
 }  // namespace
 
 SharesCheck check_shares(const sim::Scenario& scenario) {
@@ -113,63 +186,16 @@ SharesCheck check_shares(const sim::Scenario& scenario) {
                  return gpu_reading(product.engine.signals(), host, gpu, since, through);
                }});
 
-  // What every set of faults costs.
+  const std::vector<Played> sets = play_sets(scenario, job->last_step, mfu.from_step.value());
   const size_t count = scenario.faults.size();
-  std::vector<Played> sets;
-  for (uint32_t set = 0; set < 1u << count; ++set) {
-    std::vector<size_t> faults;
-    for (size_t i = 0; i < count; ++i)
-      if (set >> i & 1) faults.push_back(i);
-    sets.push_back(play(scenario, faults, job->last_step, mfu.from_step.value()));
-  }
   const double all = sets.back().seconds - sets.front().seconds;
   check.lost_truth = all / sets.back().seconds;
   check.lost_reported = losses.account.window_ms > 0 ? losses.account.lost_ms / losses.account.window_ms : 0;
-  const std::vector<sim::Truth> truths = sim::truths(scenario);
-  double factorial = 1;
-  for (size_t i = 2; i <= count; ++i) factorial *= static_cast<double>(i);
-  for (size_t i = 0; i < count; ++i) {
-    double value = 0;
-    for (uint32_t set = 0; set < 1u << count; ++set) {
-      if (set >> i & 1) continue;
-      const auto size = static_cast<size_t>(std::popcount(set));
-      double orders = 1;
-      for (size_t k = 2; k <= size; ++k) orders *= static_cast<double>(k);
-      for (size_t k = 2; k <= count - size - 1; ++k) orders *= static_cast<double>(k);
-      value += orders / factorial * (sets[set | 1u << i].seconds - sets[set].seconds);
-    }
-    check.faults.push_back({sim::describe(scenario.faults[i]), all > 0 ? value / all : 0, 0});
-  }
-  for (const JobLoss& loss : losses.parts) {
-    check.sum_reported += loss.part.share;
-    if (loss.part.kind == LossKind::kUnexplained) check.unexplained_reported += loss.part.share;
-    // Slow checkpoints are named by the phase that the job tells; no verdict has to.
-    for (size_t i = 0; i < count && loss.part.kind == LossKind::kReported; ++i) {
-      if (scenario.faults[i].cause == Cause::kCheckpoint) check.faults[i].reported += loss.part.share;
-    }
-    if (loss.part.kind != LossKind::kVerdict) continue;
-    size_t at = count;
-    for (const sim::Truth& truth : truths) {
-      const bool layer =
-          std::find(truth.layers.begin(), truth.layers.end(), loss.verdict.culprit.layer) != truth.layers.end();
-      if (truth.job == job_id && belongs(loss.verdict, truth) && (at == count || layer)) at = truth.fault;
-    }
-    (at < count ? check.faults[at].reported : check.other_reported) += loss.part.share;
-  }
-  check.mfu_truth = sets.back().flops / sets.back().capacity;
-  check.mfu_reported = mfu.achieved;
-  check.stragglers_truth = (sets.back().shown_seconds - sets.front().shown_seconds) / sets.back().shown_seconds;
-  check.stragglers_reported =
-      mfu.points[static_cast<size_t>(MfuBar::kStragglers)] + mfu.points[static_cast<size_t>(MfuBar::kSlowLinks)];
-  check.clocks_reported = mfu.points[static_cast<size_t>(MfuBar::kClocks)];
-  check.bars_sum = mfu.achieved;
-  for (const double points : mfu.points) check.bars_sum += points;
+  for (size_t i = 0; i < count; ++i)
+    check.faults.push_back({sim::describe(scenario.faults[i]), all > 0 ? shapley_value(sets, count, i) / all : 0, 0});
+  add_reported(scenario, losses, check);
+  add_mfu(mfu, sets.front(), sets.back(), check);
   check.cost_sentence = sentence_of(losses);
-  check.mfu_sentence = mfu.sentence;
-  if (mfu.change) {
-    check.change_sentence = mfu.change->sentence;
-    for (const std::string& what : mfu.change->what) check.change_sentence += " | " + what;
-  }
   return check;
 }
 

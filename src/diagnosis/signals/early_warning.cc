@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/median.h"
 #include "base/text.h"
@@ -118,6 +119,98 @@ std::string with_id(std::string command, const std::string& id) {
   return at == std::string::npos ? command : command.replace(at, 2, shell_word(id));
 }
 
+// A GPU or an adapter, now.
+struct Thing {
+  Place place;
+  const std::string& host;
+  const std::string& id;
+  int64_t now_unix_ns;
+};
+
+Trend trend_by(const Rule& rule, const SignalStore& signals, const Thing& thing) {
+  const auto of = [&](const char* signal) {
+    return trend_of(signals.history(thing.place, thing.host, thing.id, signal_index(signal)));
+  };
+  Trend trend = of(rule.signal);
+  // A row that was replaced is everyday; one in a memory that goes on having errors is not.
+  if (trend.known && rule.beside[0] != '\0' && trend.now >= rule.worth && of(rule.beside).now < rule.beside_least)
+    trend.now = 0;
+  return trend;
+}
+
+// The slope of the fleet, of which this one joins `slopes`; nothing where too few were seen to take it off. Who is raised
+// stays without it.
+std::optional<double> fleet_slope(const Rule& rule, const Trend& trend, bool raised, std::deque<float>& slopes) {
+  if (!rule.against_fleet || trend.hours < kHoursMin) return 0;
+  double fleet = 0;
+  if (slopes.size() >= kFleetMin) fleet = median_of(std::vector<double>(slopes.begin(), slopes.end()));
+  slopes.push_back(static_cast<float>(trend.per_hour));
+  if (slopes.size() > kFleetMax) slopes.pop_front();
+  if (slopes.size() <= kFleetMin && !raised) return std::nullopt;
+  return fleet;
+}
+
+// What a rule sees.
+struct Sign {
+  const Rule& rule;
+  const SignalRow& row;
+  Trend trend;
+  double fleet_per_hour = 0;
+  Seen seen;
+  std::string unit() const {
+    return row.unit[0] == '/' || row.unit[0] == '\0' ? row.unit : std::string(" ") + row.unit;
+  }
+};
+
+std::string sentence_of(const Sign& sign, const Thing& thing) {
+  const Rule& rule = sign.rule;
+  const bool set = rule.kind == Kind::kSet;
+  const std::string pace = set ? ""
+                               : format(", from %.3g to %.3g%s in %.0f min", std::max(0.0, sign.trend.first),
+                                        sign.trend.now, sign.unit().c_str(), 60 * sign.trend.hours);
+  const std::string horizon =
+      set ? format("within %.0f h", sign.seen.horizon_s / 3600) : horizon_text(sign.seen.horizon_s);
+  return format("%s of %s: %s%s; %s expected %s.", thing.id.c_str(), thing.host.c_str(), rule.words, pace.c_str(),
+                to_text(rule.cause), horizon.c_str());
+}
+
+Claim claim_of(const Sign& sign, const Thing& thing) {
+  const Trend& trend = sign.trend;
+  Claim claim;
+  claim.kind = ClaimKind::kCounter;
+  claim.subject = thing.id + " of " + thing.host;
+  claim.claim = sign.rule.kind == Kind::kSet
+                    ? format("%s: %.3g.", sign.row.words, trend.now)
+                    : format("%s: %.3g%s now, %+.3g an hour over %.1f h; the fleet %+.3g.", sign.row.words, trend.now,
+                             sign.unit().c_str(), trend.per_hour, trend.hours, sign.fleet_per_hour);
+  claim.value = trend.now;
+  claim.unit = sign.row.unit;
+  claim.baseline = trend.first;
+  claim.query = signal_query(signal_index(sign.rule.signal), thing.host, {&thing.id, 1},
+                             thing.now_unix_ns - 7'200'000'000'000, thing.now_unix_ns);
+  return claim;
+}
+
+void word(const Sign& sign, const Thing& thing, EarlyWarning& warning) {
+  const Rule& rule = sign.rule;
+  warning.updated_unix_ns = thing.now_unix_ns;
+  warning.signal = rule.signal;
+  warning.host = thing.host;
+  (thing.place == Place::kGpu ? warning.gpu_uuid : warning.device) = thing.id;
+  warning.layer = rule.layer;
+  warning.cause = rule.cause;
+  warning.horizon_s = sign.seen.horizon_s;
+  warning.confidence = sign.seen.confidence;
+  warning.sentence = sentence_of(sign, thing);
+  warning.next = {rule.action, with_id(rule.command, thing.id)};
+  for (const WarningRecord& record : kWarningRecords) {
+    if (std::string_view(record.signal) != rule.signal) continue;
+    warning.record_raised = record.raised;
+    warning.record_came_true = record.came_true;
+  }
+  warning.claims = {claim_of(sign, thing)};
+}
+
 }  // namespace
 
 Trend trend_of(const std::vector<HistoryValue>& values) {
@@ -171,30 +264,21 @@ Trend trend_of(const std::vector<HistoryValue>& values) {
 
 void EarlyWarnings::evaluate(const SignalStore& signals, Place place, const std::string& host, const std::string& id,
                              int64_t now_unix_ns) {
+  const Thing thing{place, host, id, now_unix_ns};
   for (size_t i = 0; i < std::size(kRules); ++i) {
-    const Rule& rule = kRules[i];
-    SignalIndex signal = signal_index(rule.signal);
-    const SignalRow& row = signal_row(signal);
-    if (row.place != place) continue;
-    Trend trend = trend_of(signals.history(place, host, id, signal));
-    if (!trend.known) continue;
-    // A row that was replaced is everyday; one in a memory that goes on having errors is not.
-    if (rule.beside[0] != '\0' && trend.now >= rule.worth &&
-        trend_of(signals.history(place, host, id, signal_index(rule.beside))).now < rule.beside_least)
-      trend.now = 0;
-    std::string key = format("%s/%s/%s", host.c_str(), id.c_str(), rule.signal);
+    Sign sign{.rule = kRules[i], .row = signal_row(signal_index(kRules[i].signal))};
+    if (sign.row.place != place) continue;
+    sign.trend = trend_by(sign.rule, signals, thing);
+    if (!sign.trend.known) continue;
+    const std::string key = format("%s/%s/%s", host.c_str(), id.c_str(), sign.rule.signal);
     auto found = followed_.find(key);
-    double fleet = 0;
-    if (rule.against_fleet && trend.hours >= kHoursMin) {
-      std::deque<float>& slopes = fleet_[i];
-      if (slopes.size() >= kFleetMin) fleet = median_of(std::vector<double>(slopes.begin(), slopes.end()));
-      slopes.push_back(static_cast<float>(trend.per_hour));
-      if (slopes.size() > kFleetMax) slopes.pop_front();
-      if (slopes.size() <= kFleetMin && (found == followed_.end() || !found->second.raised)) continue;
-    }
-    Seen seen = judge(rule, trend, fleet, found != followed_.end() && found->second.raised);
+    const bool raised = found != followed_.end() && found->second.raised;
+    const std::optional<double> fleet = fleet_slope(sign.rule, sign.trend, raised, fleet_[i]);
+    if (!fleet) continue;
+    sign.fleet_per_hour = *fleet;
+    sign.seen = judge(sign.rule, sign.trend, *fleet, raised);
     if (found == followed_.end()) {
-      if (!seen.warn) continue;
+      if (!sign.seen.warn) continue;
       if (followed_.size() >= kFollowedMax) {
         ++left_out_;
         continue;
@@ -206,7 +290,7 @@ void EarlyWarnings::evaluate(const SignalStore& signals, Place place, const std:
     Followed& followed = found->second;
     if (now_unix_ns - followed.looked_unix_ns < kAgainNs) continue;
     followed.looked_unix_ns = now_unix_ns;
-    if (!seen.warn) {
+    if (!sign.seen.warn) {
       followed.agreed = 0;
       if (++followed.missed >= kMissedMax || !followed.raised) {
         end(followed, now_unix_ns);
@@ -221,41 +305,7 @@ void EarlyWarnings::evaluate(const SignalStore& signals, Place place, const std:
       warning.raised_unix_ns = now_unix_ns;
       std::erase_if(gone_, [&](const EarlyWarning& old) { return old.id == warning.id; });  // it is back
     }
-    warning.updated_unix_ns = now_unix_ns;
-    warning.signal = rule.signal;
-    warning.host = host;
-    (place == Place::kGpu ? warning.gpu_uuid : warning.device) = id;
-    warning.layer = rule.layer;
-    warning.cause = rule.cause;
-    warning.horizon_s = seen.horizon_s;
-    warning.confidence = seen.confidence;
-    std::string unit = row.unit[0] == '/' || row.unit[0] == '\0' ? row.unit : std::string(" ") + row.unit;
-    const std::string pace = rule.kind == Kind::kSet
-                                 ? ""
-                                 : format(", from %.3g to %.3g%s in %.0f min", std::max(0.0, trend.first), trend.now,
-                                          unit.c_str(), 60 * trend.hours);
-    warning.sentence = format("%s of %s: %s%s; %s expected %s.", id.c_str(), host.c_str(), rule.words, pace.c_str(),
-                              to_text(rule.cause),
-                              rule.kind == Kind::kSet ? format("within %.0f h", seen.horizon_s / 3600).c_str()
-                                                      : horizon_text(seen.horizon_s).c_str());
-    warning.next = {rule.action, with_id(rule.command, id)};
-    for (const WarningRecord& record : kWarningRecords) {
-      if (std::string_view(record.signal) != rule.signal) continue;
-      warning.record_raised = record.raised;
-      warning.record_came_true = record.came_true;
-    }
-    Claim claim;
-    claim.kind = ClaimKind::kCounter;
-    claim.subject = id + " of " + host;
-    claim.claim = rule.kind == Kind::kSet
-                      ? format("%s: %.3g.", row.words, trend.now)
-                      : format("%s: %.3g%s now, %+.3g an hour over %.1f h; the fleet %+.3g.", row.words, trend.now,
-                               unit.c_str(), trend.per_hour, trend.hours, fleet);
-    claim.value = trend.now;
-    claim.unit = row.unit;
-    claim.baseline = trend.first;
-    claim.query = signal_query(signal_index(rule.signal), host, {&id, 1}, now_unix_ns - 7'200'000'000'000, now_unix_ns);
-    warning.claims = {std::move(claim)};
+    word(sign, thing, warning);
   }
 }
 

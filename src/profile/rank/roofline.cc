@@ -177,87 +177,127 @@ OpWork work_of(std::string_view op, std::string_view dims_json, std::string_view
   return work;
 }
 
-std::vector<Roofline> rooflines(const RankIndex& index, const Breakdown& breakdown) {
+namespace {
+
+// The work of the operators whose longest kernel is of a row.
+struct RowWork {
+  OpWork sum;
+  uint64_t calls = 0;
+  uint32_t types = 0;  // of the last of them: a text
+};
+
+// The kernel that took longest, of those that an operator launched, by the operator's event.
+std::map<uint32_t, size_t> longest_kernels(const RankIndex& index) {
+  std::map<uint32_t, size_t> longest;
+  for (size_t i = 0; i < index.activities.size(); ++i) {
+    const Activity& activity = index.activities[i];
+    if (activity.op == kNoEvent || activity.traits.kernel_class != KernelClass::kCompute) continue;
+    auto [found, is_new] = longest.try_emplace(activity.op, i);
+    if (!is_new && activity.duration_ns() > index.activities[found->second].duration_ns()) found->second = i;
+  }
+  return longest;
+}
+
+// An operator may launch several kernels; its work is that of the longest.
+std::vector<RowWork> work_by_row(const RankIndex& index, const Breakdown& breakdown) {
   const TraceEvents& events = *index.events;
-  std::vector<Roofline> out(breakdown.kernels.size());
   std::map<std::pair<uint32_t, KernelClass>, size_t> row_of;
   for (size_t i = 0; i < breakdown.kernels.size(); ++i) {
     row_of[{breakdown.kernels[i].name, breakdown.kernels[i].traits.kernel_class}] = i;
   }
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, OpWork> known;
-  std::vector<uint64_t> with_shapes(out.size(), 0);
-  std::vector<uint32_t> types(out.size(), 0);
-  // An operator may launch several kernels; its work is that of the longest.
-  std::map<uint32_t, std::pair<size_t, int64_t>> longest_of_op;
-  for (size_t i = 0; i < index.activities.size(); ++i) {
-    const Activity& activity = index.activities[i];
-    if (activity.op == kNoEvent || activity.traits.kernel_class != KernelClass::kCompute) continue;
-    auto [found, is_new] = longest_of_op.try_emplace(activity.op, i, activity.duration_ns());
-    if (!is_new && activity.duration_ns() > found->second.second) found->second = {i, activity.duration_ns()};
-  }
-  for (const auto& [op_event, longest] : longest_of_op) {
+  std::vector<RowWork> rows(breakdown.kernels.size());
+  for (const auto& [op_event, longest] : longest_kernels(index)) {
     const OpDetail* op = events.op(op_event);
     if (op == nullptr || op->dims == 0) continue;
-    const Activity& activity = index.activities[longest.first];
-    const size_t row = row_of[{events.name[activity.event], activity.traits.kernel_class}];
+    const Activity& activity = index.activities[longest];
+    RowWork& row = rows[row_of[{events.name[activity.event], activity.traits.kernel_class}]];
     auto [work, is_new] = known.try_emplace({events.name[op_event], op->dims, op->types});
     if (is_new) work->second = work_of(events.name_of(op_event), events.texts[op->dims], events.texts[op->types]);
-    out[row].flops += work->second.flops;
-    out[row].bytes += work->second.bytes;
-    types[row] = op->types;
-    ++with_shapes[row];
+    row.sum.flops += work->second.flops;
+    row.sum.bytes += work->second.bytes;
+    row.types = op->types;
+    ++row.calls;
   }
-  const std::string device = events.devices.empty() ? std::string() : events.devices.front().name;
-  const std::optional<double> memory = memory_peak(device);
+  return rows;
+}
+
+struct Device {
+  std::string name;  // empty: the trace names none
+  std::optional<double> memory;
+};
+
+double seconds_of(const KernelRow& row) {
+  return static_cast<double>(row.sum_ns) * 1e-9;
+}
+
+// Copies and fills: their bytes are in the trace.
+void bound_of_copies(const KernelRow& row, const std::string& name, const Device& device, Roofline& roof) {
+  const auto is = [&](const char* way) { return name.find(way) != std::string::npos; };
+  roof.bytes = static_cast<double>(row.bytes) * (is("DtoD") ? 2 : 1);
+  roof.bound = is("HtoD") || is("DtoH") ? Bound::kHostLink : Bound::kMemory;
+  const double seconds = seconds_of(row);
+  if (roof.bound == Bound::kMemory && device.memory && seconds > 0)
+    roof.share = std::min(1.0, roof.bytes / seconds / *device.memory);
+}
+
+// Kernels whose work follows from the shapes of their operators.
+void bound_of_compute(const KernelRow& row, const RowWork& work, const std::string& types, const Device& device,
+                      Roofline& roof) {
+  if (device.name.empty()) {
+    roof.why = "the trace names no device";
+    return;
+  }
+  if (work.calls == 0) {
+    roof.why = "no shapes in the trace (record_shapes)";
+    return;
+  }
+  // Shapes of some calls stand for all of them.
+  const double scale = static_cast<double>(row.count) / static_cast<double>(work.calls);
+  roof.flops *= scale;
+  roof.bytes *= scale;
+  const Precision precision = precision_for_peak(row.traits, types);
+  const std::optional<GpuPeak> peak = gpu_peak(device.name, to_text(precision));
+  const double compute_s = roof.flops > 0 && peak ? roof.flops / peak->flops : 0;
+  const double memory_s = device.memory ? roof.bytes / *device.memory : 0;
+  const double seconds = seconds_of(row);
+  if (!device.memory && compute_s == 0) {
+    roof.why = "the device's peaks are not known";
+  } else if (compute_s > 0 && compute_s >= memory_s) {
+    roof.bound = Bound::kCompute;
+    roof.share = seconds > 0 ? compute_s / seconds : -1;
+  } else if (memory_s > 0 && seconds > 0 && (roof.flops > 0 || memory_s / seconds >= kMemoryShareLeast)) {
+    roof.bound = Bound::kMemory;
+    roof.share = memory_s / seconds;
+  } else {
+    roof.why = "its operator's shapes do not explain its time";
+  }
+  if (roof.share > 1) roof.share = 1;  // caches, and halves of masks
+}
+
+}  // namespace
+
+std::vector<Roofline> rooflines(const RankIndex& index, const Breakdown& breakdown) {
+  const TraceEvents& events = *index.events;
+  const std::vector<RowWork> works = work_by_row(index, breakdown);
+  Device device;
+  if (!events.devices.empty()) device.name = events.devices.front().name;
+  device.memory = memory_peak(device.name);
+  std::vector<Roofline> out(breakdown.kernels.size());
   for (size_t i = 0; i < out.size(); ++i) {
     const KernelRow& row = breakdown.kernels[i];
     Roofline& roof = out[i];
-    const double seconds = static_cast<double>(row.sum_ns) * 1e-9;
+    roof.flops = works[i].sum.flops;
+    roof.bytes = works[i].sum.bytes;
     if (row.traits.kernel_class == KernelClass::kCommunication) {
       roof.bound = Bound::kCommunication;
-      continue;
-    }
-    if (row.launch_ns > row.sum_ns && row.from_graph == 0) {
+    } else if (row.launch_ns > row.sum_ns && row.from_graph == 0) {
       roof.bound = Bound::kLaunch;
-      continue;
-    }
-    if (row.traits.kernel_class == KernelClass::kMemory) {
-      const std::string& name = events.texts[row.name];
-      roof.bytes = static_cast<double>(row.bytes) * (name.find("DtoD") != std::string::npos ? 2 : 1);
-      roof.bound = name.find("HtoD") != std::string::npos || name.find("DtoH") != std::string::npos ? Bound::kHostLink
-                                                                                                    : Bound::kMemory;
-      if (roof.bound == Bound::kMemory && memory && seconds > 0)
-        roof.share = std::min(1.0, roof.bytes / seconds / *memory);
-      continue;
-    }
-    if (device.empty()) {
-      roof.why = "the trace names no device";
-      continue;
-    }
-    if (with_shapes[i] == 0) {
-      roof.why = "no shapes in the trace (record_shapes)";
-      continue;
-    }
-    // Shapes of some calls stand for all of them.
-    const double scale = static_cast<double>(row.count) / static_cast<double>(with_shapes[i]);
-    roof.flops *= scale;
-    roof.bytes *= scale;
-    const Precision precision = precision_for_peak(row.traits, events.texts[types[i]]);
-    const std::optional<GpuPeak> peak = gpu_peak(device, to_text(precision));
-    const double compute_s = roof.flops > 0 && peak ? roof.flops / peak->flops : 0;
-    const double memory_s = memory ? roof.bytes / *memory : 0;
-    if (!memory && compute_s == 0) {
-      roof.why = "the device's peaks are not known";
-    } else if (compute_s > 0 && compute_s >= memory_s) {
-      roof.bound = Bound::kCompute;
-      roof.share = seconds > 0 ? compute_s / seconds : -1;
-    } else if (memory_s > 0 && seconds > 0 && (roof.flops > 0 || memory_s / seconds >= kMemoryShareLeast)) {
-      roof.bound = Bound::kMemory;
-      roof.share = memory_s / seconds;
+    } else if (row.traits.kernel_class == KernelClass::kMemory) {
+      bound_of_copies(row, events.texts[row.name], device, roof);
     } else {
-      roof.why = "its operator's shapes do not explain its time";
+      bound_of_compute(row, works[i], events.texts[works[i].types], device, roof);
     }
-    if (roof.share > 1) roof.share = 1;  // caches, and halves of masks
   }
   return out;
 }

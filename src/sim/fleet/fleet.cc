@@ -182,6 +182,56 @@ void Fleet::report_detail(Rank rank) {
   lockstep::finish(detail);
 }
 
+void Fleet::add_split(const RankState& state, StepSummary& summary) const {
+  auto part = [&](TimePart name) -> int64_t& { return summary.split_ns[static_cast<size_t>(name)]; };
+  summary.split_known = true;
+  part(TimePart::kCompute) = state.compute_ns;
+  part(TimePart::kCommunication) = state.comm_ns + state.exposed_ns;
+  part(TimePart::kInput) = state.phase_ns[static_cast<size_t>(Phase::kInput)];
+  part(TimePart::kCheckpoint) = state.checkpoint_ns;
+  part(TimePart::kHost) = summary.duration_ns - state.compute_ns - part(TimePart::kCommunication) -
+                          part(TimePart::kInput) - state.checkpoint_ns;
+}
+
+// The rank's operations in its group of that role, and the flows of them.
+void Fleet::add_traffic(Rank rank, Role role, StepSummary& summary) const {
+  const auto i = static_cast<size_t>(role);
+  const Traffic& traffic = state_.traffic[slot(rank, role)];
+  if (traffic.count == 0) return;
+  const int64_t error_ns = clock_error_ns_[static_cast<size_t>(shape_.host_of(rank))];
+  const Group group = shape_.group(role, rank);
+  summary.comms.push_back({.comm_id = comm_id(role, group),
+                           .size = group.size,
+                           .rank_in_comm = shape_.index_in(role, rank),
+                           .p2p = is_p2p(role),
+                           .count = traffic.count,
+                           .bytes = traffic.bytes,
+                           .gpu_ns = traffic.gpu_ns,
+                           .shortest_ns = traffic.shortest_ns,
+                           .longest_ns = traffic.longest_ns,
+                           .first_start_unix_ns = traffic.first_start_ns + error_ns,
+                           .last_end_unix_ns = traffic.last_end_ns + error_ns,
+                           .queue_ns = traffic.queue_ns});
+  if (role == Role::kEp && transfers_[i].crosses) add_exchange_flows(rank, summary);
+  if (state_.flows[i].empty()) return;
+  const int32_t at = shape_.index_in(role, rank);
+  for (size_t flow = 0; flow < 4; ++flow) {
+    const FlowTotals& totals = state_.flows[i][index_of(rank)][flow];
+    if (totals.transfers == 0) continue;
+    const int32_t peer = (at + (flow % 2 == 0 ? 1 : group.size - 1)) % group.size;
+    summary.flows.push_back({.comm_id = summary.comms.back().comm_id,
+                             .peer = peer,
+                             .send = flow < 2,
+                             .transfers = totals.transfers,
+                             .bytes = totals.bytes,
+                             .wire_ns = totals.wire_ns,
+                             .own_gpu_ns = totals.own_gpu_ns,
+                             .peer_ns = totals.peer_ns,
+                             .wire_longest_ns = totals.wire_longest_ns,
+                             .own_gpu_longest_ns = totals.own_gpu_longest_ns});
+  }
+}
+
 // What is told is on the host's own clock.
 StepSummary Fleet::summary(Rank rank) const {
   const RankState& state = state_.ranks[index_of(rank)];
@@ -196,53 +246,9 @@ StepSummary Fleet::summary(Rank rank) const {
   summary.queue_ns = state.queue_ns;
   summary.quiet_ns = state.quiet_ns;
   summary.quiet_from_unix_ns = state.quiet_from_ns != 0 ? state.quiet_from_ns + error_ns : 0;
-
-  auto part = [&](TimePart name) -> int64_t& { return summary.split_ns[static_cast<size_t>(name)]; };
-  summary.split_known = true;
-  part(TimePart::kCompute) = state.compute_ns;
-  part(TimePart::kCommunication) = state.comm_ns + state.exposed_ns;
-  part(TimePart::kInput) = state.phase_ns[static_cast<size_t>(Phase::kInput)];
-  part(TimePart::kCheckpoint) = state.checkpoint_ns;
-  part(TimePart::kHost) = summary.duration_ns - state.compute_ns - part(TimePart::kCommunication) -
-                          part(TimePart::kInput) - state.checkpoint_ns;
-
-  for (size_t i = 0; i < kRoleCount; ++i) {
-    const Role role = role_at(i);
-    if (!has(role)) continue;
-    const Traffic& traffic = state_.traffic[slot(rank, role)];
-    if (traffic.count == 0) continue;
-    const Group group = shape_.group(role, rank);
-    summary.comms.push_back({.comm_id = comm_id(role, group),
-                             .size = group.size,
-                             .rank_in_comm = shape_.index_in(role, rank),
-                             .p2p = is_p2p(role),
-                             .count = traffic.count,
-                             .bytes = traffic.bytes,
-                             .gpu_ns = traffic.gpu_ns,
-                             .shortest_ns = traffic.shortest_ns,
-                             .longest_ns = traffic.longest_ns,
-                             .first_start_unix_ns = traffic.first_start_ns + error_ns,
-                             .last_end_unix_ns = traffic.last_end_ns + error_ns,
-                             .queue_ns = traffic.queue_ns});
-    if (role == Role::kEp && transfers_[i].crosses) add_exchange_flows(rank, summary);
-    if (state_.flows[i].empty()) continue;
-    const int32_t at = shape_.index_in(role, rank);
-    for (size_t flow = 0; flow < 4; ++flow) {
-      const FlowTotals& totals = state_.flows[i][index_of(rank)][flow];
-      if (totals.transfers == 0) continue;
-      const int32_t peer = (at + (flow % 2 == 0 ? 1 : group.size - 1)) % group.size;
-      summary.flows.push_back({.comm_id = summary.comms.back().comm_id,
-                               .peer = peer,
-                               .send = flow < 2,
-                               .transfers = totals.transfers,
-                               .bytes = totals.bytes,
-                               .wire_ns = totals.wire_ns,
-                               .own_gpu_ns = totals.own_gpu_ns,
-                               .peer_ns = totals.peer_ns,
-                               .wire_longest_ns = totals.wire_longest_ns,
-                               .own_gpu_longest_ns = totals.own_gpu_longest_ns});
-    }
-  }
+  add_split(state, summary);
+  for (size_t i = 0; i < kRoleCount; ++i)
+    if (has(role_at(i))) add_traffic(rank, role_at(i), summary);
   add_scalars(rank, summary);
   return summary;
 }

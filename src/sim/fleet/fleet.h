@@ -224,6 +224,11 @@ class Fleet {
   double sharded_forward_ns(double main_ns) const;
   void begin_step();
   void set_shocks();
+  void note_disturbances();
+  bool fabric_disturbed() const;
+  void share_experts();
+  void set_fabric();
+  void slow_groups(Role role);
   void set_network();
   void play();
   void run(const Pass& pass);
@@ -282,6 +287,8 @@ class Fleet {
   const RankConditions& conditions(Rank rank) const {
     return conditions_.ranks.empty() ? kAsItShouldBe : conditions_.ranks[index_of(rank)];
   }
+  void add_split(const RankState& state, StepSummary& summary) const;
+  void add_traffic(Rank rank, Role role, StepSummary& summary) const;
   void add_scalars(Rank rank, StepSummary& summary) const;
   void add_exchange_flows(Rank rank, StepSummary& summary) const;
   // Tokens that its experts get, of what would be even.

@@ -155,12 +155,9 @@ double Fleet::edge_factor(Rank from, Rank to) const {
   return factor;
 }
 
-// How much longer than on a healthy wire each group's transfers take, and because of whom.
-void Fleet::set_network() {
-  const bool was_disturbed = network_disturbed_;
-  const bool fabric_disturbed =
-      !conditions_.uplinks.empty() || !conditions_.leaves.empty() || !conditions_.links.empty();
-  network_disturbed_ = fabric_disturbed;
+// What of this step's conditions touches transfers and gradients.
+void Fleet::note_disturbances() {
+  network_disturbed_ = fabric_disturbed();
   gradients_stand_ = experts_uneven_ = false;
   gradients_nan_ = conditions_.loss_nan;
   for (const RankConditions& rank : conditions_.ranks) {
@@ -170,62 +167,83 @@ void Fleet::set_network() {
     experts_uneven_ |= rank.expert != 1;
     gradients_nan_ |= rank.gradient_nan;
   }
-  if (experts_uneven_ && has(Role::kEp)) {
-    std::vector<double> sums(slow_[static_cast<size_t>(Role::kEp)].size(), 0);
-    auto sum_of = [&](Rank rank) -> double& { return sums[static_cast<size_t>(shape_.group_index(Role::kEp, rank))]; };
-    for (Rank rank : all_ranks(shape_.world_size())) sum_of(rank) += conditions(rank).expert;
-    expert_share_.resize(state_.ranks.size());
-    for (Rank rank : all_ranks(shape_.world_size()))
-      expert_share_[index_of(rank)] = conditions(rank).expert * shape_.ep / sum_of(rank);
-  }
-  if (!network_disturbed_ && !was_disturbed) return;
+}
+
+bool Fleet::fabric_disturbed() const {
+  return !conditions_.uplinks.empty() || !conditions_.leaves.empty() || !conditions_.links.empty();
+}
+
+// What each rank's experts get of the tokens of their group.
+void Fleet::share_experts() {
+  std::vector<double> sums(slow_[static_cast<size_t>(Role::kEp)].size(), 0);
+  auto sum_of = [&](Rank rank) -> double& { return sums[static_cast<size_t>(shape_.group_index(Role::kEp, rank))]; };
+  for (Rank rank : all_ranks(shape_.world_size())) sum_of(rank) += conditions(rank).expert;
+  expert_share_.resize(state_.ranks.size());
+  for (Rank rank : all_ranks(shape_.world_size()))
+    expert_share_[index_of(rank)] = conditions(rank).expert * shape_.ep / sum_of(rank);
+}
+
+// How much longer it takes over each leaf, uplink and link.
+void Fleet::set_fabric() {
   uplink_.clear();
   leaf_.clear();
   link_.clear();
-  if (fabric_disturbed) {
-    const int32_t leaves = shape_.topology.leaves(shape_.first_host + shape_.hosts());
-    const int32_t spines = shape_.topology.spines;
-    link_.assign(static_cast<size_t>(leaves) * static_cast<size_t>(spines), 1);
-    for (const LinkConditions& link : conditions_.links) {
-      if (link.leaf < leaves && link.spine < spines)
-        link_[static_cast<size_t>(link.leaf * spines + link.spine)] *= link.factor;
+  if (!fabric_disturbed()) return;
+  const int32_t leaves = shape_.topology.leaves(shape_.first_host + shape_.hosts());
+  const int32_t spines = shape_.topology.spines;
+  link_.assign(static_cast<size_t>(leaves) * static_cast<size_t>(spines), 1);
+  for (const LinkConditions& link : conditions_.links) {
+    if (link.leaf < leaves && link.spine < spines)
+      link_[static_cast<size_t>(link.leaf * spines + link.spine)] *= link.factor;
+  }
+  uplink_.assign(static_cast<size_t>(leaves), 1);
+  leaf_.assign(static_cast<size_t>(leaves), 1);
+  for (auto [leaf, factor] : conditions_.uplinks) {
+    if (leaf < leaves) uplink_[static_cast<size_t>(leaf)] *= factor;
+  }
+  for (auto [leaf, factor] : conditions_.leaves) {
+    if (leaf < leaves) leaf_[static_cast<size_t>(leaf)] *= factor;
+  }
+}
+
+// How much longer than on a healthy wire each group's transfers take, and because of whom.
+void Fleet::slow_groups(Role role) {
+  const auto i = static_cast<size_t>(role);
+  const double usual =
+      transfers_[i].crosses ? shape_.topology.nic_gb_s * kNicReached : shape_.topology.nvlink_gb_s * kNvlinkReached;
+  std::fill(slow_[i].begin(), slow_[i].end(), 0.0);
+  std::vector<double> reduce(slow_[i].size(), 1.0), worst(slow_[i].size(), 1.0);
+  std::fill(blocker_[i].begin(), blocker_[i].end(), -1);
+  for (Rank rank : all_ranks(shape_.world_size())) {
+    const Group group = shape_.group(role, rank);
+    const int32_t at = shape_.index_in(role, rank);
+    const auto index = static_cast<size_t>(shape_.group_index(role, rank));
+    double worst_here = conditions(rank).reduce;
+    reduce[index] = std::max(reduce[index], worst_here);
+    // A ring uses the two edges beside a member; an exchange uses all, of which the member's own rate is what counts.
+    for (int32_t hop : {1, group.size - 1}) {
+      const Rank peer = group.member((at + hop) % group.size);
+      const double factor = edge_factor(rank, peer);
+      worst_here = std::max(worst_here, factor);
+      slow_[i][index] = std::max(slow_[i][index], usual / edge_bytes_per_ns(rank, peer) * factor);
     }
-    uplink_.assign(static_cast<size_t>(leaves), 1);
-    leaf_.assign(static_cast<size_t>(leaves), 1);
-    for (auto [leaf, factor] : conditions_.uplinks) {
-      if (leaf < leaves) uplink_[static_cast<size_t>(leaf)] *= factor;
-    }
-    for (auto [leaf, factor] : conditions_.leaves) {
-      if (leaf < leaves) leaf_[static_cast<size_t>(leaf)] *= factor;
+    if (worst_here > worst[index] * 1.001) {
+      worst[index] = worst_here;
+      blocker_[i][index] = at;
     }
   }
+  for (size_t index = 0; index < slow_[i].size(); ++index) slow_[i][index] *= reduce[index];
+}
+
+void Fleet::set_network() {
+  const bool was_disturbed = network_disturbed_;
+  note_disturbances();
+  if (experts_uneven_ && has(Role::kEp)) share_experts();
+  if (!network_disturbed_ && !was_disturbed) return;
+  set_fabric();
   for (size_t i = 0; i < kRoleCount; ++i) {
     const Role role = role_at(i);
-    if (!has(role) || role == Role::kPp || role == Role::kWorld) continue;
-    const double usual =
-        transfers_[i].crosses ? shape_.topology.nic_gb_s * kNicReached : shape_.topology.nvlink_gb_s * kNvlinkReached;
-    std::fill(slow_[i].begin(), slow_[i].end(), 0.0);
-    std::vector<double> reduce(slow_[i].size(), 1.0), worst(slow_[i].size(), 1.0);
-    std::fill(blocker_[i].begin(), blocker_[i].end(), -1);
-    for (Rank rank : all_ranks(shape_.world_size())) {
-      const Group group = shape_.group(role, rank);
-      const int32_t at = shape_.index_in(role, rank);
-      const auto index = static_cast<size_t>(shape_.group_index(role, rank));
-      double worst_here = conditions(rank).reduce;
-      reduce[index] = std::max(reduce[index], worst_here);
-      // A ring uses the two edges beside a member; an exchange uses all, of which the member's own rate is what counts.
-      for (int32_t hop : {1, group.size - 1}) {
-        const Rank peer = group.member((at + hop) % group.size);
-        const double factor = edge_factor(rank, peer);
-        worst_here = std::max(worst_here, factor);
-        slow_[i][index] = std::max(slow_[i][index], usual / edge_bytes_per_ns(rank, peer) * factor);
-      }
-      if (worst_here > worst[index] * 1.001) {
-        worst[index] = worst_here;
-        blocker_[i][index] = at;
-      }
-    }
-    for (size_t index = 0; index < slow_[i].size(); ++index) slow_[i][index] *= reduce[index];
+    if (has(role) && role != Role::kPp && role != Role::kWorld) slow_groups(role);
   }
 }
 

@@ -212,60 +212,7 @@ class FileBuilder {
     if (thread != threads_.end() && line.time_ns < thread->second.last_ns) {
       return format("time goes back on thread %llu", static_cast<unsigned long long>(line.thread));
     }
-    switch (line.kind) {
-      case CallKind::kWho:
-        break;
-      case CallKind::kInit:
-        if (contexts_.contains(line.context)) return problem("context", line.context, "is already there");
-        call.context = static_cast<uint32_t>(result.inits.size());
-        contexts_.emplace(line.context, call.context);
-        result.inits.push_back(line);
-        calls_on_.push_back(0);
-        ++open_contexts_;
-        break;
-      case CallKind::kFinalize: {
-        const auto found = contexts_.find(line.context);
-        if (found == contexts_.end()) return problem("context", line.context, "was not made before");
-        call.context = found->second;
-        call.calls_before = calls_on_[call.context];
-        contexts_.erase(found);
-        --open_contexts_;
-        break;
-      }
-      case CallKind::kStart: {
-        const auto context = contexts_.find(line.context);
-        if (context == contexts_.end()) return problem("context", line.context, "was not made before");
-        if (line.handle == 0) return "handle 0 is no handle";
-        if (objects_.contains(line.handle)) return problem("handle", line.handle, "is already started");
-        call.context = context->second;
-        call.object = result.object_count++;
-        call.object_turn = 0;
-        call.start = static_cast<uint32_t>(result.starts.size());
-        result.starts.push_back(line);
-        objects_.emplace(line.handle, Object{call.object, call.context, 1, false});
-        // The parent of a transfer for another process (PXN) is that process's object, not one of ours.
-        const bool foreign = line.type == nccl::kEventProxyOp && line.pid != result.who.pid;
-        if (!foreign && line.parent != line.handle) use(line.parent, call.parent, call.parent_turn);
-        if (line.group == line.parent) {
-          call.group = call.parent;
-        } else if (line.group != line.handle) {
-          use(line.group, call.group, call.group_turn);
-        }
-        ++calls_on_[call.context];
-        break;
-      }
-      case CallKind::kState:
-      case CallKind::kStop: {
-        const auto found = objects_.find(line.handle);
-        if (found == objects_.end()) return problem("handle", line.handle, "was not started before");
-        if (found->second.stopped) return problem("handle", line.handle, "has been stopped before");
-        found->second.stopped = line.kind == CallKind::kStop;
-        use(line.handle, call.object, call.object_turn);
-        call.context = found->second.context;
-        ++calls_on_[call.context];
-        break;
-      }
-    }
+    if (std::string wrong = fill(line, call); !wrong.empty()) return wrong;
     Thread& lane = threads_.try_emplace(line.thread, Thread{static_cast<uint32_t>(threads_.size()), 0}).first->second;
     if (lane.index == result.threads.size()) result.threads.push_back(line.thread);
     lane.last_ns = line.time_ns;
@@ -278,6 +225,78 @@ class FileBuilder {
   RankCalls result;
 
  private:
+  // By the kind of the call. Empty: taken. Else what is wrong.
+  std::string fill(const CallLine& line, Call& call) {
+    switch (line.kind) {
+      case CallKind::kWho:
+        return {};
+      case CallKind::kInit:
+        return add_context(line, call);
+      case CallKind::kFinalize:
+        return end_context(line, call);
+      case CallKind::kStart:
+        return start_object(line, call);
+      case CallKind::kState:
+      case CallKind::kStop:
+        return use_object(line, call);
+    }
+    return {};
+  }
+
+  std::string add_context(const CallLine& line, Call& call) {
+    if (contexts_.contains(line.context)) return problem("context", line.context, "is already there");
+    call.context = static_cast<uint32_t>(result.inits.size());
+    contexts_.emplace(line.context, call.context);
+    result.inits.push_back(line);
+    calls_on_.push_back(0);
+    ++open_contexts_;
+    return {};
+  }
+
+  std::string end_context(const CallLine& line, Call& call) {
+    const auto found = contexts_.find(line.context);
+    if (found == contexts_.end()) return problem("context", line.context, "was not made before");
+    call.context = found->second;
+    call.calls_before = calls_on_[call.context];
+    contexts_.erase(found);
+    --open_contexts_;
+    return {};
+  }
+
+  std::string start_object(const CallLine& line, Call& call) {
+    const auto context = contexts_.find(line.context);
+    if (context == contexts_.end()) return problem("context", line.context, "was not made before");
+    if (line.handle == 0) return "handle 0 is no handle";
+    if (objects_.contains(line.handle)) return problem("handle", line.handle, "is already started");
+    call.context = context->second;
+    call.object = result.object_count++;
+    call.object_turn = 0;
+    call.start = static_cast<uint32_t>(result.starts.size());
+    result.starts.push_back(line);
+    objects_.emplace(line.handle, Object{call.object, call.context, 1, false});
+    // The parent of a transfer for another process (PXN) is that process's object, not one of ours.
+    const bool foreign = line.type == nccl::kEventProxyOp && line.pid != result.who.pid;
+    if (!foreign && line.parent != line.handle) use(line.parent, call.parent, call.parent_turn);
+    if (line.group == line.parent) {
+      call.group = call.parent;
+    } else if (line.group != line.handle) {
+      use(line.group, call.group, call.group_turn);
+    }
+    ++calls_on_[call.context];
+    return {};
+  }
+
+  std::string use_object(const CallLine& line, Call& call) {
+    const auto found = objects_.find(line.handle);
+    if (found == objects_.end()) return problem("handle", line.handle, "was not started before");
+    if (found->second.stopped) return problem("handle", line.handle, "has been stopped before");
+    found->second.stopped = line.kind == CallKind::kStop;
+    use(line.handle, call.object, call.object_turn);
+    call.context = found->second.context;
+    ++calls_on_[call.context];
+    return {};
+  }
+
   struct Object {
     uint32_t index;
     uint32_t context;

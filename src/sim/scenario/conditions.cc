@@ -284,74 +284,101 @@ void JobConditions::add_fault(size_t index, double amount, StepNumber step, JobS
   }
 }
 
-void JobConditions::add_oddity(const Oddity& oddity, size_t index, StepNumber step, JobStep& out) const {
-  const uint64_t drawn = drawn_for(scenario_, 0x0DD0 + index, step);
-  const bool due = (step + 1) % oddity.every_steps == 0;
+struct JobConditions::OddityEffect {
+  const JobConditions& job;
+  const Oddity& oddity;
+  const StepNumber step;
+  const uint64_t drawn;
+  JobStep& out;
+  const JobShape& shape = job.shape_;
+  // The share of a step, or of whatever it is about, that the oddity takes.
   const double amount = oddity.amount;
+  const double amount_ns = oddity.amount * job.step_ns_;
+
+  bool is_due() const { return (step + 1) % oddity.every_steps == 0; }
+  double turns() const { return static_cast<double>(step.value()) / static_cast<double>(oddity.every_steps); }
+  RankConditions& of(Rank rank) const { return job.rank(out, rank); }
+  RankConditions& of_a_drawn_rank() const {
+    return of(rank_at(mix(drawn) % static_cast<uint64_t>(shape.world_size())));
+  }
+
+  void packing() const {
+    for (Rank each : all_ranks(shape.world_size())) {
+      const int32_t replica = shape.index_in(Role::kDp, each) / shape.cp;
+      const double length = 1 + amount * (2 * uniform(mix(drawn ^ mix(static_cast<uint64_t>(replica)))) - 1);
+      of(each).work *= 0.8 * length + 0.2 * length * length;
+    }
+  }
+  void expert_skew() const {
+    for (Rank each : all_ranks(shape.world_size())) {
+      const auto expert = static_cast<uint64_t>(shape.index_in(Role::kEp, each));
+      const double turn = turns() + uniform(mix(job.scenario_.seed ^ mix(0xE0 + expert)));
+      of(each).expert *= std::exp(amount * std::sin(2 * std::numbers::pi * turn));
+    }
+  }
+  void uneven_stage() const {
+    for (Rank each{(shape.pp - 1) * shape.stage_ranks()}; each < Rank{shape.world_size()}; ++each)
+      of(each).gpu *= 1 + amount;
+  }
+  void compile() const {
+    if (step < 2_step) {
+      const double size_ns = amount_ns * (step == 0_step ? 1 : 0.3);
+      for (Rank each : all_ranks(shape.world_size())) {
+        const uint64_t own = mix(drawn ^ mix(static_cast<uint64_t>(each.value())));
+        if (own % 2 == 0) of(each).compile_ns += size_ns * (0.5 + 0.5 * uniform(mix(own)));
+      }
+    } else if (step < StepNumber{oddity.every_steps} && drawn % 10 == 0) {  // a shape that was not seen before
+      of_a_drawn_rank().compile_ns += 0.3 * amount * job.step_ns_;
+    }
+  }
+  // All ranks at once, every so many steps.
+  void in_turns(double RankConditions::*part) const {
+    if (!is_due()) return;
+    for (RankConditions& each : job.all(out)) each.*part += amount_ns;
+  }
+  void garbage() const {
+    if (drawn % static_cast<uint64_t>(oddity.every_steps) == 0)
+      of_a_drawn_rank().stall_ns += amount_ns * (0.5 + uniform(mix(drawn ^ 1)));
+  }
+  void warm_up() const {
+    const double more =
+        amount * std::exp(-3 * static_cast<double>(step.value()) / static_cast<double>(oddity.every_steps));
+    if (more < 1e-4) return;
+    for (RankConditions& each : job.all(out)) each.gpu *= 1 + more;
+  }
+  void daily_heat() const {
+    const double more = amount * 0.5 * (1 - std::cos(2 * std::numbers::pi * turns()));
+    for (RankConditions& each : job.all(out)) each.gpu *= 1 + more;
+  }
+};
+
+void JobConditions::add_oddity(const Oddity& oddity, size_t index, StepNumber step, JobStep& out) const {
+  const OddityEffect effect{
+      .job = *this, .oddity = oddity, .step = step, .drawn = drawn_for(scenario_, 0x0DD0 + index, step), .out = out};
   switch (oddity.kind) {
     case OddityKind::kPacking:
-      for (Rank each : all_ranks(shape_.world_size())) {
-        const int32_t replica = shape_.index_in(Role::kDp, each) / shape_.cp;
-        const double length = 1 + amount * (2 * uniform(mix(drawn ^ mix(static_cast<uint64_t>(replica)))) - 1);
-        rank(out, each).work *= 0.8 * length + 0.2 * length * length;
-      }
-      break;
+      return effect.packing();
     case OddityKind::kExpertSkew:
-      for (Rank each : all_ranks(shape_.world_size())) {
-        const auto expert = static_cast<uint64_t>(shape_.index_in(Role::kEp, each));
-        const double turn = static_cast<double>(step.value()) / static_cast<double>(oddity.every_steps) +
-                            uniform(mix(scenario_.seed ^ mix(0xE0 + expert)));
-        rank(out, each).expert *= std::exp(amount * std::sin(2 * std::numbers::pi * turn));
-      }
-      break;
+      return effect.expert_skew();
     case OddityKind::kStageUneven:
-      for (Rank each{(shape_.pp - 1) * shape_.stage_ranks()}; each < Rank{shape_.world_size()}; ++each)
-        rank(out, each).gpu *= 1 + amount;
-      break;
+      return effect.uneven_stage();
     case OddityKind::kCompile:
-      if (step < 2_step) {
-        const double size = amount * step_ns_ * (step == 0_step ? 1 : 0.3);
-        for (Rank each : all_ranks(shape_.world_size())) {
-          const uint64_t own = mix(drawn ^ mix(static_cast<uint64_t>(each.value())));
-          if (own % 2 == 0) rank(out, each).compile_ns += size * (0.5 + 0.5 * uniform(mix(own)));
-        }
-      } else if (step < StepNumber{oddity.every_steps} && drawn % 10 == 0) {  // a shape that was not seen before
-        rank(out, rank_at(mix(drawn) % static_cast<uint64_t>(shape_.world_size()))).compile_ns +=
-            0.3 * amount * step_ns_;
-      }
-      break;
+      return effect.compile();
     case OddityKind::kEvaluation:
-      if (due) {
-        for (RankConditions& each : all(out)) each.evaluation_ns += amount * step_ns_;
-      }
-      break;
+      return effect.in_turns(&RankConditions::evaluation_ns);
     case OddityKind::kCheckpoints:
-      if (due) {
-        for (RankConditions& each : all(out)) each.checkpoint_ns += amount * step_ns_;
-      }
-      break;
+      return effect.in_turns(&RankConditions::checkpoint_ns);
     case OddityKind::kGarbage:
-      if (drawn % static_cast<uint64_t>(oddity.every_steps) == 0)
-        rank(out, rank_at(mix(drawn) % static_cast<uint64_t>(shape_.world_size()))).stall_ns +=
-            amount * step_ns_ * (0.5 + uniform(mix(drawn ^ 1)));
-      break;
+      return effect.garbage();
     case OddityKind::kResize:
-      break;  // between steps
-    case OddityKind::kWarmUp: {
-      const double more =
-          amount * std::exp(-3 * static_cast<double>(step.value()) / static_cast<double>(oddity.every_steps));
-      if (more < 1e-4) break;
-      for (RankConditions& each : all(out)) each.gpu *= 1 + more;
-      break;
-    }
-    case OddityKind::kDailyHeat: {
-      const double turn = static_cast<double>(step.value()) / static_cast<double>(oddity.every_steps);
-      for (RankConditions& each : all(out)) each.gpu *= 1 + amount * 0.5 * (1 - std::cos(2 * std::numbers::pi * turn));
-      break;
-    }
+      return;  // between steps
+    case OddityKind::kWarmUp:
+      return effect.warm_up();
+    case OddityKind::kDailyHeat:
+      return effect.daily_heat();
     case OddityKind::kMasterRank:
-      rank(out, 0_rank).log_ns += amount * step_ns_;
-      break;
+      effect.of(0_rank).log_ns += effect.amount_ns;
+      return;
   }
 }
 

@@ -36,6 +36,7 @@ class JobConditions {
 
  private:
   struct Effect;  // of one fault on one step
+  struct OddityEffect;
   void add_fault(size_t index, double amount, StepNumber step, JobStep& out) const;
   void add_drift(const ScenarioFault& fault, double sign, JobStep& out) const;
   void add_oddity(const Oddity& oddity, size_t index, StepNumber step, JobStep& out) const;

@@ -342,11 +342,9 @@ bool sends_over(const JobShape& shape, Rank rank, const Target& target) {
   });
 }
 
-void check_target(const ScenarioFault& fault, const JobPlan& plan, const Scenario& scenario, const Fields& fields) {
-  const CauseRow& row = *std::find_if(std::begin(kCauses), std::end(kCauses),
-                                      [&](const CauseRow& one) { return one.cause == fault.cause; });
-  const Target& target = fault.target;
-  const JobShape shape = shape_of(scenario, plan, 0, plan.dp);
+// One target, of a kind that the cause can hit, and it is there.
+void check_one_target(const CauseRow& row, const Target& target, const JobShape& shape, const JobPlan& plan,
+                      const Fields& fields) {
   struct Given {
     unsigned bit;
     const char* name;
@@ -376,50 +374,55 @@ void check_target(const ScenarioFault& fault, const JobPlan& plan, const Scenari
   }
   if (given == 0 && (row.targets & kJob) == 0)
     throw Wrong{fields.line(), format("%s needs a target: %s", to_text(row.cause), target_words(row.targets).c_str())};
-  auto refuse = [&](const std::string& why) {
-    throw Wrong{fields.line(), format("%s: %s", to_text(row.cause), why.c_str())};
-  };
-  if (is_hang(fault.cause) && shape.world_size() == 1) refuse("a job of one rank waits for nobody");
-  switch (fault.cause) {
+}
+
+// Why the fault would do nothing to a job of that shape; empty: it would.
+std::string why_no_effect(Cause cause, const Target& target, const JobShape& shape) {
+  if (is_hang(cause) && shape.world_size() == 1) return "a job of one rank waits for nobody";
+  switch (cause) {
     case Cause::kNicDegraded:
       if (!sends_out(shape, target.rank, {Role::kTp, Role::kCp, Role::kEp, Role::kPp, Role::kDp}))
-        refuse(format("rank %d sends nothing to another host", target.rank.value()));
-      break;
+        return format("rank %d sends nothing to another host", target.rank.value());
+      return {};
     case Cause::kLinkFlap:
       if (!sends_out(shape, target.rank, {Role::kPp, Role::kDp}))
-        refuse(format("rank %d sends neither gradients nor activations to another host", target.rank.value()));
-      break;
+        return format("rank %d sends neither gradients nor activations to another host", target.rank.value());
+      return {};
     case Cause::kTcpFallback:
-      if (shape.hosts() < 2) refuse("the job has one host only");
-      break;
+      return shape.hosts() < 2 ? "the job has one host only" : "";
     case Cause::kNvlinkDegraded:
-      if (!uses_nvlink(shape, target.rank)) refuse(format("rank %d has no group inside its host", target.rank.value()));
-      break;
+      if (!uses_nvlink(shape, target.rank)) return format("rank %d has no group inside its host", target.rank.value());
+      return {};
     case Cause::kCongestion:
     case Cause::kPfcStorm:
     case Cause::kLinkDegraded:
     case Cause::kSwitchDown:
-      if (target.spine >= 0) {
-        if (ranks_of(target, shape).empty())
-          refuse(format("nothing of the job goes through %s", is_link(target) ? "that link" : "that spine"));
-      } else if (!leaves_leaf(shape, target.leaf))
-        refuse(format("nothing of the job goes through the uplinks of leaf %d", target.leaf));
-      break;
+      if (target.spine >= 0 && ranks_of(target, shape).empty())
+        return format("nothing of the job goes through %s", is_link(target) ? "that link" : "that spine");
+      if (target.spine < 0 && !leaves_leaf(shape, target.leaf))
+        return format("nothing of the job goes through the uplinks of leaf %d", target.leaf);
+      return {};
     case Cause::kStageImbalance:
-      if (shape.pp < 2) refuse("the job has one stage only");
-      break;
+      return shape.pp < 2 ? "the job has one stage only" : "";
     case Cause::kSequenceImbalance:
-      if (shape.dp < 2) refuse("needs dp of at least 2");
-      break;
+      return shape.dp < 2 ? "needs dp of at least 2" : "";
     case Cause::kExpertImbalance:
-      if (shape.ep < 2) refuse("needs ep of at least 2");
-      break;
+      return shape.ep < 2 ? "needs ep of at least 2" : "";
     case Cause::kDeadlock:
-      if (!shape.has(Role::kWorld) || !shape.has(Role::kDp)) refuse("needs a rank in two groups: dp, and tp or pp");
-      break;
+      if (!shape.has(Role::kWorld) || !shape.has(Role::kDp)) return "needs a rank in two groups: dp, and tp or pp";
+      return {};
     default:
-      break;
+      return {};
   }
+}
+
+void check_target(const ScenarioFault& fault, const JobPlan& plan, const Scenario& scenario, const Fields& fields) {
+  const CauseRow& row = *std::find_if(std::begin(kCauses), std::end(kCauses),
+                                      [&](const CauseRow& one) { return one.cause == fault.cause; });
+  const JobShape shape = shape_of(scenario, plan, 0, plan.dp);
+  check_one_target(row, fault.target, shape, plan, fields);
+  if (const std::string why = why_no_effect(fault.cause, fault.target, shape); !why.empty())
+    throw Wrong{fields.line(), format("%s: %s", to_text(row.cause), why.c_str())};
 }
 
 void check_signs(const ScenarioFault& fault, const Fields& fields, const char* key) {

@@ -394,75 +394,89 @@ void write_totals(JsonWriter& json, const Totals& totals) {
       .end_object();
 }
 
+// How long it took, and what it was off by, of all faults.
+struct Spreads {
+  std::vector<double> detected, confirmed;  // of all; kNever: it was not
+  std::vector<double> found, named;         // of those that were
+  std::vector<double> price_errors;
+};
+
+void count_fault(const FaultScore& fault, Totals& totals, Spreads& spreads) {
+  if (!fault.began) return;
+  if (fault.below_notice) {
+    ++totals.small_faults;
+    totals.small_detected += fault.detected();
+    return;
+  }
+  ++totals.faults;
+  totals.detected += fault.detected();
+  totals.confirmed += fault.confirmed();
+  totals.with_rank += fault.has_ranks;
+  totals.rank_first += fault.has_ranks && fault.rank_first;
+  totals.rank_among_three += fault.has_ranks && fault.rank_among_three;
+  totals.layer += fault.layer;
+  totals.layer_at_last += fault.layer_at_last;
+  totals.cause += fault.cause_right;
+  totals.with_place += fault.has_place;
+  totals.place_first += fault.has_place && fault.place_first;
+  totals.repeated += fault.repeated;
+  const auto within = [](double seconds, int64_t steps, double seconds_most, int64_t steps_most) {
+    return seconds <= seconds_most || (steps >= 0 && steps <= steps_most);
+  };
+  const bool plain = fault.cost >= kPlainShare;
+  totals.plain += plain;
+  totals.detected_in_time +=
+      plain && fault.detected() && within(fault.detected_s, fault.detected_steps, kDetectSeconds, kDetectSteps);
+  totals.confirmed_in_time +=
+      fault.confirmed() && within(fault.confirmed_s, fault.confirmed_steps, kVerdictSeconds, kVerdictSteps);
+  spreads.detected.push_back(fault.detected() ? fault.detected_s : kNever);
+  spreads.confirmed.push_back(fault.confirmed() ? fault.confirmed_s : kNever);
+  if (fault.detected()) spreads.found.push_back(fault.detected_s);
+  if (fault.confirmed()) spreads.named.push_back(fault.confirmed_s);
+  if (fault.price_error >= 0) spreads.price_errors.push_back(fault.price_error);
+}
+
+// What belongs to a scenario, not to one of its faults.
+void count_case(const CaseScore& score, Totals& totals) {
+  ++totals.cases;
+  if (is_decoy(score)) {
+    ++totals.decoys;
+    totals.decoyed += !score.decoyed.empty();
+  }
+  totals.wrong += static_cast<int64_t>(score.wrong.size());
+  totals.wrong_while_healthy += std::count_if(score.wrong.begin(), score.wrong.end(),
+                                              [](const WrongVerdict& wrong) { return wrong.while_healthy; });
+  totals.wrong_suspicions += static_cast<int64_t>(score.wrong_suspicions.size());
+  totals.healthy_hours += score.healthy_s / 3600;
+  totals.played_hours += score.played_s / 3600;
+  totals.records += score.records;
+  totals.subject_seconds += score.subject_seconds;
+}
+
 }  // namespace
 
 Totals total(const std::vector<CaseScore>& cases, const FaultFilter& which) {
   Totals totals;
-  std::vector<double> detected, confirmed, found, named, price_errors;
+  Spreads spreads;
   for (const CaseScore& score : cases) {
     bool counted = false;
     for (const FaultScore& fault : score.faults) {
       if (which && !which(score, fault)) continue;
       counted = true;
-      if (!fault.began) continue;
-      if (fault.below_notice) {
-        ++totals.small_faults;
-        totals.small_detected += fault.detected();
-        continue;
-      }
-      ++totals.faults;
-      totals.detected += fault.detected();
-      totals.confirmed += fault.confirmed();
-      totals.with_rank += fault.has_ranks;
-      totals.rank_first += fault.has_ranks && fault.rank_first;
-      totals.rank_among_three += fault.has_ranks && fault.rank_among_three;
-      totals.layer += fault.layer;
-      totals.layer_at_last += fault.layer_at_last;
-      totals.cause += fault.cause_right;
-      totals.with_place += fault.has_place;
-      totals.place_first += fault.has_place && fault.place_first;
-      totals.repeated += fault.repeated;
-      const auto within = [](double seconds, int64_t steps, double seconds_most, int64_t steps_most) {
-        return seconds <= seconds_most || (steps >= 0 && steps <= steps_most);
-      };
-      const bool plain = fault.cost >= kPlainShare;
-      totals.plain += plain;
-      totals.detected_in_time +=
-          plain && fault.detected() && within(fault.detected_s, fault.detected_steps, kDetectSeconds, kDetectSteps);
-      totals.confirmed_in_time +=
-          fault.confirmed() && within(fault.confirmed_s, fault.confirmed_steps, kVerdictSeconds, kVerdictSteps);
-      detected.push_back(fault.detected() ? fault.detected_s : kNever);
-      confirmed.push_back(fault.confirmed() ? fault.confirmed_s : kNever);
-      if (fault.detected()) found.push_back(fault.detected_s);
-      if (fault.confirmed()) named.push_back(fault.confirmed_s);
-      if (fault.price_error >= 0) price_errors.push_back(fault.price_error);
+      count_fault(fault, totals, spreads);
     }
-    // What is wrong belongs to a scenario, not to one of its faults; so it counts where any of them does, and in a
-    // table of all where there is none.
-    if (which && !counted && !score.faults.empty()) continue;
-    ++totals.cases;
-    if (is_decoy(score)) {
-      ++totals.decoys;
-      totals.decoyed += !score.decoyed.empty();
-    }
-    totals.wrong += static_cast<int64_t>(score.wrong.size());
-    totals.wrong_while_healthy += std::count_if(score.wrong.begin(), score.wrong.end(),
-                                                [](const WrongVerdict& wrong) { return wrong.while_healthy; });
-    totals.wrong_suspicions += static_cast<int64_t>(score.wrong_suspicions.size());
-    totals.healthy_hours += score.healthy_s / 3600;
-    totals.played_hours += score.played_s / 3600;
-    totals.records += score.records;
-    totals.subject_seconds += score.subject_seconds;
+    // What is wrong counts where any of its faults does, and in a table of all where there is none.
+    if (!which || counted || score.faults.empty()) count_case(score, totals);
   }
-  totals.detected_p50_s = percentile(detected, 0.5);
-  totals.detected_p90_s = percentile(detected, 0.9);
-  totals.confirmed_p50_s = percentile(confirmed, 0.5);
-  totals.confirmed_p90_s = percentile(confirmed, 0.9);
-  totals.found_p90_s = percentile(found, 0.9);
-  totals.named_p90_s = percentile(named, 0.9);
-  totals.priced = static_cast<int64_t>(price_errors.size());
-  totals.price_error_p50 = percentile(price_errors, 0.5);
-  totals.price_error_p90 = percentile(price_errors, 0.9);
+  totals.detected_p50_s = percentile(spreads.detected, 0.5);
+  totals.detected_p90_s = percentile(spreads.detected, 0.9);
+  totals.confirmed_p50_s = percentile(spreads.confirmed, 0.5);
+  totals.confirmed_p90_s = percentile(spreads.confirmed, 0.9);
+  totals.found_p90_s = percentile(spreads.found, 0.9);
+  totals.named_p90_s = percentile(spreads.named, 0.9);
+  totals.priced = static_cast<int64_t>(spreads.price_errors.size());
+  totals.price_error_p50 = percentile(spreads.price_errors, 0.5);
+  totals.price_error_p90 = percentile(spreads.price_errors, 0.9);
   return totals;
 }
 

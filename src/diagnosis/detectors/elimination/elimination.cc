@@ -231,13 +231,49 @@ struct Elimination {
   bool network_is_seen() const { return rate > 0 && rate_before > 0; }
 };
 
-Finding word(const JobWindow& window, const Slowness& slow, const Elimination& found) {
+// The host of all these ranks; empty: they have several, or it is not known.
+std::string common_host(const JobWindow& window, const std::vector<Rank>& ranks) {
   std::set<std::string> hosts;
-  for (Rank rank : found.silent) {
+  for (Rank rank : ranks) {
     const auto known = window.ranks().find(rank);
     hosts.insert(known == window.ranks().end() ? "" : known->second.host);
   }
-  const std::string host = hosts.size() == 1 ? *hosts.begin() : "";
+  return hosts.size() == 1 ? *hosts.begin() : "";
+}
+
+void add_claims(const JobWindow& window, const Slowness& slow, const Elimination& found, const std::string& who,
+                Finding& finding) {
+  const StepNumber from = slow.newest.front(), to = slow.newest.back();
+  const double waits_ns = found.waiting.now_ns, waited_ns = waits_ns - found.waiting.ns;
+  finding.chain.push_back(
+      claim(emits<Emitter::kElimination, ClaimKind::kWaitsFor>, who,
+            format("In the collectives of %s even the last to arrive of those that are heard of waits %s, %s before; "
+                   "%s %s a member.",
+                   group_name(window, found.waiting.comm_id).c_str(), per_step(waits_ns).c_str(),
+                   human_duration(waited_ns).c_str(), who.c_str(), found.silent.size() == 1 ? "is" : "has"),
+            {.value = waits_ns / 1e6, .unit = "ms", .baseline = waited_ns / 1e6}, from, to,
+            Measure{.of = "least_wait_ms", .steps = slow.newest, .comm_id = found.waiting.comm_id}.query()));
+  const double latest_ns = std::max(0.0, found.latest_ns);
+  finding.chain.push_back(claim(
+      emits<Emitter::kElimination, ClaimKind::kExclusion>, "other ranks",
+      format("Nobody else: of the %zu ranks that are heard of the latest is %s behind its peers.",
+             window.step(to)->size(), human_duration(latest_ns).c_str()),
+      {.value = latest_ns / 1e6, .unit = "ms"}, from, to, Measure{.of = "latest_ms", .steps = slow.newest}.query()));
+  if (found.network_is_seen())
+    finding.chain.push_back(
+        claim(emits<Emitter::kElimination, ClaimKind::kExclusion>, "network",
+              format("Not the network: transfers move at %.2f GB/s, %.2f before.", found.rate, found.rate_before),
+              {.value = found.rate, .unit = "GB/s", .baseline = found.rate_before}, slow.after.front(), to,
+              Measure{.of = "sent_gb_s", .steps = slow.after}.query()));
+  finding.chain.push_back(claim(emits<Emitter::kElimination, ClaimKind::kCounterfactual>, who,
+                                format("As before a step would take %s instead of %s.",
+                                       human_duration(slow.usual_ns).c_str(), human_duration(slow.now_ns).c_str()),
+                                {.value = slow.usual_ns / 1e6, .unit = "ms", .baseline = slow.now_ns / 1e6}, from, to,
+                                Measure{.of = "step_ms", .steps = slow.newest}.query()));
+}
+
+Finding word(const JobWindow& window, const Slowness& slow, const Elimination& found) {
+  const std::string host = common_host(window, found.silent);
   const std::string who = "rank " + human_ranks(found.silent);
   Finding finding;
   finding.kind = emits<Emitter::kElimination, VerdictKind::kSlow>;
@@ -254,33 +290,7 @@ Finding word(const JobWindow& window, const Slowness& slow, const Elimination& f
   // Without transfers a slow network looks the same.
   finding.sure = slow.after.size() >= kSure && found.network_is_seen();
   finding.confidence = found.network_is_seen() ? 0.7 : 0.4;
-  const StepNumber from = slow.newest.front(), to = slow.newest.back();
-  finding.chain.push_back(claim(
-      emits<Emitter::kElimination, ClaimKind::kWaitsFor>, who,
-      format("In the collectives of %s even the last to arrive of those that are heard of waits %s, %s before; "
-             "%s %s a member.",
-             group_name(window, found.waiting.comm_id).c_str(), per_step(found.waiting.now_ns).c_str(),
-             human_duration(found.waiting.now_ns - found.waiting.ns).c_str(), who.c_str(),
-             found.silent.size() == 1 ? "is" : "has"),
-      {.value = found.waiting.now_ns / 1e6, .unit = "ms", .baseline = (found.waiting.now_ns - found.waiting.ns) / 1e6},
-      from, to, Measure{.of = "least_wait_ms", .steps = slow.newest, .comm_id = found.waiting.comm_id}.query()));
-  finding.chain.push_back(
-      claim(emits<Emitter::kElimination, ClaimKind::kExclusion>, "other ranks",
-            format("Nobody else: of the %zu ranks that are heard of the latest is %s behind its peers.",
-                   window.step(to)->size(), human_duration(std::max(0.0, found.latest_ns)).c_str()),
-            {.value = std::max(0.0, found.latest_ns) / 1e6, .unit = "ms"}, from, to,
-            Measure{.of = "latest_ms", .steps = slow.newest}.query()));
-  if (found.network_is_seen())
-    finding.chain.push_back(
-        claim(emits<Emitter::kElimination, ClaimKind::kExclusion>, "network",
-              format("Not the network: transfers move at %.2f GB/s, %.2f before.", found.rate, found.rate_before),
-              {.value = found.rate, .unit = "GB/s", .baseline = found.rate_before}, slow.after.front(), to,
-              Measure{.of = "sent_gb_s", .steps = slow.after}.query()));
-  finding.chain.push_back(claim(emits<Emitter::kElimination, ClaimKind::kCounterfactual>, who,
-                                format("As before a step would take %s instead of %s.",
-                                       human_duration(slow.usual_ns).c_str(), human_duration(slow.now_ns).c_str()),
-                                {.value = slow.usual_ns / 1e6, .unit = "ms", .baseline = slow.now_ns / 1e6}, from, to,
-                                Measure{.of = "step_ms", .steps = slow.newest}.query()));
+  add_claims(window, slow, found, who, finding);
   finding.alternatives.push_back({"the fabric to its host", 0.3, "transfers among the others are as fast as ever",
                                   "what its node reports once its agent runs again"});
   finding.next.push_back({"look at its node: is its agent running, and what does the GPU do there",

@@ -102,6 +102,76 @@ void become_mismatch(Finding& finding, const DumpMismatch& mismatch) {
            : format("%s:%d", mismatch.odd_op.caller.file.c_str(), mismatch.odd_op.caller.line)}};
 }
 
+Claim mismatch_claim(const DumpMismatch& mismatch, const Finding& finding) {
+  return evidence_claim(mismatch.odd.front(),
+                        format("PyTorch's Flight Recorder: rank %s called %s%s, rank %s called %s%s.",
+                               human_ranks(mismatch.odd).c_str(), op_words(mismatch.odd_op).c_str(),
+                               called_from(mismatch.odd_op).c_str(), human_ranks(mismatch.usual).c_str(),
+                               op_words(mismatch.usual_op).c_str(), called_from(mismatch.usual_op).c_str()),
+                        static_cast<double>(mismatch.odd.size()), "ranks", finding);
+}
+
+// What the culprits called last.
+void add_last_calls(const Finding& finding, const FlightDumps& dumps, int64_t since_unix_ns,
+                    std::vector<Claim>& claims) {
+  size_t reported = 0;
+  for (Rank rank : finding.ranks) {
+    auto dump = dumps.find(rank);
+    if (dump == dumps.end() || dump->second.last.seq < 0 || reported == kDumpsReported ||
+        !is_fresh(dump->second.time_unix_ns, since_unix_ns))
+      continue;
+    ++reported;
+    const DumpOp& last = dump->second.last;
+    std::string desc;
+    for (const DumpGroup& group : dump->second.groups) {
+      if (group.name == dump->second.last_group) desc = group.desc;
+    }
+    claims.push_back(evidence_claim(
+        rank,
+        format("Rank %d last called %s %lld of %s%s (%s).", rank.value(), last.name.c_str(),
+               static_cast<long long>(last.seq), group_words(dump->second.last_group, desc).c_str(),
+               called_from(last).c_str(), last.state == OpState::kCompleted ? "completed" : "not complete"),
+        static_cast<double>(dump->second.entries), "operations", finding));
+  }
+}
+
+const RankStack* fresh_stack(const RankStacks& stacks, Rank rank, int64_t since_unix_ns) {
+  const auto found = stacks.find(rank);
+  return found != stacks.end() && is_fresh(found->second.time_unix_ns, since_unix_ns) ? &found->second : nullptr;
+}
+
+// Where the culprits are, and one who waits, to compare with. True: the first culprit's stack is among them.
+bool add_stacks(const Finding& finding, const RankStacks& stacks, int64_t since_unix_ns, std::vector<Claim>& claims) {
+  std::vector<Rank> whose = finding.ranks;
+  if (whose.size() > kStacksReported - 1) whose.resize(kStacksReported - 1);
+  const auto waits = std::find_if(finding.victims.begin(), finding.victims.end(), [&](Rank victim) {
+    return fresh_stack(stacks, victim, since_unix_ns) != nullptr &&
+           std::find(whose.begin(), whose.end(), victim) == whose.end();
+  });
+  if (waits != finding.victims.end()) whose.push_back(*waits);
+  bool seen = false;
+  for (Rank rank : whose) {
+    const RankStack* stack = fresh_stack(stacks, rank, since_unix_ns);
+    if (stack == nullptr) continue;
+    std::string text = format("Rank %d: %s", rank.value(), where_text(*stack).c_str());
+    if (stack->python.empty() && !stack->note.empty()) text += "; " + stack->note;
+    claims.push_back(evidence_claim(rank, text + ".", static_cast<double>(stack->threads_count), "threads", finding));
+    seen |= !finding.ranks.empty() && rank == finding.ranks.front();
+  }
+  return seen;
+}
+
+// Instead of taking stacks by hand: read those that were taken (`seen`), or have them taken.
+void point_to_stacks(bool seen, Finding& finding) {
+  for (NextAction& action : finding.next) {
+    if (action.command.find("py-spy") == std::string::npos || finding.ranks.empty()) continue;
+    if (seen)
+      action = {"read the whole stacks, of the odd rank and of one who waits", "lockstep hang {job}"};
+    else
+      action.command = format("lockstep hang {job} --stacks %d", finding.ranks.front().value());
+  }
+}
+
 }  // namespace
 
 std::optional<DumpMismatch> find_mismatch(const FlightDumps& dumps, int64_t since_unix_ns) {
@@ -163,63 +233,14 @@ void add_evidence(Finding& finding, const RankStacks& stacks, const FlightDumps&
   std::optional<DumpMismatch> mismatch = may_be_mismatch ? find_mismatch(dumps, since_unix_ns) : std::nullopt;
   if (mismatch) {
     become_mismatch(finding, *mismatch);
-    claims.push_back(
-        evidence_claim(mismatch->odd.front(),
-                       format("PyTorch's Flight Recorder: rank %s called %s%s, rank %s called %s%s.",
-                              human_ranks(mismatch->odd).c_str(), op_words(mismatch->odd_op).c_str(),
-                              called_from(mismatch->odd_op).c_str(), human_ranks(mismatch->usual).c_str(),
-                              op_words(mismatch->usual_op).c_str(), called_from(mismatch->usual_op).c_str()),
-                       static_cast<double>(mismatch->odd.size()), "ranks", finding));
-  }
-  size_t reported = 0;
-  for (Rank rank : finding.ranks) {
-    auto dump = dumps.find(rank);
-    if (mismatch || dump == dumps.end() || dump->second.last.seq < 0 || reported == kDumpsReported ||
-        !is_fresh(dump->second.time_unix_ns, since_unix_ns))
-      continue;
-    ++reported;
-    const DumpOp& last = dump->second.last;
-    std::string desc;
-    for (const DumpGroup& group : dump->second.groups) {
-      if (group.name == dump->second.last_group) desc = group.desc;
-    }
-    claims.push_back(evidence_claim(
-        rank,
-        format("Rank %d last called %s %lld of %s%s (%s).", rank.value(), last.name.c_str(),
-               static_cast<long long>(last.seq), group_words(dump->second.last_group, desc).c_str(),
-               called_from(last).c_str(), last.state == OpState::kCompleted ? "completed" : "not complete"),
-        static_cast<double>(dump->second.entries), "operations", finding));
-  }
-  // The culprits, and one who waits, to compare with.
-  std::vector<Rank> whose = finding.ranks;
-  if (whose.size() > kStacksReported - 1) whose.resize(kStacksReported - 1);
-  for (Rank victim : finding.victims) {
-    auto stack = stacks.find(victim);
-    if (stack == stacks.end() || !is_fresh(stack->second.time_unix_ns, since_unix_ns) ||
-        std::find(whose.begin(), whose.end(), victim) != whose.end())
-      continue;
-    whose.push_back(victim);
-    break;
+    claims.push_back(mismatch_claim(*mismatch, finding));
+  } else {
+    add_last_calls(finding, dumps, since_unix_ns, claims);
   }
   if (std::optional<Claim> groups = groups_claim(finding, stacks, since_unix_ns)) claims.push_back(std::move(*groups));
-  bool seen = false;  // the stack of who is to blame
-  for (Rank rank : whose) {
-    auto stack = stacks.find(rank);
-    if (stack == stacks.end() || !is_fresh(stack->second.time_unix_ns, since_unix_ns)) continue;
-    std::string text = format("Rank %d: %s", rank.value(), where_text(stack->second).c_str());
-    if (stack->second.python.empty() && !stack->second.note.empty()) text += "; " + stack->second.note;
-    claims.push_back(
-        evidence_claim(rank, text + ".", static_cast<double>(stack->second.threads_count), "threads", finding));
-    seen |= !finding.ranks.empty() && rank == finding.ranks.front();
-  }
+  const bool seen = add_stacks(finding, stacks, since_unix_ns, claims);
   finding.chain.insert(finding.chain.begin(), claims.begin(), claims.end());
-  for (NextAction& action : finding.next) {
-    if (action.command.find("py-spy") == std::string::npos || finding.ranks.empty()) continue;
-    if (seen)
-      action = {"read the whole stacks, of the odd rank and of one who waits", "lockstep hang {job}"};
-    else
-      action.command = format("lockstep hang {job} --stacks %d", finding.ranks.front().value());
-  }
+  point_to_stacks(seen, finding);
 }
 
 std::vector<Rank> ranks_without_dump(const FlightDumps& dumps) {

@@ -39,6 +39,10 @@ constexpr double kSigmasPlain = 18;
 // A rise of which a late rank explains this much is that rank's.
 constexpr double kLateShare = 0.5;
 
+double duration_of(const StepFacts& step) {
+  return step.duration_ns;
+}
+
 template <typename Of>
 std::vector<double> column(const std::deque<StepFacts>& facts, size_t from, size_t to, Of of) {
   std::vector<double> values;
@@ -74,8 +78,7 @@ struct Before {
 std::optional<Before> early_change(const std::deque<StepFacts>& facts) {
   const size_t last_end = std::min(kSettle + kBefore, facts.size() - std::min(facts.size(), kAfter));
   for (size_t end = kEarlySettle + kEarlyMin; end <= last_end; ++end) {
-    const double least =
-        kEarlyTimes * median(column(facts, kEarlySettle, end, [](const StepFacts& step) { return step.duration_ns; }));
+    const double least = kEarlyTimes * median(column(facts, kEarlySettle, end, duration_of));
     const auto quick = std::count_if(facts.begin() + static_cast<std::ptrdiff_t>(end), facts.end(),
                                      [&](const StepFacts& step) { return step.duration_ns < least; });
     if (least > 0 && facts[end].duration_ns >= least && 10 * static_cast<size_t>(quick) <= facts.size() - end)
@@ -90,135 +93,192 @@ std::optional<Before> baseline_of(const std::deque<StepFacts>& facts) {
   return Before{.end = std::min(kSettle + kBefore, facts.size() - kAfterPlain)};
 }
 
-}  // namespace
-
-std::vector<Finding> find_regressions(const JobWindow& window, const std::vector<AttributedRange>&) {
-  const std::deque<StepFacts>& facts = window.facts();
-  const std::optional<Before> compared = baseline_of(facts);
-  if (!compared) return {};
-  auto duration = [](const StepFacts& step) { return step.duration_ns; };
-  const std::vector<double> before = column(facts, compared->begin, compared->end, duration);
-  const double usual = median(before);
-  const double spread = spread_of(before, usual);
-  const double limit = std::max(kShareMin * usual, kSigmas * spread);
-  if (usual <= 0) return {};
-  // The stretch of slow steps that reaches to now; a single quick one does not end it.
-  size_t since = facts.size();
-  size_t slow = 0, quick = 0;
-  for (size_t i = facts.size(); i-- > compared->end;) {
-    if (facts[i].duration_ns >= usual + limit) {
-      since = i;
-      ++slow;
+// The stretch of slow steps that reaches to now; a single quick one does not end it.
+struct SlowStretch {
+  size_t since = 0;  // the first of them
+  size_t steps = 0;  // so many are slow
+};
+SlowStretch slow_until_now(const std::deque<StepFacts>& facts, size_t baseline_end, double least_ns) {
+  SlowStretch slow{.since = facts.size()};
+  size_t quick = 0;
+  for (size_t i = facts.size(); i-- > baseline_end;) {
+    if (facts[i].duration_ns >= least_ns) {
+      slow.since = i;
+      ++slow.steps;
       quick = 0;
     } else if (++quick > 2 || i + 1 == facts.size()) {
       break;
     }
   }
-  if (slow < kAfterPlain) return {};
-  const std::vector<double> after = column(facts, since, facts.size(), duration);
-  const double now = median(after);
-  double rise = now - usual;
-  const bool plain = rise >= kPlainTimes * limit;
-  const bool steady = rise >= kSigmasPlain * spread;  // the job's steps hardly differed before
-  if (rise < limit || (slow < kAfter && rise < 2 * limit && !steady) || (slow < kAfterClear && !plain && !steady))
-    return {};
-  auto rise_of = [&](auto of) {
-    return median(column(facts, since, facts.size(), of)) - median(column(facts, compared->begin, compared->end, of));
-  };
-  const double late = rise_of([](const StepFacts& step) { return step.most_own_ns; });
-  // What one slow rank or stage adds is that one's; the rest is the job's.
-  const bool somebody = late > kLateShare * rise;
-  if (somebody) rise -= late;
-  if (rise < limit) return {};
-  const double input = rise_of([](const StepFacts& step) { return step.input_ns; });
-  const double own = rise_of([](const StepFacts& step) { return step.own_ns; });
-  const double comm = rise_of([](const StepFacts& step) { return step.comm_ns; });
+  return slow;
+}
 
-  Finding finding;
-  finding.kind = emits<Emitter::kRegression, VerdictKind::kSlow>;
-  finding.subject = "job";
-  const bool restarted = facts[since].attempt != facts[compared->begin].attempt;
-  const StepNumber from = facts[since].number, to = facts.back().number;
-  const char* what = nullptr;
-  if (input >= 0.5 * rise) {
-    finding.layer = emits<Emitter::kRegression, Layer::kInput>;
-    finding.cause = emits<Emitter::kRegression, Cause::kStorage>;
-    finding.component = "input of all ranks";
-    what = "all ranks wait longer for their input";
-    finding.next.push_back({"look at the storage that all ranks read from: latency, bandwidth, other readers", ""});
-  } else if (own >= 0.5 * rise && has_equals(window)) {
-    finding.layer = emits<Emitter::kRegression, Layer::kSoftware>;
-    finding.cause = emits<Emitter::kRegression, Cause::kCodeRegression>;
-    finding.component = "work of all ranks";
-    what = "all ranks take longer for their own work, alike";
-    finding.alternatives.push_back({"clocks of all GPUs", 0.3, "all ranks are slower by the same amount",
-                                    "SM clocks, power and temperature of the job's GPUs before and after"});
-    finding.next.push_back({"compare code, libraries and configuration with those before this step", ""});
-  } else if (comm >= 0.5 * rise && !somebody && slow >= (plain ? kAfterCommPlain : kAfterComm)) {
-    finding.subject = kInTheFabric;  // as where single flows show it
-    finding.layer = emits<Emitter::kRegression, Layer::kSwitch>;
-    finding.cause = emits<Emitter::kRegression, Cause::kCongestion>;
-    finding.component = "fabric between the job's hosts";
-    what = "communication takes longer on all ranks, and nobody arrives late";
-    finding.alternatives.push_back({"another setting of the communication library", 0.3, "it began while the job ran",
-                                    "NCCL_DEBUG=INFO of both runs"});
-    finding.next.push_back({"look at the uplinks: use, ECN marks, pause frames, other jobs on them", ""});
-  } else if (plain && !somebody) {
-    // Nobody is to blame as far as is known, but healthy it is not.
-    finding.layer = emits<Emitter::kRegression, Layer::kUnknown>;
-    finding.component = "job";
-    what = "nothing that is measured says why";
-    finding.next.push_back({"take a kernel profile of a few ranks, and compare with what changed at this step",
-                            "lockstep profile {job} --ranks worst,median --steps 3 --wait"});
-  } else {
-    return {};
-  }
-  const size_t as_before = kLongerTimes * longest_stretch(facts, since, usual + 0.5 * rise);
-  finding.sure = slow > as_before && enough_steps(slow - as_before, kSure, plain, now, kSurePlain);
+// By how much steps have become longer, and what of them.
+struct Rise {
+  Before before;
+  SlowStretch slow;
+  double usual_ns = 0;   // a step before
+  double now_ns = 0;     // and since
+  double total_ns = 0;   // without what a late rank explains
+  double late_ns = 0;    // of whoever has the most to do beside its peers
+  bool plain = false;    // far beyond how these steps differ
+  bool by_rank = false;  // a rank or stage that is late explains a good part
+};
+
+// What lies in the median step between the baseline and now.
+template <typename Of>
+double rise_of(const std::deque<StepFacts>& facts, const Rise& rise, Of of) {
+  return median(column(facts, rise.slow.since, facts.size(), of)) -
+         median(column(facts, rise.before.begin, rise.before.end, of));
+}
+
+// Nothing where steps take as long as before.
+std::optional<Rise> measure_rise(const std::deque<StepFacts>& facts) {
+  const std::optional<Before> compared = baseline_of(facts);
+  if (!compared) return std::nullopt;
+  Rise rise{.before = *compared};
+  const std::vector<double> before = column(facts, compared->begin, compared->end, duration_of);
+  rise.usual_ns = median(before);
+  if (rise.usual_ns <= 0) return std::nullopt;
+  const double spread = spread_of(before, rise.usual_ns);
+  const double limit = std::max(kShareMin * rise.usual_ns, kSigmas * spread);
+  rise.slow = slow_until_now(facts, compared->end, rise.usual_ns + limit);
+  const size_t slow = rise.slow.steps;
+  if (slow < kAfterPlain) return std::nullopt;
+  rise.now_ns = median(column(facts, rise.slow.since, facts.size(), duration_of));
+  rise.total_ns = rise.now_ns - rise.usual_ns;
+  rise.plain = rise.total_ns >= kPlainTimes * limit;
+  const bool steady = rise.total_ns >= kSigmasPlain * spread;  // the job's steps hardly differed before
+  if (rise.total_ns < limit || (slow < kAfter && rise.total_ns < 2 * limit && !steady) ||
+      (slow < kAfterClear && !rise.plain && !steady))
+    return std::nullopt;
+  rise.late_ns = rise_of(facts, rise, [](const StepFacts& step) { return step.most_own_ns; });
+  // What one slow rank or stage adds is that one's; the rest is the job's.
+  rise.by_rank = rise.late_ns > kLateShare * rise.total_ns;
+  if (rise.by_rank) rise.total_ns -= rise.late_ns;
+  if (rise.total_ns < limit) return std::nullopt;
+  return rise;
+}
+
+const char* blame_input(Finding& finding) {
+  finding.layer = emits<Emitter::kRegression, Layer::kInput>;
+  finding.cause = emits<Emitter::kRegression, Cause::kStorage>;
+  finding.component = "input of all ranks";
+  finding.next.push_back({"look at the storage that all ranks read from: latency, bandwidth, other readers", ""});
+  return "all ranks wait longer for their input";
+}
+
+const char* blame_code(Finding& finding) {
+  finding.layer = emits<Emitter::kRegression, Layer::kSoftware>;
+  finding.cause = emits<Emitter::kRegression, Cause::kCodeRegression>;
+  finding.component = "work of all ranks";
+  finding.alternatives.push_back({"clocks of all GPUs", 0.3, "all ranks are slower by the same amount",
+                                  "SM clocks, power and temperature of the job's GPUs before and after"});
+  finding.next.push_back({"compare code, libraries and configuration with those before this step", ""});
+  return "all ranks take longer for their own work, alike";
+}
+
+const char* blame_fabric(Finding& finding) {
+  finding.subject = kInTheFabric;  // as where single flows show it
+  finding.layer = emits<Emitter::kRegression, Layer::kSwitch>;
+  finding.cause = emits<Emitter::kRegression, Cause::kCongestion>;
+  finding.component = "fabric between the job's hosts";
+  finding.alternatives.push_back({"another setting of the communication library", 0.3, "it began while the job ran",
+                                  "NCCL_DEBUG=INFO of both runs"});
+  finding.next.push_back({"look at the uplinks: use, ECN marks, pause frames, other jobs on them", ""});
+  return "communication takes longer on all ranks, and nobody arrives late";
+}
+
+// Nobody is to blame as far as is known, but healthy it is not.
+const char* blame_nobody(Finding& finding) {
+  finding.layer = emits<Emitter::kRegression, Layer::kUnknown>;
+  finding.component = "job";
+  finding.next.push_back({"take a kernel profile of a few ranks, and compare with what changed at this step",
+                          "lockstep profile {job} --ranks worst,median --steps 3 --wait"});
+  return "nothing that is measured says why";
+}
+
+// Whose the rise is, by what of a step became longer: said in one half sentence. nullptr: too little to name anything.
+const char* blame(const JobWindow& window, const Rise& rise, Finding& finding) {
+  const std::deque<StepFacts>& facts = window.facts();
+  const double most = 0.5 * rise.total_ns;
+  if (rise_of(facts, rise, [](const StepFacts& step) { return step.input_ns; }) >= most) return blame_input(finding);
+  if (rise_of(facts, rise, [](const StepFacts& step) { return step.own_ns; }) >= most && has_equals(window))
+    return blame_code(finding);
+  if (rise.by_rank) return nullptr;
+  if (rise_of(facts, rise, [](const StepFacts& step) { return step.comm_ns; }) >= most &&
+      rise.slow.steps >= (rise.plain ? kAfterCommPlain : kAfterComm))
+    return blame_fabric(finding);
+  return rise.plain ? blame_nobody(finding) : nullptr;
+}
+
+void set_certainty(const std::deque<StepFacts>& facts, const Rise& rise, Finding& finding) {
+  const size_t slow = rise.slow.steps;
+  const auto enough = [&](size_t steps) { return enough_steps(steps, kSure, rise.plain, rise.now_ns, kSurePlain); };
+  const size_t as_before = kLongerTimes * longest_stretch(facts, rise.slow.since, rise.usual_ns + 0.5 * rise.total_ns);
+  finding.sure = slow > as_before && enough(slow - as_before);
   // Communication that is long on all ranks has many reasons, a rank that stops inside it among them: what the fabric
-  // says decides.
+  // says decides. And a rank that tells nothing may be whom all the others wait for.
   if (finding.layer == Layer::kSwitch) {
-    finding.sure_with_signals = enough_steps(slow, kSure, plain, now, kSurePlain);
+    finding.sure_with_signals = finding.coverage >= 1 && enough(slow);
     finding.sure = false;
   }
-  if (finding.layer == Layer::kUnknown || compared->early) finding.sure = false;
-  finding.since_step = from;
-  finding.through_step = to;
-  finding.step_ns = static_cast<int64_t>(now);
-  finding.step_without_ns = static_cast<int64_t>(usual);
-  finding.lost_ns_per_step = static_cast<int64_t>(rise);
-  finding.coverage = window.world_size() > 0 && window.step(to) != nullptr
-                         ? static_cast<double>(window.step(to)->size()) / window.world_size()
-                         : 1;
-  // A rank that tells nothing may be whom all the others wait for.
-  if (finding.layer == Layer::kSwitch && finding.coverage < 1) finding.sure_with_signals = false;
+  if (finding.layer == Layer::kUnknown || rise.before.early) finding.sure = false;
   finding.confidence = std::min(0.9, 0.4 + 0.03 * static_cast<double>(slow));
+}
+
+void add_claims(const std::deque<StepFacts>& facts, const Rise& rise, const char* what, Finding& finding) {
+  const StepNumber from = finding.since_step, to = finding.through_step;
   const auto query = [&](const char* of) {
     Measure measure{.of = of};
-    for (size_t i = since; i < facts.size(); ++i) measure.steps.push_back(facts[i].number);
+    for (size_t i = rise.slow.since; i < facts.size(); ++i) measure.steps.push_back(facts[i].number);
     return measure.query();
   };
-  const double latest =
-      median(column(facts, since, facts.size(), [](const StepFacts& step) { return step.most_own_ns; }));
-  finding.chain.push_back(claim(
-      ClaimKind::kSelfTime, finding.component,
-      format("Since step %s a step takes %s instead of %s%s: %s.", with_thousands(from.value()).c_str(),
-             human_duration(now).c_str(), human_duration(usual).c_str(), restarted ? " before the restart" : "", what),
-      {.value = now / 1e6, .unit = "ms", .baseline = usual / 1e6}, from, to, query("step_ms")));
+  const bool restarted = facts[rise.slow.since].attempt != facts[rise.before.begin].attempt;
+  const std::string now = human_duration(rise.now_ns), usual = human_duration(rise.usual_ns);
   finding.chain.push_back(
-      claim(ClaimKind::kExclusion, "ranks",
-            format("Not one rank: the one with the most to do takes %s more than most, %s before; "
-                   "the step is %s longer.",
-                   human_duration(latest).c_str(), human_duration(latest - late).c_str(), human_duration(rise).c_str()),
-            {.value = latest / 1e6, .unit = "ms", .baseline = (latest - late) / 1e6}, from, to, query("most_own_ms")));
+      claim(ClaimKind::kSelfTime, finding.component,
+            format("Since step %s a step takes %s instead of %s%s: %s.", with_thousands(from.value()).c_str(),
+                   now.c_str(), usual.c_str(), restarted ? " before the restart" : "", what),
+            {.value = rise.now_ns / 1e6, .unit = "ms", .baseline = rise.usual_ns / 1e6}, from, to, query("step_ms")));
+  const double latest =
+      median(column(facts, rise.slow.since, facts.size(), [](const StepFacts& step) { return step.most_own_ns; }));
+  const double latest_before = latest - rise.late_ns;
+  finding.chain.push_back(claim(
+      ClaimKind::kExclusion, "ranks",
+      format("Not one rank: the one with the most to do takes %s more than most, %s before; the step is %s longer.",
+             human_duration(latest).c_str(), human_duration(latest_before).c_str(),
+             human_duration(rise.total_ns).c_str()),
+      {.value = latest / 1e6, .unit = "ms", .baseline = latest_before / 1e6}, from, to, query("most_own_ms")));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
-                                format("As before a step would take %s instead of %s.", human_duration(usual).c_str(),
-                                       human_duration(now).c_str()),
-                                {.value = usual / 1e6, .unit = "ms", .baseline = now / 1e6}, from, to,
+                                format("As before a step would take %s instead of %s.", usual.c_str(), now.c_str()),
+                                {.value = rise.usual_ns / 1e6, .unit = "ms", .baseline = rise.now_ns / 1e6}, from, to,
                                 query("step_ms")));
   finding.sentence =
       format("The whole job {is|was} slower {when}: %s, and a step {takes|took} %s instead of %s: %s of the job.", what,
-             human_duration(now).c_str(), human_duration(usual).c_str(), percent(rise / now).c_str());
+             now.c_str(), usual.c_str(), percent(rise.total_ns / rise.now_ns).c_str());
+}
+
+}  // namespace
+
+std::vector<Finding> find_regressions(const JobWindow& window, const std::vector<AttributedRange>&) {
+  const std::deque<StepFacts>& facts = window.facts();
+  const std::optional<Rise> rise = measure_rise(facts);
+  if (!rise) return {};
+  Finding finding;
+  finding.kind = emits<Emitter::kRegression, VerdictKind::kSlow>;
+  finding.subject = "job";
+  const char* what = blame(window, *rise, finding);
+  if (what == nullptr) return {};
+  finding.since_step = facts[rise->slow.since].number;
+  finding.through_step = facts.back().number;
+  finding.step_ns = static_cast<int64_t>(rise->now_ns);
+  finding.step_without_ns = static_cast<int64_t>(rise->usual_ns);
+  finding.lost_ns_per_step = static_cast<int64_t>(rise->total_ns);
+  const RankRows* newest = window.step(finding.through_step);
+  finding.coverage = newest != nullptr ? coverage_of(window, newest->size()) : 1;
+  set_certainty(facts, *rise, finding);
+  add_claims(facts, *rise, what, finding);
   return {finding};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "base/median.h"
@@ -61,109 +62,126 @@ Stall stall_in(const StepFrame& frame, const Latest& latest, double limit) {
   return {static_cast<int64_t>(latest.slot), latest.ns - std::max(0.0, latest.next_ns)};
 }
 
-}  // namespace
+// The newest steps, and who stalled in each of them.
+struct LastStalls {
+  std::vector<StepNumber> steps;
+  std::vector<double> duration_ns;
+  std::vector<Stall> stalls;
+};
 
-std::vector<Finding> find_rotating_stall(const JobWindow& window, const std::vector<AttributedRange>&) {
-  std::vector<StepNumber> steps = window.complete_steps();
-  std::erase_if(steps, [&](StepNumber number) { return number < window.first_step() + kSettleSteps; });
-  if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
-  if (steps.size() < kNewestSure || window.slots() < kRanksMin) return {};
-  std::vector<double> durations, noise;
+LastStalls stalls_in(const JobWindow& window, std::vector<StepNumber> steps) {
+  LastStalls last{.steps = std::move(steps)};
+  std::vector<double> noise;
   std::vector<Latest> latest;
-  for (StepNumber number : steps) {
+  for (StepNumber number : last.steps) {
     const StepLateness& step = lateness(window, *window.frame(number));
-    durations.push_back(step.duration_ns);
+    last.duration_ns.push_back(step.duration_ns);
     latest.push_back(step.latest);
     for (size_t slot = 0; slot < step.late_ns.size(); ++slot)
       if (slot != latest.back().slot && !std::isnan(step.late_ns[slot]))
         noise.push_back(static_cast<double>(step.late_ns[slot]));
   }
-  const double step_ns = median(durations);
-  const double limit = std::max(kStallShare * step_ns, kSigmas * spread_of(std::move(noise), 0));
-  std::vector<Stall> stalls;
-  for (size_t i = 0; i < steps.size(); ++i) stalls.push_back(stall_in(*window.frame(steps[i]), latest[i], limit));
+  const double limit = std::max(kStallShare * median(last.duration_ns), kSigmas * spread_of(std::move(noise), 0));
+  for (size_t i = 0; i < last.steps.size(); ++i)
+    last.stalls.push_back(stall_in(*window.frame(last.steps[i]), latest[i], limit));
+  return last;
+}
 
-  // The newest steps alone, then all of them.
-  struct Turns {
-    size_t steps = 0, hits = 0;
-    std::set<int64_t> ranks;
-    double cost_ns = 0, total_ns = 0;
-    double cost() const { return total_ns > 0 ? cost_ns / total_ns : 0; }
-    bool different() const {
-      const auto least = static_cast<double>(std::min(kNewest, steps));
-      return static_cast<double>(ranks.size()) >= std::max(least, kRanksShare * static_cast<double>(hits));
-    }
-  };
-  auto turns_of = [&](size_t count) {
-    Turns turns;
-    for (size_t i = steps.size() - std::min(count, steps.size()); i < steps.size(); ++i) {
-      ++turns.steps;
-      turns.total_ns += durations[i];
-      if (stalls[i].slot < 0) continue;
-      ++turns.hits;
-      turns.ranks.insert(stalls[i].slot);
-      turns.cost_ns += stalls[i].cost_ns;
-    }
-    return turns;
-  };
-  const Turns newest = turns_of(kNewest), some = turns_of(kNewestSure), all = turns_of(kWindow);
-  const Turns fresh = turns_of(kNewestPlain);
-  auto go_on = [](const Turns& turns, size_t least) { return turns.hits >= least && turns.different(); };
-  const bool lasting =
-      go_on(all, static_cast<size_t>(std::ceil(kHitsShare * static_cast<double>(kWindow)))) && all.cost() >= kCostMin;
-  const Turns four = turns_of(kNewestSurePlain);
-  const bool very_plain = go_on(four, kNewestSurePlain) && four.cost() >= 4 * kCostMin;
-  const bool plain = very_plain || (go_on(some, kNewestSure) && some.cost() >= 2 * kCostMin);
-  const bool begins = go_on(newest, kNewest) && newest.cost() >= kCostMin;
-  const bool begins_plainly =
-      go_on(fresh, kNewestPlain) && fresh.cost() >= 2 * kCostMin && all.hits <= fresh.hits + kHitsBeforeMax;
-  if (!lasting && !plain && !begins && !begins_plainly) return {};
-  const Turns& seen = lasting ? all : very_plain ? four : plain ? some : begins ? newest : fresh;
+// What some of the newest steps say together.
+struct Turns {
+  size_t steps = 0, hits = 0;
+  std::set<int64_t> ranks;
+  double cost_ns = 0, total_ns = 0;
+  double cost() const { return total_ns > 0 ? cost_ns / total_ns : 0; }
+  // It goes on: so many hits, and of different ranks.
+  bool go_on(size_t hits_min, double cost_min) const {
+    const auto least = static_cast<double>(std::min(kNewest, steps));
+    const bool different =
+        static_cast<double>(ranks.size()) >= std::max(least, kRanksShare * static_cast<double>(hits));
+    return hits >= hits_min && different && cost() >= cost_min;
+  }
+};
 
-  Finding finding;
-  finding.kind = emits<Emitter::kRotatingStall, VerdictKind::kSlow>;
-  finding.subject = "turns";
-  finding.layer = emits<Emitter::kRotatingStall, Layer::kSoftware>;
-  finding.cause = emits<Emitter::kRotatingStall, Cause::kGc>;
-  finding.component = "garbage collection of the ranks";
-  finding.sure = lasting || plain;
-  finding.since_step = steps[steps.size() - seen.steps];
-  finding.through_step = steps.back();
-  const double saved = seen.cost_ns / static_cast<double>(seen.steps);
-  finding.step_ns = static_cast<int64_t>(seen.total_ns / static_cast<double>(seen.steps));
-  finding.step_without_ns = finding.step_ns - static_cast<int64_t>(saved);
-  finding.lost_ns_per_step = static_cast<int64_t>(saved);
-  finding.coverage = coverage_of(window, window.step(steps.back())->size());
-  finding.confidence = std::min(0.85, 0.4 + 0.04 * static_cast<double>(seen.hits));
+Turns turns_of(const LastStalls& last, size_t count) {
+  Turns turns;
+  for (size_t i = last.steps.size() - std::min(count, last.steps.size()); i < last.steps.size(); ++i) {
+    ++turns.steps;
+    turns.total_ns += last.duration_ns[i];
+    if (last.stalls[i].slot < 0) continue;
+    ++turns.hits;
+    turns.ranks.insert(last.stalls[i].slot);
+    turns.cost_ns += last.stalls[i].cost_ns;
+  }
+  return turns;
+}
+
+struct Judged {
+  Turns turns;  // those that tell it
+  bool sure = false;
+};
+
+// The most steps that go on like that: what few of them say is said only where it is plain, or is not sure.
+std::optional<Judged> judge(const LastStalls& last) {
+  const Turns all = turns_of(last, kWindow);
+  const auto most = static_cast<size_t>(std::ceil(kHitsShare * static_cast<double>(kWindow)));
+  if (all.go_on(most, kCostMin)) return Judged{all, true};
+  if (const Turns four = turns_of(last, kNewestSurePlain); four.go_on(kNewestSurePlain, 4 * kCostMin))
+    return Judged{four, true};
+  if (const Turns some = turns_of(last, kNewestSure); some.go_on(kNewestSure, 2 * kCostMin)) return Judged{some, true};
+  if (const Turns newest = turns_of(last, kNewest); newest.go_on(kNewest, kCostMin)) return Judged{newest, false};
+  const Turns fresh = turns_of(last, kNewestPlain);
+  if (fresh.go_on(kNewestPlain, 2 * kCostMin) && all.hits <= fresh.hits + kHitsBeforeMax) return Judged{fresh, false};
+  return std::nullopt;
+}
+
+void add_claims(const LastStalls& last, const Turns& seen, Finding& finding) {
   const StepNumber from = finding.since_step, to = finding.through_step;
   std::vector<StepNumber> looked_at, stalled;
-  for (size_t i = steps.size() - seen.steps; i < steps.size(); ++i) {
-    looked_at.push_back(steps[i]);
-    if (stalls[i].slot >= 0) stalled.push_back(steps[i]);
+  for (size_t i = last.steps.size() - seen.steps; i < last.steps.size(); ++i) {
+    looked_at.push_back(last.steps[i]);
+    if (last.stalls[i].slot >= 0) stalled.push_back(last.steps[i]);
   }
-  const double per_hit = seen.cost_ns / static_cast<double>(std::max<size_t>(1, seen.hits));
-  finding.chain.push_back(
-      claim(ClaimKind::kWaitsFor, "all ranks",
-            format("In %zu of %zu steps everybody waits for one rank, %zu different ones.", seen.hits, seen.steps,
-                   seen.ranks.size()),
-            {.value = static_cast<double>(seen.hits), .unit = "steps", .peers = static_cast<double>(seen.steps)}, from,
-            to, Measure{.of = "steps", .steps = stalled}.query()));
+  const auto hits = static_cast<double>(seen.hits), ranks = static_cast<double>(seen.ranks.size());
+  finding.chain.push_back(claim(ClaimKind::kWaitsFor, "all ranks",
+                                format("In %zu of %zu steps everybody waits for one rank, %zu different ones.",
+                                       seen.hits, seen.steps, seen.ranks.size()),
+                                {.value = hits, .unit = "steps", .peers = static_cast<double>(seen.steps)}, from, to,
+                                Measure{.of = "steps", .steps = stalled}.query()));
+  const double per_hit = seen.cost_ns / std::max(1.0, hits);
   finding.chain.push_back(claim(ClaimKind::kSelfTime, "whoever stalls",
                                 format("It is %s behind its peers, with neither its GPU busy nor input missing.",
                                        human_duration(per_hit).c_str()),
                                 {.value = per_hit / 1e6, .unit = "ms"}, from, to,
                                 Measure{.of = "apart_ms", .steps = stalled}.query()));
   finding.chain.push_back(claim(ClaimKind::kExclusion, "ranks", "Not one rank or host: it is another one each time.",
-                                {.value = static_cast<double>(seen.ranks.size()), .unit = "ranks"}, from, to,
+                                {.value = ranks, .unit = "ranks"}, from, to,
                                 Measure{.of = "latest_ranks", .steps = stalled}.query()));
+  const auto step_ns = static_cast<double>(finding.step_ns), without_ns = static_cast<double>(finding.step_without_ns);
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, "all ranks",
                                 format("Without the stalls a step would take %s instead of %s.",
-                                       human_duration(static_cast<double>(finding.step_without_ns)).c_str(),
-                                       human_duration(static_cast<double>(finding.step_ns)).c_str()),
-                                {.value = static_cast<double>(finding.step_without_ns) / 1e6,
-                                 .unit = "ms",
-                                 .baseline = static_cast<double>(finding.step_ns) / 1e6},
-                                from, to, Measure{.of = "step_mean_ms", .steps = looked_at}.query()));
+                                       human_duration(without_ns).c_str(), human_duration(step_ns).c_str()),
+                                {.value = without_ns / 1e6, .unit = "ms", .baseline = step_ns / 1e6}, from, to,
+                                Measure{.of = "step_mean_ms", .steps = looked_at}.query()));
+}
+
+Finding finding_of(const JobWindow& window, const LastStalls& last, const Judged& judged) {
+  const Turns& seen = judged.turns;
+  Finding finding;
+  finding.kind = emits<Emitter::kRotatingStall, VerdictKind::kSlow>;
+  finding.subject = "turns";
+  finding.layer = emits<Emitter::kRotatingStall, Layer::kSoftware>;
+  finding.cause = emits<Emitter::kRotatingStall, Cause::kGc>;
+  finding.component = "garbage collection of the ranks";
+  finding.sure = judged.sure;
+  finding.since_step = last.steps[last.steps.size() - seen.steps];
+  finding.through_step = last.steps.back();
+  const double saved = seen.cost_ns / static_cast<double>(seen.steps);
+  finding.step_ns = static_cast<int64_t>(seen.total_ns / static_cast<double>(seen.steps));
+  finding.step_without_ns = finding.step_ns - static_cast<int64_t>(saved);
+  finding.lost_ns_per_step = static_cast<int64_t>(saved);
+  finding.coverage = coverage_of(window, window.step(last.steps.back())->size());
+  finding.confidence = std::min(0.85, 0.4 + 0.04 * static_cast<double>(seen.hits));
+  add_claims(last, seen, finding);
   finding.alternatives.push_back({"something else on the hosts that comes and goes (a cron job, a daemon)", 0.3,
                                   "it would follow hosts, not ranks", "a stack of a rank while it stalls"});
   finding.next.push_back(
@@ -172,7 +190,20 @@ std::vector<Finding> find_rotating_stall(const JobWindow& window, const std::vec
       "Ranks {stall|stalled} by turns, another one in nearly every step: everybody {waits|waited} %s {when}: %s of "
       "the job.",
       per_step(saved).c_str(), percent(seen.cost()).c_str());
-  return {finding};
+  return finding;
+}
+
+}  // namespace
+
+std::vector<Finding> find_rotating_stall(const JobWindow& window, const std::vector<AttributedRange>&) {
+  std::vector<StepNumber> steps = window.complete_steps();
+  std::erase_if(steps, [&](StepNumber number) { return number < window.first_step() + kSettleSteps; });
+  if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
+  if (steps.size() < kNewestSure || window.slots() < kRanksMin) return {};
+  const LastStalls last = stalls_in(window, std::move(steps));
+  const std::optional<Judged> judged = judge(last);
+  if (!judged) return {};
+  return {finding_of(window, last, *judged)};
 }
 
 }  // namespace lockstep

@@ -52,7 +52,8 @@ struct Flow {
   size_t steps = 0;
   double like_rate = 0;
   double rate() const { return bytes / wire_ns; }
-  double saved_ns() const { return wire_ns / static_cast<double>(steps) * (1 - rate() / like_rate); }
+  double wire_ns_per_step() const { return wire_ns / static_cast<double>(steps); }
+  double saved_ns() const { return wire_ns_per_step() * (1 - rate() / like_rate); }
 };
 
 // What an equal amount usually takes: middle and spread of the logarithm.
@@ -203,54 +204,63 @@ Rank most_accused(const JobWindow& window, const std::vector<const Flow*>& slow,
   return most;
 }
 
-void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps, double step_ns,
-                  std::vector<Rank> ranks, const std::vector<const Flow*>& slow, std::vector<Finding>& findings) {
-  const Flow& worst = **std::max_element(slow.begin(), slow.end(),
-                                         [](const Flow* a, const Flow* b) { return a->saved_ns() < b->saved_ns(); });
-  const double saved = std::min(worst.saved_ns(), step_ns);
+// Flows that are slow, and the ranks that have them in common.
+struct Accused {
+  std::vector<Rank> ranks;
+  std::vector<const Flow*> flows;
+
+  const Flow& worst() const {
+    return **std::max_element(flows.begin(), flows.end(),
+                              [](const Flow* a, const Flow* b) { return a->saved_ns() < b->saved_ns(); });
+  }
+};
+
+// What they have in common, and what is said of it: one rank's link, one host's network, or the fabric.
+std::string name_place(const JobWindow& window, const std::vector<Rank>& ranks, Finding& finding) {
   std::set<std::string> hosts;
   for (Rank rank : ranks) hosts.insert(window.host_of(rank));
-  Finding finding;
-  std::sort(ranks.begin(), ranks.end());
-  if (ranks.size() > kRanksNamedMax) ranks.resize(kRanksNamedMax);
-  finding.ranks = ranks;
+  if (ranks.size() == 1) {
+    finding.layer = emits<Emitter::kSlowFlows, Layer::kLink>;
+    finding.cause = emits<Emitter::kSlowFlows, Cause::kNicDegraded>;
+    finding.component = format("link of rank %d", ranks.front().value());
+    std::string name = name_of(window, ranks.front());
+    name[0] = 'r';
+    return "The link of " + name;
+  }
+  if (hosts.size() == 1) {
+    finding.layer = emits<Emitter::kSlowFlows, Layer::kNic>;
+    finding.cause = emits<Emitter::kSlowFlows, Cause::kNicDegraded>;
+    finding.subject = finding.component = "network of host " + *hosts.begin();
+    return "The network of host " + *hosts.begin();
+  }
+  finding.layer = emits<Emitter::kSlowFlows, Layer::kSwitch>;
+  finding.cause = emits<Emitter::kSlowFlows, Cause::kCongestion>;
+  finding.subject = kInTheFabric;
+  finding.component = format("switches between %zu hosts", hosts.size());
+  return format("The fabric between %zu hosts (%s ...)", hosts.size(), hosts.begin()->c_str());
+}
+
+void add_claims(const JobWindow& window, const std::vector<StepNumber>& steps, const Accused& accused, double saved,
+                Finding& finding) {
+  const Flow& worst = accused.worst();
   const Rank first = window.rank_of(worst.from);
   const StepNumber from = steps.front(), to = steps.back();
   const auto flow_query = [&](const char* of) {
     return Measure{.of = of, .ranks = {first}, .steps = steps, .comm_id = worst.comm_id, .peer = worst.peer}.query();
   };
-  std::string who;
-  if (ranks.size() == 1) {
-    finding.layer = emits<Emitter::kSlowFlows, Layer::kLink>;
-    finding.cause = emits<Emitter::kSlowFlows, Cause::kNicDegraded>;
-    finding.component = format("link of rank %d", ranks.front().value());
-    who = "The link of " + name_of(window, ranks.front());
-    who[who.find("Rank")] = 'r';
-  } else if (hosts.size() == 1) {
-    finding.layer = emits<Emitter::kSlowFlows, Layer::kNic>;
-    finding.cause = emits<Emitter::kSlowFlows, Cause::kNicDegraded>;
-    finding.subject = "network of host " + *hosts.begin();
-    finding.component = "network of host " + *hosts.begin();
-    who = "The network of host " + *hosts.begin();
-  } else {
-    finding.layer = emits<Emitter::kSlowFlows, Layer::kSwitch>;
-    finding.cause = emits<Emitter::kSlowFlows, Cause::kCongestion>;
-    finding.subject = kInTheFabric;
-    finding.component = format("switches between %zu hosts", hosts.size());
-    who = format("The fabric between %zu hosts (%s ...)", hosts.size(), hosts.begin()->c_str());
-  }
   finding.chain.push_back(
       claim(ClaimKind::kPath, finding.component,
             format("%zu flows move slower than their like: rank %d to rank %d at %.2f GB/s, flows alike at %.2f.",
-                   slow.size(), first.value(), worst.to.value(), worst.rate(), worst.like_rate),
+                   accused.flows.size(), first.value(), worst.to.value(), worst.rate(), worst.like_rate),
             {.value = worst.rate(), .unit = "GB/s", .peers = worst.like_rate}, from, to, flow_query("sent_gb_s")));
-  const double wire_ns = worst.wire_ns / static_cast<double>(worst.steps);
+  const double wire_ns = worst.wire_ns_per_step();
+  const std::string group = group_name(window, worst.comm_id);
   finding.chain.push_back(
       claim(ClaimKind::kWaitsFor, finding.component,
             format("Nobody arrives late; the collectives of %s wait for these transfers, which are on the wire for %s.",
-                   group_name(window, worst.comm_id).c_str(), per_step(wire_ns).c_str()),
+                   group.c_str(), per_step(wire_ns).c_str()),
             {.value = wire_ns / 1e6, .unit = "ms", .peers = (wire_ns - saved) / 1e6}, from, to, flow_query("wire_ms")));
-  finding.victim_groups.push_back(group_name(window, worst.comm_id));
+  finding.victim_groups.push_back(group);
   const double late = typical_lateness(window, steps, worst.from);
   finding.chain.push_back(claim(ClaimKind::kExclusion, format("rank %d", first.value()),
                                 format("Not its GPU and not its input: its own time differs from its peers' by %s.",
@@ -260,83 +270,105 @@ void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
   finding.next.push_back({"check the adapters, cables and switch ports on the way: speed, errors, ECN marks, pauses",
                           "ethtool -S DEV; rdma statistic show link DEV"});
   if (worst.to != kNoRank) finding.next.push_back(look_at_path(first, worst.to));
+}
+
+Finding finding_of(const JobWindow& window, const Look& look, Accused accused) {
+  const std::vector<StepNumber>& steps = look.steps;
+  const Flow& worst = accused.worst();
+  const double step_ns = look.step_ns, saved = std::min(worst.saved_ns(), step_ns);
+  Finding finding;
+  std::vector<Rank>& ranks = accused.ranks;
+  std::sort(ranks.begin(), ranks.end());
+  const std::string who = name_place(window, ranks, finding);
+  if (ranks.size() > kRanksNamedMax) ranks.resize(kRanksNamedMax);
+  finding.ranks = ranks;
+  add_claims(window, steps, accused, saved, finding);
   finding.sentence = format("%s {is|was} slow: everybody {waits|waited} %s {when}: %s of the job.", who.c_str(),
                             per_step(saved).c_str(), percent(saved / step_ns).c_str());
   common(window, steps, step_ns, saved, finding);
-  finding.since_step = slow_since(window, worst, worst.like_rate, from);
+  finding.since_step = slow_since(window, worst, worst.like_rate, steps.front());
   finding.sure = enough_steps(static_cast<size_t>(finding.through_step - finding.since_step + 1), kStepsSure,
                               saved >= kPlainShareSure * step_ns && worst.rate() * 1.5 < worst.like_rate, step_ns);
   if (ranks.size() == 1) {
     const Handling handling = Handlings(window, steps).of(ranks.front());
-    if (handling.starved(worst.wire_ns / static_cast<double>(worst.steps)))
+    if (handling.starved(worst.wire_ns_per_step()))
       blame_starved_proxy(window, steps, ranks.front(), handling, finding);
   }
-  findings.push_back(std::move(finding));
+  return finding;
 }
 
-void find_flows_behind(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
-  const std::vector<StepNumber>& steps = look.steps;
-  const double step_ns = look.step_ns;
-  std::vector<Flow> flows = flows_over(window, look);
+// A rank whose own time is long slows its transfers too (its GPU neither feeds nor drains them): that is not the link.
+bool is_slowed_by_an_end(const JobWindow& window, const std::vector<StepNumber>& steps, const Flow& flow) {
+  const auto is_late = [&](size_t slot) { return typical_lateness(window, steps, slot) > 0.5 * flow.saved_ns(); };
+  if (is_late(flow.from)) return true;
+  const int32_t to = flow.to != kNoRank ? window.slot_of(flow.to) : -1;
+  return to >= 0 && is_late(static_cast<size_t>(to));
+}
+
+// Those that are slow beside their like, which each flow is told of.
+std::vector<const Flow*> slow_flows_of(const JobWindow& window, const Look& look, std::vector<Flow>& flows) {
+  const auto size_of = [](const Flow& flow) { return bytes_class(flow.bytes / static_cast<double>(flow.steps)); };
   std::map<int, std::vector<double>> rates;
-  for (const Flow& flow : flows)
-    rates[bytes_class(flow.bytes / static_cast<double>(flow.steps))].push_back(std::log(flow.rate()));
+  for (const Flow& flow : flows) rates[size_of(flow)].push_back(std::log(flow.rate()));
   std::map<int, UsualRate> usual;
   for (auto& [size, logs] : rates) usual[size] = usual_rate_of(std::move(logs));
   std::vector<const Flow*> slow;
-  std::unordered_map<Rank, size_t> out, in;
   for (Flow& flow : flows) {
-    const UsualRate& like = usual[bytes_class(flow.bytes / static_cast<double>(flow.steps))];
+    const UsualRate& like = usual[size_of(flow)];
     flow.like_rate = std::exp(like.middle);
     if (!look.unusual(like, like.middle - std::log(flow.rate()))) continue;
     // A flow that costs next to nothing may still tell whose link it is.
-    if (flow.saved_ns() < kVoteShareMin * step_ns) continue;
-    // A rank whose own time is long slows its transfers too (its GPU neither feeds nor drains them): that is not the
-    // link.
-    if (typical_lateness(window, steps, flow.from) > 0.5 * flow.saved_ns()) continue;
+    if (flow.saved_ns() < kVoteShareMin * look.step_ns) continue;
     flow.to = window.world_rank(flow.comm_id, flow.peer);
-    const int32_t to = flow.to != kNoRank ? window.slot_of(flow.to) : -1;
-    if (to >= 0 && typical_lateness(window, steps, static_cast<size_t>(to)) > 0.5 * flow.saved_ns()) continue;
+    if (is_slowed_by_an_end(window, look.steps, flow)) continue;
     // A transfer that stood still once makes a mean slow, not a link.
-    if (!slow_in_most(window, steps, flow)) continue;
-    slow.push_back(&flow);
+    if (slow_in_most(window, look.steps, flow)) slow.push_back(&flow);
   }
-  const bool costs = std::any_of(slow.begin(), slow.end(),
-                                 [&](const Flow* flow) { return flow->saved_ns() >= look.share_min * step_ns; });
-  if (!costs || static_cast<double>(slow.size()) > kSlowShareMax * static_cast<double>(flows.size())) return;
+  return slow;
+}
+
+// Takes the most accused until every slow flow has somebody.
+std::vector<Accused> accuse(const JobWindow& window, std::vector<Flow>& flows, std::vector<const Flow*> slow) {
+  std::unordered_map<Rank, size_t> out, in;
   for (Flow& flow : flows) {
     flow.to = window.world_rank(flow.comm_id, flow.peer);
     ++out[window.rank_of(flow.from)];
     if (flow.to != kNoRank) ++in[flow.to];
   }
-
-  // Take the most accused until every slow flow has somebody.
-  std::vector<std::pair<Rank, std::vector<const Flow*>>> accused;
-  std::vector<const Flow*> rest = slow;
-  while (!rest.empty() && accused.size() < kRanksNamedMax) {
-    const Rank rank = most_accused(window, rest, out, in);
+  std::vector<Accused> accused;
+  while (!slow.empty() && accused.size() < kRanksNamedMax) {
+    const Rank rank = most_accused(window, slow, out, in);
     if (rank == kNoRank) break;
     std::vector<const Flow*> own, others;
-    for (const Flow* flow : rest)
+    for (const Flow* flow : slow)
       (window.rank_of(flow->from) == rank || flow->to == rank ? own : others).push_back(flow);
-    accused.emplace_back(rank, std::move(own));
-    rest = std::move(others);
+    accused.push_back({{rank}, std::move(own)});
+    slow = std::move(others);
   }
-  if (accused.size() <= kRanksApartMax) {
-    double most = 0;
-    for (auto& [rank, own] : accused) {
-      double cost = 0;
-      for (const Flow* flow : own) cost = std::max(cost, flow->saved_ns());
-      // What is left beside a much slower link is in its wake.
-      if (cost < kWorthOfWorst * most) continue;
-      most = std::max(most, cost);
-      report_flows(window, steps, step_ns, {rank}, own, findings);
-    }
+  return accused;
+}
+
+void find_flows_behind(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
+  std::vector<Flow> flows = flows_over(window, look);
+  std::vector<const Flow*> slow = slow_flows_of(window, look, flows);
+  const bool costs = std::any_of(slow.begin(), slow.end(),
+                                 [&](const Flow* flow) { return flow->saved_ns() >= look.share_min * look.step_ns; });
+  if (!costs || static_cast<double>(slow.size()) > kSlowShareMax * static_cast<double>(flows.size())) return;
+  std::vector<Accused> accused = accuse(window, flows, slow);
+  if (accused.size() > kRanksApartMax) {
+    Accused together{.flows = std::move(slow)};
+    for (const Accused& one : accused) together.ranks.push_back(one.ranks.front());
+    findings.push_back(finding_of(window, look, std::move(together)));
     return;
   }
-  std::vector<Rank> ranks;
-  for (const auto& [rank, own] : accused) ranks.push_back(rank);
-  report_flows(window, steps, step_ns, std::move(ranks), slow, findings);
+  double most = 0;
+  for (Accused& one : accused) {
+    const double cost = std::max(0.0, one.worst().saved_ns());
+    // What is left beside a much slower link is in its wake.
+    if (cost < kWorthOfWorst * most) continue;
+    most = std::max(most, cost);
+    findings.push_back(finding_of(window, look, std::move(one)));
+  }
 }
 
 }  // namespace

@@ -91,6 +91,7 @@ struct OwnTime {
   Compared time, queue;
   std::array<Compared, kPhaseCount> phases;
   bool gpu_seen = false;  // what the GPU does, by the times of communication on it
+  const Compared& input() const { return phases[static_cast<size_t>(Phase::kInput)]; }
   bool phases_reported() const {
     return std::any_of(phases.begin(), phases.end(), [](const Compared& phase) { return phase.own > 0; });
   }
@@ -138,6 +139,109 @@ std::optional<OwnTime> measure_own_time(const JobWindow& window, const std::vect
   return sums;
 }
 
+// The claims about ranks that are late in these steps.
+class OwnTimeClaims {
+ public:
+  OwnTimeClaims(const std::vector<Rank>& ranks, const std::vector<StepNumber>& steps, const OwnTime& found,
+                Finding& finding)
+      : ranks_(ranks),
+        steps_(steps),
+        found_(found),
+        finding_(finding),
+        who_(ranks.size() == 1 ? format("rank %d", ranks.front().value()) : finding.subject) {}
+
+  void add_own_work();
+  void blame_input();
+  void blame_gpu();
+  void blame_host();
+
+ private:
+  void add(ClaimKind kind, std::string text, const Compared& compared, const char* of);
+  void exclude_input();
+  void exclude_gpu();
+  const Compared& input() const { return found_.input(); }
+
+  const std::vector<Rank>& ranks_;
+  const std::vector<StepNumber>& steps_;
+  const OwnTime& found_;
+  Finding& finding_;
+  const std::string who_;
+};
+
+void OwnTimeClaims::add(ClaimKind kind, std::string text, const Compared& compared, const char* of) {
+  const size_t asked = std::min(ranks_.size(), kAttributedRanksMax);
+  const Measure measure{
+      .of = of, .ranks = {ranks_.begin(), ranks_.begin() + static_cast<std::ptrdiff_t>(asked)}, .steps = steps_};
+  finding_.chain.push_back(claim(kind, who_, std::move(text),
+                                 {.value = compared.own / 1e6, .unit = "ms", .peers = compared.peers / 1e6},
+                                 steps_.front(), steps_.back(), measure.query()));
+}
+
+void OwnTimeClaims::add_own_work() {
+  add(ClaimKind::kSelfTime,
+      format("Its own work takes %s, its peers' %s.", per_step(found_.time.own).c_str(),
+             human_duration(found_.time.peers).c_str()),
+      found_.time, "own_ms");
+}
+
+void OwnTimeClaims::exclude_input() {
+  if (!found_.phases_reported()) return;
+  add(ClaimKind::kExclusion,
+      format("Not the input: %s, its peers %s.", per_step(input().own).c_str(), human_duration(input().peers).c_str()),
+      input(), "input_ms");
+}
+
+void OwnTimeClaims::exclude_gpu() {
+  if (!found_.gpu_seen) return;
+  add(ClaimKind::kExclusion,
+      format("Not its GPU: work is queued on it for %s, on its peers' %s.", per_step(found_.queue.own).c_str(),
+             human_duration(found_.queue.peers).c_str()),
+      found_.queue, "queue_ms");
+}
+
+void OwnTimeClaims::blame_input() {
+  finding_.layer = emits<Emitter::kStraggler, Layer::kInput>;
+  finding_.cause = emits<Emitter::kStraggler, Cause::kDataLoader>;
+  finding_.component = "input of " + who_;
+  add(ClaimKind::kSelfTime,
+      format("It waits %s for its input, its peers %s.", per_step(input().own).c_str(),
+             human_duration(input().peers).c_str()),
+      input(), "input_ms");
+  exclude_gpu();
+  finding_.alternatives.push_back({"storage behind " + who_, 0.3,
+                                   "only this rank waits; shared storage would slow others too",
+                                   "disk and NFS latency on its host"});
+  finding_.next.push_back({"look at its data loader: workers, CPU, the shard it reads", "lockstep lines {job}"});
+}
+
+void OwnTimeClaims::blame_gpu() {
+  finding_.layer = emits<Emitter::kStraggler, Layer::kGpu>;
+  finding_.cause = emits<Emitter::kStraggler, Cause::kSlowCompute>;
+  finding_.component = (ranks_.size() == 1 ? "GPU of " : "GPUs of ") + who_;
+  add(ClaimKind::kSelfTime,
+      format("Its collectives wait %s behind its own kernels, its peers' %s: the host is on time, the GPU is behind.",
+             per_step(found_.queue.own).c_str(), human_duration(found_.queue.peers).c_str()),
+      found_.queue, "queue_ms");
+  exclude_input();
+  finding_.alternatives.push_back({"software of " + who_ + " (more or other kernels than its peers)", 0.4,
+                                   "cannot be told apart from a slow GPU without its clocks",
+                                   "GPU clocks and throttle time of its host, or a kernel profile of it and one peer"});
+  finding_.next.push_back({"compare its GPU's clocks, temperature and processes with a peer's",
+                           "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,PIDS"});
+}
+
+void OwnTimeClaims::blame_host() {
+  finding_.layer = emits<Emitter::kStraggler, Layer::kHost>;
+  finding_.cause = emits<Emitter::kStraggler, Cause::kCpuContention>;
+  finding_.component = "host side of " + who_;
+  exclude_gpu();
+  exclude_input();
+  finding_.alternatives.push_back({"software of " + who_ + " (garbage collection, extra work in Python)", 0.4,
+                                   "looks the same from outside", "a stack sample of its main thread"});
+  finding_.next.push_back({"look at its host: CPU load, cgroup throttling, other processes, a stack of its main thread",
+                           "py-spy dump --pid PID"});
+}
+
 }  // namespace
 }  // namespace straggler
 
@@ -147,82 +251,14 @@ void explain_own_time(const JobWindow& window, const std::vector<Rank>& ranks, c
   const std::optional<OwnTime> found = measure_own_time(window, ranks, steps);
   if (!found) return;
   const double excess = std::max(1.0, found->time.excess());
-  const StepNumber from = steps.front(), to = steps.back();
-  const Rank rank = ranks.front();
-  const bool one = ranks.size() == 1;
-  const std::string who = one ? format("rank %d", rank.value()) : finding.subject;
-  const std::string& subject = who;
-  const auto query = [&](const char* of) {
-    const size_t asked = std::min(ranks.size(), kAttributedRanksMax);
-    return Measure{
-        .of = of, .ranks = {ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(asked)}, .steps = steps}
-        .query();
-  };
-
-  finding.chain.push_back(claim(ClaimKind::kSelfTime, subject,
-                                format("Its own work takes %s, its peers' %s.", per_step(found->time.own).c_str(),
-                                       human_duration(found->time.peers).c_str()),
-                                {.value = found->time.own / 1e6, .unit = "ms", .peers = found->time.peers / 1e6}, from,
-                                to, query("own_ms")));
-
-  const Compared& input = found->phases[static_cast<size_t>(Phase::kInput)];
-  const Compared& queue = found->queue;
-  auto exclude_input = [&] {
-    if (!found->phases_reported()) return;
-    finding.chain.push_back(claim(
-        ClaimKind::kExclusion, subject,
-        format("Not the input: %s, its peers %s.", per_step(input.own).c_str(), human_duration(input.peers).c_str()),
-        {.value = input.own / 1e6, .unit = "ms", .peers = input.peers / 1e6}, from, to, query("input_ms")));
-  };
-  auto exclude_gpu = [&] {
-    if (!found->gpu_seen) return;
-    finding.chain.push_back(claim(ClaimKind::kExclusion, subject,
-                                  format("Not its GPU: work is queued on it for %s, on its peers' %s.",
-                                         per_step(queue.own).c_str(), human_duration(queue.peers).c_str()),
-                                  {.value = queue.own / 1e6, .unit = "ms", .peers = queue.peers / 1e6}, from, to,
-                                  query("queue_ms")));
-  };
-  if (input.excess() >= 0.5 * excess) {
-    finding.layer = emits<Emitter::kStraggler, Layer::kInput>;
-    finding.cause = emits<Emitter::kStraggler, Cause::kDataLoader>;
-    finding.component = "input of " + who;
-    finding.chain.push_back(claim(ClaimKind::kSelfTime, subject,
-                                  format("It waits %s for its input, its peers %s.", per_step(input.own).c_str(),
-                                         human_duration(input.peers).c_str()),
-                                  {.value = input.own / 1e6, .unit = "ms", .peers = input.peers / 1e6}, from, to,
-                                  query("input_ms")));
-    exclude_gpu();
-    finding.alternatives.push_back({"storage behind " + who, 0.3,
-                                    "only this rank waits; shared storage would slow others too",
-                                    "disk and NFS latency on its host"});
-    finding.next.push_back({"look at its data loader: workers, CPU, the shard it reads", "lockstep lines {job}"});
-  } else if (queue.excess() >= 0.4 * excess) {
-    finding.layer = emits<Emitter::kStraggler, Layer::kGpu>;
-    finding.cause = emits<Emitter::kStraggler, Cause::kSlowCompute>;
-    finding.component = (one ? "GPU of " : "GPUs of ") + who;
-    finding.chain.push_back(claim(
-        ClaimKind::kSelfTime, subject,
-        format("Its collectives wait %s behind its own kernels, its peers' %s: the host is on time, the GPU is behind.",
-               per_step(queue.own).c_str(), human_duration(queue.peers).c_str()),
-        {.value = queue.own / 1e6, .unit = "ms", .peers = queue.peers / 1e6}, from, to, query("queue_ms")));
-    exclude_input();
-    finding.alternatives.push_back(
-        {"software of " + who + " (more or other kernels than its peers)", 0.4,
-         "cannot be told apart from a slow GPU without its clocks",
-         "GPU clocks and throttle time of its host, or a kernel profile of it and one peer"});
-    finding.next.push_back({"compare its GPU's clocks, temperature and processes with a peer's",
-                            "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,PIDS"});
+  OwnTimeClaims claims(ranks, steps, *found, finding);
+  claims.add_own_work();
+  if (found->input().excess() >= 0.5 * excess) {
+    claims.blame_input();
+  } else if (found->queue.excess() >= 0.4 * excess) {
+    claims.blame_gpu();
   } else {
-    finding.layer = emits<Emitter::kStraggler, Layer::kHost>;
-    finding.cause = emits<Emitter::kStraggler, Cause::kCpuContention>;
-    finding.component = "host side of " + who;
-    exclude_gpu();
-    exclude_input();
-    finding.alternatives.push_back({"software of " + who + " (garbage collection, extra work in Python)", 0.4,
-                                    "looks the same from outside", "a stack sample of its main thread"});
-    finding.next.push_back(
-        {"look at its host: CPU load, cgroup throttling, other processes, a stack of its main thread",
-         "py-spy dump --pid PID"});
+    claims.blame_host();
   }
 }
 

@@ -64,6 +64,132 @@ double largest_but(const StepLateness& step, const std::vector<size_t>& slots) {
   return largest;
 }
 
+// Who was the latest, again and again: a rank, or most ranks of one host.
+struct Recurring {
+  std::string host;        // empty: the rank
+  std::vector<size_t> at;  // steps in which it was the latest, and late
+  std::vector<size_t> slots;
+  double lost_ns = 0;
+  size_t hits() const { return at.size(); }
+  double per_hit_ns() const { return lost_ns / static_cast<double>(hits()); }
+};
+
+// The one that was it most often, among so many times in all.
+struct MostRecurring {
+  Recurring who;
+  size_t all = 0;
+};
+
+MostRecurring most_recurring(const JobWindow& window, const LastSteps& last, double limit) {
+  std::map<std::string, size_t> ranks_of_host;
+  for (const auto& [rank, identity] : window.ranks()) ++ranks_of_host[identity.host];
+  std::map<std::pair<std::string, size_t>, Recurring> hits;  // by host and, for a rank alone, slot
+  MostRecurring most;
+  for (size_t i = 0; i < last.late.size(); ++i) {
+    LateInStep late = late_in_step(window, *last.late[i], ranks_of_host);
+    if (late.slots.empty() || late.ns < limit) continue;
+    Recurring& who = hits[{late.host, late.host.empty() ? late.slots.front() : 0}];
+    who.host = late.host;
+    who.at.push_back(i);
+    who.lost_ns += late.ns - late.next_ns;
+    who.slots = std::move(late.slots);
+    ++most.all;
+  }
+  const auto fewer = [](const auto& a, const auto& b) { return a.second.hits() < b.second.hits(); };
+  if (!hits.empty()) most.who = std::max_element(hits.begin(), hits.end(), fewer)->second;
+  return most;
+}
+
+// It has a verdict already, perhaps with others of its host.
+bool has_verdict(const std::vector<AttributedRange>& explained, Rank rank, StepNumber newest) {
+  return std::any_of(explained.begin(), explained.end(), [&](const AttributedRange& entry) {
+    return entry.sure && entry.rank == rank && entry.to_step + static_cast<int64_t>(kRecurringQuiet) >= newest;
+  });
+}
+
+// How often it came anew.
+size_t runs_of(const std::vector<size_t>& at) {
+  size_t runs = 0;
+  for (size_t i = 0; i < at.size(); ++i) runs += i == 0 || at[i] > at[i - 1] + 1 ? 1 : 0;
+  return runs;
+}
+
+// Minus the logarithm of the chance that a healthy one is hit so often.
+double nats_of_recurring(const JobWindow& window, const LastSteps& last, const MostRecurring& most) {
+  const Recurring& who = most.who;
+  const size_t steps = last.late.size();
+  // A rate needs a past: what hits since the first steps (a rank that compiles again) counts only by whom it hits.
+  const bool has_past = last.steps.front() > window.first_step() + kSettleSteps || 2 * who.at.front() >= steps;
+  Repetition seen{.hits = who.hits(),
+                  .steps = steps,
+                  .size = who.per_hit_ns(),
+                  .others_hits = most.all - who.hits(),
+                  .others_steps = (window.slots() - 1) * steps};
+  for (const StepLateness* step : last.late)
+    seen.others_largest = std::max(seen.others_largest, who.host.empty() ? step->latest.of_others(who.slots.front())
+                                                                         : largest_but(*step, who.slots));
+  return std::min(nats_of(seen), has_past ? HUGE_VAL : nats_of_share(who.hits(), most.all, window.slots())) +
+         nats_of_windows(steps);
+}
+
+// Its cost as a share of the job since it came first.
+double share_of(const LastSteps& last, const Recurring& who) {
+  return who.lost_ns / (last.step_ns * static_cast<double>(last.late.size() - who.at.front()));
+}
+
+void add_claims(const LastSteps& last, const MostRecurring& most, const std::vector<StepNumber>& hit,
+                Finding& finding) {
+  const size_t hits = most.who.hits(), others = most.all - hits;
+  const std::string who = most.who.host.empty() ? format("rank %d", finding.ranks.front().value()) : finding.subject;
+  finding.chain.push_back(
+      claim(ClaimKind::kExclusion, "other ranks",
+            format("Nobody else: in %zu of the %zu steps in which somebody was late alone it was %s.", hits, most.all,
+                   who.c_str()),
+            {.value = static_cast<double>(hits), .unit = "steps", .peers = static_cast<double>(others)}, hit.front(),
+            hit.back(), Measure{.of = "steps", .ranks = finding.ranks, .steps = hit}.query()));
+  const double per_hit = most.who.per_hit_ns();
+  finding.chain.push_back(
+      claim(ClaimKind::kCounterfactual, who,
+            format("Without it no step would wait %s for it, as %s does.", human_duration(per_hit).c_str(),
+                   one_step_of(1 / std::max(0.01, finding.steps_hit)).c_str()),
+            {.value = last.step_ns / 1e6, .unit = "ms", .baseline = (last.step_ns + per_hit) / 1e6}, hit.front(),
+            hit.back(), Measure{.of = "step_ms", .steps = last.steps}.query()));
+}
+
+// Its ranks, and what it costs; the first of its slots is asked why.
+Finding recurring_finding(const JobWindow& window, const LastSteps& last, const MostRecurring& most) {
+  const Recurring& who = most.who;
+  std::vector<StepNumber> hit;
+  for (size_t i : who.at) hit.push_back(last.steps[i]);
+  const double per_hit = who.per_hit_ns();
+  Finding finding;
+  finding.kind = emits<Emitter::kStraggler, VerdictKind::kSlow>;
+  for (size_t slot : who.slots) finding.ranks.push_back(window.rank_of(slot));
+  std::sort(finding.ranks.begin(), finding.ranks.end());
+  if (!who.host.empty()) finding.subject = "host " + who.host;
+  finding.since_step = hit.front();
+  finding.through_step = hit.back();
+  finding.clear_after_steps = 24;
+  const double in_steps =
+      std::max(1.0, static_cast<double>(std::count_if(last.steps.begin(), last.steps.end(),
+                                                      [&](StepNumber number) { return number >= hit.front(); })));
+  finding.steps_hit = std::min(0.99, static_cast<double>(who.hits()) / in_steps);
+  finding.lost_ns_per_step = static_cast<int64_t>(who.lost_ns / in_steps);
+  finding.step_ns = static_cast<int64_t>(last.step_ns + per_hit);
+  finding.step_without_ns = static_cast<int64_t>(last.step_ns);
+  finding.victims = victims_of(window, finding.ranks);
+  add_wait_claims(window, window.rank_of(who.slots.front()), hit, finding);
+  explain_own_time(window, finding.ranks, hit, finding);
+  add_claims(last, most, hit, finding);
+  finding.sentence =
+      format("%s {makes|made} everybody wait %s in %s {when}: %s of the job.",
+             name_or_host(window, who.host, finding.ranks).c_str(), human_duration(per_hit).c_str(),
+             one_step_of(1 / std::max(0.01, finding.steps_hit)).c_str(), percent(share_of(last, who)).c_str());
+  finding.coverage = coverage_of(window, window.step(hit.back())->size());
+  finding.confidence = std::min(0.9, 0.4 + 0.04 * static_cast<double>(who.hits()));
+  return finding;
+}
+
 }  // namespace
 
 std::vector<Finding> find_recurring(const JobWindow& window, double limit,
@@ -73,96 +199,19 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
   if (steps.size() > kRecurringWindow) steps.erase(steps.begin(), steps.end() - kRecurringWindow);
   if (steps.size() < kStepsSuspect) return {};
   const LastSteps last(window, std::move(steps));
-  std::map<std::string, size_t> ranks_of_host;
-  for (const auto& [rank, identity] : window.ranks()) ++ranks_of_host[identity.host];
-  struct Recurring {
-    std::vector<size_t> at;  // steps in which it was the latest, and late
-    std::vector<size_t> slots;
-    double lost_ns = 0;
-  };
-  std::map<std::pair<std::string, size_t>, Recurring> hits;  // by host and, for a rank alone, slot
-  size_t all = 0;
-  for (size_t i = 0; i < last.late.size(); ++i) {
-    LateInStep late = late_in_step(window, *last.late[i], ranks_of_host);
-    if (late.slots.empty() || late.ns < limit) continue;
-    Recurring& who = hits[{late.host, late.host.empty() ? late.slots.front() : 0}];
-    who.at.push_back(i);
-    who.lost_ns += late.ns - late.next_ns;
-    who.slots = std::move(late.slots);
-    ++all;
-  }
-  if (hits.empty()) return {};
-  const auto most = std::max_element(
-      hits.begin(), hits.end(), [](const auto& a, const auto& b) { return a.second.at.size() < b.second.at.size(); });
-  const std::string& host = most->first.first;
-  const Recurring& culprit = most->second;
-  const size_t best = culprit.at.size();
-  // It has a verdict already, perhaps with others of its host.
-  const Rank rank = window.rank_of(culprit.slots.front());
-  for (const AttributedRange& entry : explained)
-    if (entry.sure && entry.rank == rank && entry.to_step + static_cast<int64_t>(kRecurringQuiet) >= last.steps.back())
-      return {};
-  const double share = culprit.lost_ns / (last.step_ns * static_cast<double>(last.late.size() - culprit.at.front()));
+  const MostRecurring most = most_recurring(window, last, limit);
+  const Recurring& who = most.who;
+  if (who.hits() == 0 || has_verdict(explained, window.rank_of(who.slots.front()), last.steps.back())) return {};
+  const double share = share_of(last, who);
+  if (last.late.size() - 1 - who.at.back() > kRecurringQuiet || share < kHiddenShare) return {};
+  const double nats = nats_of_recurring(window, last, most);
   // It comes and goes: one long stretch, or one that is over, is no recurrence.
-  size_t runs = 0;
-  for (size_t i = 0; i < best; ++i) runs += i == 0 || culprit.at[i] > culprit.at[i - 1] + 1 ? 1 : 0;
-  if (last.late.size() - 1 - culprit.at.back() > kRecurringQuiet || share < kHiddenShare) return {};
-  // A rate needs a past: what hits since the first steps (a rank that compiles again) counts only by whom it hits.
-  const bool has_past =
-      last.steps.front() > window.first_step() + kSettleSteps || 2 * culprit.at.front() >= last.late.size();
-  Repetition seen{.hits = best,
-                  .steps = last.late.size(),
-                  .size = culprit.lost_ns / static_cast<double>(best),
-                  .others_hits = all - best,
-                  .others_steps = (window.slots() - 1) * last.late.size()};
-  for (const StepLateness* step : last.late)
-    seen.others_largest = std::max(seen.others_largest, host.empty() ? step->latest.of_others(culprit.slots.front())
-                                                                     : largest_but(*step, culprit.slots));
-  const double nats = std::min(nats_of(seen), has_past ? HUGE_VAL : nats_of_share(best, all, window.slots())) +
-                      nats_of_windows(last.late.size());
-  const bool often = nats >= window.suspect_nats() && runs >= kRecurringRuns && share >= kRecurringLostMin;
+  const bool often = nats >= window.suspect_nats() && runs_of(who.at) >= kRecurringRuns && share >= kRecurringLostMin;
   if (!often && nats < window.suspect_nats() - witness_nats()) return {};
-  std::vector<StepNumber> hit;
-  for (size_t i : culprit.at) hit.push_back(last.steps[i]);
-  const double per_hit = culprit.lost_ns / static_cast<double>(best);
-  Finding finding;
-  finding.kind = emits<Emitter::kStraggler, VerdictKind::kSlow>;
-  for (size_t slot : culprit.slots) finding.ranks.push_back(window.rank_of(slot));
-  std::sort(finding.ranks.begin(), finding.ranks.end());
-  if (!host.empty()) finding.subject = "host " + host;
-  const std::string who = host.empty() ? format("rank %d", rank.value()) : finding.subject;
-  finding.since_step = hit.front();
-  finding.through_step = hit.back();
+  Finding finding = recurring_finding(window, last, most);
   finding.sure = often && nats >= window.sure_nats();
   finding.sure_with_signals = nats >= window.sure_nats() - witness_nats();
   finding.only_with_signals = !often;
-  finding.clear_after_steps = 24;
-  const double in_steps = static_cast<double>(
-      std::count_if(last.steps.begin(), last.steps.end(), [&](StepNumber number) { return number >= hit.front(); }));
-  finding.steps_hit = std::min(0.99, static_cast<double>(best) / std::max(1.0, in_steps));
-  finding.lost_ns_per_step = static_cast<int64_t>(culprit.lost_ns / std::max(1.0, in_steps));
-  finding.step_ns = static_cast<int64_t>(last.step_ns + per_hit);
-  finding.step_without_ns = static_cast<int64_t>(last.step_ns);
-  finding.victims = victims_of(window, finding.ranks);
-  add_wait_claims(window, rank, hit, finding);
-  explain_own_time(window, finding.ranks, hit, finding);
-  finding.chain.push_back(
-      claim(ClaimKind::kExclusion, "other ranks",
-            format("Nobody else: in %zu of the %zu steps in which somebody was late alone it was %s.", best, all,
-                   who.c_str()),
-            {.value = static_cast<double>(best), .unit = "steps", .peers = static_cast<double>(all - best)},
-            hit.front(), hit.back(), Measure{.of = "steps", .ranks = finding.ranks, .steps = hit}.query()));
-  finding.chain.push_back(
-      claim(ClaimKind::kCounterfactual, who,
-            format("Without it no step would wait %s for it, as %s does.", human_duration(per_hit).c_str(),
-                   one_step_of(1 / std::max(0.01, finding.steps_hit)).c_str()),
-            {.value = last.step_ns / 1e6, .unit = "ms", .baseline = (last.step_ns + per_hit) / 1e6}, hit.front(),
-            hit.back(), Measure{.of = "step_ms", .steps = last.steps}.query()));
-  finding.sentence = format("%s {makes|made} everybody wait %s in %s {when}: %s of the job.",
-                            name_or_host(window, host, finding.ranks).c_str(), human_duration(per_hit).c_str(),
-                            one_step_of(1 / std::max(0.01, finding.steps_hit)).c_str(), percent(share).c_str());
-  finding.coverage = coverage_of(window, window.step(hit.back())->size());
-  finding.confidence = std::min(0.9, 0.4 + 0.04 * static_cast<double>(best));
   return {finding};
 }
 

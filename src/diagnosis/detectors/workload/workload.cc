@@ -88,13 +88,19 @@ double most_work(const StepLateness& step) {
   return most;
 }
 
-// Packed sequences, or experts: what tokens and bytes explain.
-void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
-  const std::vector<StepNumber>& steps = look.steps;
-  const double step_ns = look.step_ns;
+// Who has more work than others, by what tokens and bytes explain.
+struct UnevenWork {
+  double saved_ns = 0;              // what the rank with the most of it has more, typically
+  double late_ns = 0;               // what of the latest rank's time is not explained by it
+  std::map<size_t, size_t> latest;  // slot -> steps in which it had the most,
+  std::map<size_t, size_t> heavy;   // nearly the most
+  size_t by_bytes = 0, steps = 0;   // in so many bytes tell it, of those with any such work
+  bool is_of_experts() const { return 2 * by_bytes > steps; }
+};
+
+UnevenWork uneven_work(const JobWindow& window, const std::vector<StepNumber>& steps) {
+  UnevenWork uneven;
   std::vector<double> most, late;
-  std::map<size_t, size_t> heaviest, heavy;  // slot -> steps in which it had the most, nearly the most
-  size_t by_bytes = 0, with_work = 0;
   for (StepNumber number : steps) {
     const StepLateness& step = lateness(window, *window.frame(number));
     double work = 0, rest = 0;
@@ -110,70 +116,90 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
     most.push_back(work);
     late.push_back(rest);
     if (work <= 0) continue;
-    by_bytes += step.by_bytes ? 1 : 0;
-    ++with_work;
-    ++heaviest[who];
+    uneven.by_bytes += step.by_bytes ? 1 : 0;
+    ++uneven.steps;
+    ++uneven.latest[who];
     for (size_t slot = 0; slot < step.work_ns.size(); ++slot)
-      if (static_cast<double>(step.work_ns[slot]) >= 0.5 * work) ++heavy[slot];
+      if (static_cast<double>(step.work_ns[slot]) >= 0.5 * work) ++uneven.heavy[slot];
   }
-  const double saved = median(most);
+  uneven.saved_ns = median(std::move(most));
+  uneven.late_ns = median(std::move(late));
+  return uneven;
+}
+
+Claim explained_by_work(const std::vector<StepNumber>& steps, const std::string& subject, std::string text, double ns) {
+  return claim(ClaimKind::kSelfTime, subject, std::move(text), {.value = ns / 1e6, .unit = "ms"}, steps.front(),
+               steps.back(), Measure{.of = "work_ms", .steps = steps}.query());
+}
+
+void blame_experts(const JobWindow& window, const Look& look, const UnevenWork& uneven, Finding& finding) {
+  const double least = kAlwaysShare * static_cast<double>(look.steps.size());
+  for (const auto& [slot, count] : uneven.heavy) {
+    if (static_cast<double>(count) >= least && finding.ranks.size() < kRanksNamedMax)
+      finding.ranks.push_back(window.rank_of(slot));
+  }
+  std::sort(finding.ranks.begin(), finding.ranks.end());
+  const std::string ranks = human_ranks(finding.ranks, 4);
+  const std::string saved = per_step(uneven.saved_ns), share = percent(uneven.saved_ns / look.step_ns);
+  finding.subject = "experts";
+  finding.cause = emits<Emitter::kWorkload, Cause::kExpertImbalance>;
+  finding.component = finding.ranks.empty() ? "routing to experts" : "experts of rank " + ranks;
+  finding.chain.push_back(explained_by_work(
+      look.steps, finding.component,
+      format("What is routed to a rank explains its own time: the rank with the most works %s longer than the mean.",
+             saved.c_str()),
+      uneven.saved_ns));
+  finding.sentence = finding.ranks.empty()
+                         ? format(
+                               "Tokens {are|were} routed unevenly to the experts, in changing ways: everybody "
+                               "{waits|waited} %s {when}: %s of the job.",
+                               saved.c_str(), share.c_str())
+                         : format(
+                               "The experts of rank %s {get|got} more than their share of tokens: everybody "
+                               "{waits|waited} %s {when}: %s of the job.",
+                               ranks.c_str(), saved.c_str(), share.c_str());
+  finding.next.push_back({"balance the experts: capacity factor, auxiliary loss, placement of the hot expert", ""});
+}
+
+void blame_packing(const Look& look, const UnevenWork& uneven, Finding& finding) {
+  const std::string saved = per_step(uneven.saved_ns);
+  finding.subject = "sequences";
+  finding.cause = emits<Emitter::kWorkload, Cause::kSequenceImbalance>;
+  finding.component = "packing of sequences";
+  finding.chain.push_back(
+      explained_by_work(look.steps, finding.component,
+                        format("The rank with the most tokens is another one each time (%zu in %zu steps); "
+                               "what it has more explains %s of its own time.",
+                               uneven.latest.size(), look.steps.size(), saved.c_str()),
+                        uneven.saved_ns));
+  finding.sentence = format(
+      "Sequences {are|were} packed unevenly: everybody {waits|waited} %s for the rank with the most tokens, {when}: "
+      "%s of the job.",
+      saved.c_str(), percent(uneven.saved_ns / look.step_ns).c_str());
+  finding.next.push_back({"pack by length, or balance micro-batches by tokens over data-parallel ranks", ""});
+}
+
+// Packed sequences, or experts.
+void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
+  const std::vector<StepNumber>& steps = look.steps;
+  const UnevenWork uneven = uneven_work(window, steps);
   std::vector<double> most_before;
   for (StepNumber number : look.before) most_before.push_back(most_work(lateness(window, *window.frame(number))));
-  const double times = look.times_after(median(std::move(most_before)), saved);
-  if (saved < times * kShareMin * step_ns || saved < times * median(late)) return;
-  const StepNumber from = steps.front(), to = steps.back();
+  const double times = look.times_after(median(std::move(most_before)), uneven.saved_ns);
+  if (uneven.saved_ns < times * kShareMin * look.step_ns || uneven.saved_ns < times * uneven.late_ns) return;
   Finding finding;
-  if (2 * by_bytes > with_work) {
-    for (const auto& [slot, count] : heavy) {
-      if (static_cast<double>(count) >= kAlwaysShare * static_cast<double>(steps.size()) &&
-          finding.ranks.size() < kRanksNamedMax)
-        finding.ranks.push_back(window.rank_of(slot));
-    }
-    std::sort(finding.ranks.begin(), finding.ranks.end());
-    const std::string ranks = human_ranks(finding.ranks, 4);
-    finding.subject = "experts";
-    finding.cause = emits<Emitter::kWorkload, Cause::kExpertImbalance>;
-    finding.component = finding.ranks.empty() ? "routing to experts" : "experts of rank " + ranks;
-    finding.chain.push_back(claim(
-        ClaimKind::kSelfTime, finding.component,
-        format("What is routed to a rank explains its own time: the rank with the most works %s longer than the mean.",
-               per_step(saved).c_str()),
-        {.value = saved / 1e6, .unit = "ms"}, from, to, Measure{.of = "work_ms", .steps = steps}.query()));
-    finding.sentence = finding.ranks.empty()
-                           ? format(
-                                 "Tokens {are|were} routed unevenly to the experts, in changing ways: everybody "
-                                 "{waits|waited} %s {when}: %s of the job.",
-                                 per_step(saved).c_str(), percent(saved / step_ns).c_str())
-                           : format(
-                                 "The experts of rank %s {get|got} more than their share of tokens: everybody "
-                                 "{waits|waited} %s {when}: %s of the job.",
-                                 ranks.c_str(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
-    finding.next.push_back({"balance the experts: capacity factor, auxiliary loss, placement of the hot expert", ""});
+  if (uneven.is_of_experts()) {
+    blame_experts(window, look, uneven, finding);
   } else {
-    finding.subject = "sequences";
-    finding.cause = emits<Emitter::kWorkload, Cause::kSequenceImbalance>;
-    finding.component = "packing of sequences";
-    finding.chain.push_back(claim(ClaimKind::kSelfTime, finding.component,
-                                  format("The rank with the most tokens is another one each time (%zu in %zu steps); "
-                                         "what it has more explains %s of its "
-                                         "own time.",
-                                         heaviest.size(), steps.size(), per_step(saved).c_str()),
-                                  {.value = saved / 1e6, .unit = "ms"}, from, to,
-                                  Measure{.of = "work_ms", .steps = steps}.query()));
-    finding.sentence = format(
-        "Sequences {are|were} packed unevenly: everybody {waits|waited} %s for the rank with the most tokens, {when}: "
-        "%s "
-        "of the job.",
-        per_step(saved).c_str(), percent(saved / step_ns).c_str());
-    finding.next.push_back({"pack by length, or balance micro-batches by tokens over data-parallel ranks", ""});
+    blame_packing(look, uneven, finding);
   }
   finding.chain.push_back(claim(ClaimKind::kExclusion, finding.component,
                                 format("Not a slow GPU: for the same amount of work all ranks take as long, within %s.",
-                                       human_duration(median(late)).c_str()),
-                                {.value = median(late) / 1e6, .unit = "ms"}, from, to,
+                                       human_duration(uneven.late_ns).c_str()),
+                                {.value = uneven.late_ns / 1e6, .unit = "ms"}, steps.front(), steps.back(),
                                 Measure{.of = "latest_ms", .steps = steps}.query()));
-  common(window, look, saved, finding);
-  add_counterfactual(steps, step_ns, saved, finding);
+  common(window, look, uneven.saved_ns, finding);
+  add_counterfactual(steps, look.step_ns, uneven.saved_ns, finding);
   findings.push_back(std::move(finding));
 }
 
