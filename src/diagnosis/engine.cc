@@ -15,6 +15,7 @@
 #include "diagnosis/expectation.h"
 #include "diagnosis/lines/lines.h"
 #include "diagnosis/phrasing.h"
+#include "diagnosis/rank_waits.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/signals/explain_finding.h"
 #include "model/rank_text.h"
@@ -426,6 +427,18 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
   return looked;
 }
 
+// Each step once; where the job's numbers have gone back by more than a window, from there on again.
+void DiagnosisEngine::add_waits(const std::string& job_id, Job& job) {
+  if (waits_ == nullptr || job.looked_at.empty()) return;
+  if (job.looked_at.back() + static_cast<int64_t>(JobWindow::kStepsMax) < job.waits_kept) job.waits_kept = kNoStep;
+  for (StepNumber number : job.looked_at) {
+    const StepFrame* frame = job.window.frame(number);
+    if (number <= job.waits_kept || frame == nullptr || job.window.is_warm_up(number)) continue;
+    waits_->add(job_id, waits_in(job.window, *frame), frame->first_heard_unix_ns);
+    job.waits_kept = number;
+  }
+}
+
 bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) {
   // Detectors see complete steps only: without a new one, or more of an old one, they would say the same again.
   std::vector<StepNumber> complete = job.window.compared_steps();
@@ -438,6 +451,7 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   job.looked_at = std::move(complete);
   job.ended_looked_at = job.ended.size();
   job.window.remember(job.attempt);
+  add_waits(job_id, job);
   std::vector<Finding> findings;
   std::set<Rank> explained, surely_explained;  // who is sure is not kept back by a suspicion
   std::vector<AttributedRange> stretches;

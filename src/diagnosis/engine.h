@@ -29,6 +29,7 @@
 #include "diagnosis/verdict_source.h"
 #include "diagnosis/verdicts/verdict_tracker.h"
 #include "diagnosis/window.h"
+#include "fabric/wait_store.h"
 #include "model/verdict.h"
 
 namespace lockstep {
@@ -56,6 +57,8 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
 
   // What is known of the network between the nodes. Before the first record.
   void look_at_network(NetworkView view) { locator_.look_at(view); }
+  // Where what each step says of who waited for whom is kept; it outlives this. Before the first record.
+  void keep_waits(fabric::WaitStore& waits) { waits_ = &waits; }
 
   // Verdicts that were kept before a restart. The same trouble, found again in the same steps, gets its old id; a new
   // one gets an id that none of these has.
@@ -96,8 +99,9 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
     size_t ended_looked_at = 0;
     int64_t typical_step_ns = 0;  // of so many rows
     uint64_t typical_rows = 0;
-    int64_t reported_unix_ns = 0;  // its newest step summary came
-    bool waits_for_word = false;   // a failure becomes sure by what comes, or by time alone
+    int64_t reported_unix_ns = 0;     // its newest step summary came
+    StepNumber waits_kept = kNoStep;  // through this step
+    bool waits_for_word = false;      // a failure becomes sure by what comes, or by time alone
   };
   struct RankStarted {};
   struct AttemptBack {};
@@ -129,6 +133,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   void look_ahead(int64_t now_unix_ns);
   // The job's lock is held, here and below.
   bool look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);
+  void add_waits(const std::string& job_id, Job& job);
   bool explain(const std::string& job_id, const Job& job, Finding& finding,
                int64_t now_unix_ns) const;  // true: by signals
   int64_t since_unix_ns(const std::string& job_id, const Job& job, const Finding& finding, int64_t now_unix_ns) const;
@@ -142,7 +147,8 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   SignalStore signals_;
   CausePriors priors_;
   NetworkLocator locator_;
-  mutable Mutex mutex_;  // never held while anything is looked at
+  fabric::WaitStore* waits_ = nullptr;      // nullptr: nobody keeps them
+  mutable Mutex mutex_;                     // never held while anything is looked at
   mutable std::map<std::string, KnownJob, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t records_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   mutable Mutex tracker_mutex_;  // taken last

@@ -311,7 +311,9 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   applier_.subscribe(rank_series_);
   applier_.subscribe(fabric_.topology);
   applier_.subscribe(fabric_.places);
+  applier_.subscribe(fabric_.versions);
   engine_.look_at_network({&fabric_, &named_metrics_});
+  engine_.keep_waits(fabric_.waits);
   readiness_.add({"disk", [this] { return disk_problem(); }});
   readiness_.add({"metrics", [this] { return metrics_.trouble(); }});
   readiness_.add({"memory", [this] { return memory_problem(); }});
