@@ -18,6 +18,7 @@
 #include "diagnosis/rank_waits.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/signals/explain_finding.h"
+#include "diagnosis/version_evidence.h"
 #include "model/rank_text.h"
 
 namespace lockstep {
@@ -297,6 +298,12 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
   return explanation.by_signals;
 }
 
+void DiagnosisEngine::add_changes(const std::string& job_id, const Job& job, Finding& finding,
+                                  int64_t now_unix_ns) const {
+  if (fabric_ == nullptr) return;
+  add_version_evidence(*fabric_, {job_id, job.window, since_unix_ns(job_id, job, finding, now_unix_ns)}, finding);
+}
+
 // A few hosts at a time, so that a look stays short: a small fleet is seen every kAheadRoundS, one of 12,500 hosts in
 // seven minutes, which is soon enough for what takes an hour to show.
 void DiagnosisEngine::look_ahead(int64_t now_unix_ns) {
@@ -390,6 +397,7 @@ void DiagnosisEngine::add_failure(const std::string& job_id, Job& job, std::vect
   job.waits_for_word = !failure->sure;
   std::erase_if(hangs, [](const Finding& hang) { return hang.cause == Cause::kRankDead; });
   explain(job_id, job, *failure, now_unix_ns);
+  add_changes(job_id, job, *failure, now_unix_ns);
   hangs.push_back(std::move(*failure));
 }
 
@@ -418,6 +426,7 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
       hangs = std::move(before);
     } else if (hang) {
       explain(job_id, job, *hang, now_unix_ns);
+      add_changes(job_id, job, *hang, now_unix_ns);
       add_evidence(*hang, job.stacks, job.dumps, now_unix_ns - hang->lost_ns_per_step);
       hangs.push_back(std::move(*hang));
     }
@@ -511,6 +520,7 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
   for (Finding& finding : findings) {
     locator_.locate({job_id, job.window, since_unix_ns(job_id, job, finding, now_unix_ns), now_unix_ns}, finding);
+    add_changes(job_id, job, finding, now_unix_ns);
     add_lines(finding, job.samples, now_unix_ns);
     add_profile(finding, job.profiles, now_unix_ns);
   }

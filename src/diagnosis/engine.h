@@ -56,7 +56,10 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   void on_profile_finding(const Identity& identity, const ProfileFinding& finding, int64_t received_unix_ns) override;
 
   // What is known of the network between the nodes. Before the first record.
-  void look_at_network(NetworkView view) { locator_.look_at(view); }
+  void look_at_network(NetworkView view) {
+    locator_.look_at(view);
+    fabric_ = view.fabric;
+  }
   // Where what each step says of who waited for whom is kept; it outlives this. Before the first record.
   void keep_waits(fabric::WaitStore& waits) { waits_ = &waits; }
 
@@ -137,6 +140,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   bool explain(const std::string& job_id, const Job& job, Finding& finding,
                int64_t now_unix_ns) const;  // true: by signals
   int64_t since_unix_ns(const std::string& job_id, const Job& job, const Finding& finding, int64_t now_unix_ns) const;
+  void add_changes(const std::string& job_id, const Job& job, Finding& finding, int64_t now_unix_ns) const;
   void add_failure(const std::string& job_id, Job& job, std::vector<Finding>& hangs, int64_t now_unix_ns) const;
   bool evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
   void follow(const std::string& job_id, const Job& job, VerdictTracker::Findings sort,
@@ -147,6 +151,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   SignalStore signals_;
   CausePriors priors_;
   NetworkLocator locator_;
+  const fabric::Fabric* fabric_ = nullptr;  // nullptr: nothing is known of it
   fabric::WaitStore* waits_ = nullptr;      // nullptr: nobody keeps them
   mutable Mutex mutex_;                     // never held while anything is looked at
   mutable std::map<std::string, KnownJob, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
