@@ -481,9 +481,9 @@ double Fleet::flaps_ns(Rank rank) const {
 // What a receive counts as time on the wire is the flush into GPU memory alone, unless the proxy thread that does it
 // gets no CPU: then what has arrived waits for the thread as long as what is to be sent does.
 double Fleet::handed_on_ns(Rank rank, int64_t bytes, double noise) const {
-  const double proxy = conditions(rank).proxy;
-  if (proxy <= 1) return kFlushNs;
-  return kFlushNs + (proxy - 1) * static_cast<double>(bytes) / (shape_.topology.nic_gb_s * kNicReached) * noise;
+  const double slower = std::max(conditions(rank).proxy, conditions(rank).handing);
+  if (slower <= 1) return kFlushNs;
+  return kFlushNs + (slower - 1) * static_cast<double>(bytes) / (shape_.topology.nic_gb_s * kNicReached) * noise;
 }
 
 // A sender is on the wire for its bytes at its own rate, however long the collective lasts. The rest of the time it

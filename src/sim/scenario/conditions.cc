@@ -200,6 +200,12 @@ struct JobConditions::Effect {
       job.rank(out, hit).work *= 1 + amount * drawn * drawn;
     }
   }
+  void cpu_contention() {
+    if (fault.thread == ScenarioFault::Thread::kAll) return longer(&RankConditions::host_ns);
+    if (fault.thread == ScenarioFault::Thread::kProxy) return slower(&RankConditions::proxy);
+    slower(&RankConditions::handing);
+    slower(&RankConditions::reduce);
+  }
   void nan_source() {
     each([&](RankConditions& hit) { hit.gradient_nan = true; });
     if (step > fault.from_step) out.conditions.loss_nan = true;
@@ -228,7 +234,7 @@ void JobConditions::add_fault(size_t index, double amount, StepNumber step, JobS
     case Cause::kPcieDegraded:
       return effect.bad_bus();
     case Cause::kCpuContention:
-      return fault.of_proxy ? effect.slower(&RankConditions::proxy) : effect.longer(&RankConditions::host_ns);
+      return effect.cpu_contention();
     case Cause::kMemoryPressure:
       return effect.memory_pressure();
     case Cause::kProcessPaused:
