@@ -202,9 +202,7 @@ struct JobConditions::Effect {
   }
   void cpu_contention() {
     if (fault.thread == ScenarioFault::Thread::kAll) return longer(&RankConditions::host_ns);
-    if (fault.thread == ScenarioFault::Thread::kProxy) return slower(&RankConditions::proxy);
-    slower(&RankConditions::handing);
-    slower(&RankConditions::reduce);
+    slower(fault.thread == ScenarioFault::Thread::kProxy ? &RankConditions::proxy : &RankConditions::handing);
   }
   void nan_source() {
     each([&](RankConditions& hit) { hit.gradient_nan = true; });
