@@ -54,16 +54,23 @@ NETWORK = {
              ("rank", "nic-degraded", 8.0, T8D3), ("rank", "link-flap", 1.0, T8D16), ("rank", "link-flap", 1.0, D48),
              ("spine", "congestion", 4.0, E32), ("job", "tcp-fallback", 6.0, T8D16), ("rank", "nvlink-degraded", 6.0, T4D24)],
 }
-# (what is hit, cause, severity, job); "proxy": cpu-contention of NCCL's proxy thread alone; "odd": an oddity
+# (what is hit, cause, severity, job); "proxy": cpu-contention of NCCL's proxy thread alone; "receiver": of what it does with what arrives;
+# "odd": an oddity
 DECOYS = {
     "train": [("proxy", "cpu-contention", 6.0, T8D16), ("rank", "foreign-process", 0.5, E32), ("rank", "slow-compute", 0.4, T4D24),
               ("rank", "throttle-thermal", 0.4, T8P2D8), ("odd", "packing", 0.3, D48), ("rank", "process-paused", 0.5, T4F16),
-              ("proxy", "cpu-contention", 8.0, T4D24)],
+              ("proxy", "cpu-contention", 8.0, T4D24), ("receiver", "cpu-contention", 5.0, T8D16),
+              ("expert", "expert-imbalance", 1.0, E32)],
     "test": [("proxy", "cpu-contention", 6.0, E32), ("proxy", "cpu-contention", 5.0, F64), ("proxy", "cpu-contention", 8.0, D48),
              ("proxy", "cpu-contention", 6.0, T8P2D8), ("rank", "foreign-process", 0.6, T8D16), ("rank", "foreign-process", 0.5, F64),
              ("rank", "slow-compute", 0.3, E32), ("rank", "throttle-power", 0.4, D48), ("host", "cpu-contention", 0.4, T8D16),
              ("rank", "data-loader", 0.4, T4F16), ("host", "memory-pressure", 0.4, T4D24), ("job", "gc", 0.5, T8D16),
-             ("rank", "ecc", 0.4, T8D3), ("odd", "expert-skew", 0.5, E32), ("job", "sequence-imbalance", 0.5, T4D24)],
+             ("rank", "ecc", 0.4, T8D3), ("odd", "expert-skew", 0.5, E32), ("job", "sequence-imbalance", 0.5, T4D24),
+             ("receiver", "cpu-contention", 6.0, T8D16), ("receiver", "cpu-contention", 5.0, T4F16),
+             ("receiver", "cpu-contention", 4.0, D48), ("receiver", "cpu-contention", 8.0, T4D24),
+             ("rank", "slow-compute", 0.3, T8D16), ("rank", "throttle-thermal", 0.4, F64), ("rank", "slow-compute", 0.5, T8P2D8),
+             ("rank", "process-paused", 0.5, T4D24), ("expert", "expert-imbalance", 1.5, E32),
+             ("stage", "stage-imbalance", 0.4, T8P2D8), ("job", "storage", 0.5, D48), ("odd", "packing", 0.3, T8D16)],
 }
 
 
@@ -110,11 +117,11 @@ class NetworkScenario(Scenario):
             sender, receiver, spine = self.draw.choice(self.ways())
             leaf = self.draw.choice([sender, receiver])
             return {"link": {"leaf": leaf, "spine": spine}, "leaf": {"leaf": leaf}, "spine": {"spine": spine}}[kind]
-        if kind in ("rank", "proxy"):
+        if kind in ("rank", "proxy", "receiver"):
             able = [rank for rank in range(job.ranks) if job.sends_out(rank, ("dp", "ep"))]
             return {"rank": self.draw.choice(able)}
-        if kind == "host":
-            return {"host": self.draw.randrange(job.hosts)}
+        if kind in ("host", "stage", "expert"):
+            return {kind: self.draw.randrange({"host": job.hosts, "stage": job.pp, "expert": job.ep}[kind])}
         return {}
 
     def hit(self, kind: str, cause: str, severity: float) -> None:
@@ -130,8 +137,8 @@ class NetworkScenario(Scenario):
             fault |= {"shape": "intermittent", "period_steps": 4}
         if cause == "process-paused":
             fault |= {"shape": "pulsed", "period_steps": 6}
-        if kind == "proxy":
-            fault["threads"] = "proxy"
+        if kind in ("proxy", "receiver"):
+            fault["threads"] = kind
         self.faults.append(fault)
 
 
@@ -141,6 +148,7 @@ def everything(split: str) -> list[Scenario]:
         for i, (kind, cause, severity, job) in enumerate(plan[split]):
             name = f"{title}{kind}-{cause}-{percent(severity)}-{job.name}"
             what = {"proxy": f"NCCL's proxy thread of one rank gets no CPU, in a job of {job.ranks} ranks",
+                    "receiver": f"One rank is slow to take what arrives for it, in a job of {job.ranks} ranks",
                     "odd": f"Healthy, but {cause}, in a job of {job.ranks} ranks"}.get(
                         kind, f"{cause} of a {kind}, in a job of {job.ranks} ranks")
             made.append(NetworkScenario(split, name, what + (": not the network." if title else "; its switches report."), job))

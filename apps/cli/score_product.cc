@@ -24,8 +24,10 @@ class Product final : public sim::Subject {
     applier_.subscribe(engine_);
     applier_.subscribe(fabric_.topology);
     applier_.subscribe(fabric_.places);
+    applier_.subscribe(fabric_.versions);
     applier_.subscribe(ports_);
     engine_.look_at_network({&fabric_, &ports_});
+    engine_.keep_waits(fabric_.waits);
   }
 
   void declare(std::string_view topology) override {

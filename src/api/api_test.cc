@@ -1027,7 +1027,42 @@ TEST_F(ApiTest, AnUnknownPartOfTheFabricIsOneClearLine) {
   EXPECT_NE(missing.body.find("node-0 has no \\\"gpu7\\\""), std::string::npos) << missing.body;
   EXPECT_EQ(get("/api/graph", "focus=nothing").status, 404);
   EXPECT_EQ(get("/api/graph", "focus=node-0&depth=99").status, 400);
+  EXPECT_EQ(get("/api/graph", "focus=node-0&window=0").status, 400);
+  EXPECT_EQ(get("/api/graph", "focus=version:driver%20570").status, 404);
   EXPECT_EQ(get("/api/fabric/affected", "component=nothing").status, 404);
+  EXPECT_EQ(get("/api/fabric/changes", "limit=0").status, 400);
+  EXPECT_EQ(get("/api/fabric/changes", "from=5&to=3").status, 400);
+}
+
+TEST_F(ApiTest, ChangesAreListedNewestFirstWithHowLongBeforeAMomentTheyCame) {
+  const int64_t second = 1'000'000'000, now = clock_.unix_ns();
+  const auto driver = [&](const char* version, int64_t at) {
+    const MetricPoint point{
+        .name = "lockstep_gpu_info", .attributes = {{"gpu_uuid", "GPU-0"}, {"driver", version}}, .value = 1};
+    fabric_.versions.on_metrics({{"host.name", "node-0"}}, {{point}}, at);
+  };
+  driver("550.90", now - 900 * second);
+  driver("560.10", now - 300 * second);
+  driver("570.20", now - 100 * second);
+  const std::string began = format("&began=%lld", static_cast<long long>(now - 60 * second));
+  const HttpResponse two = get("/api/fabric/changes", "component=host:node-0&what=driver" + began);
+  ASSERT_EQ(two.status, 200) << two.body;
+  EXPECT_NE(
+      two.body.find(R"("component":"host:node-0","what":"driver","before":"560.10","after":"570.20","before_s":40)"),
+      std::string::npos)
+      << two.body;
+  EXPECT_NE(two.body.find(R"("total":2,"shown":2)"), std::string::npos) << two.body;
+  const std::string from = format("from=%lld", static_cast<long long>(now - 200 * second));
+  EXPECT_NE(get("/api/fabric/changes", from).body.find(R"("total":1,"shown":1)"), std::string::npos);
+  EXPECT_NE(get("/api/fabric/changes", "component=host:node-1").body.find(R"("total":0,"shown":0)"), std::string::npos);
+
+  const HttpResponse graph = get("/api/graph", "focus=node-0&depth=1");
+  EXPECT_NE(graph.body.find(R"("from":"host:node-0","to":"version:driver 570.20","kind":"changed-at")"),
+            std::string::npos)
+      << graph.body;
+  const HttpResponse of_version = get("/api/graph", "focus=version:driver%20570.20&depth=1&window=200");
+  EXPECT_NE(of_version.body.find(R"("id":"host:node-0")"), std::string::npos) << of_version.body;
+  EXPECT_EQ(get("/api/graph", "focus=version:driver%20570.20&window=50").status, 404) << "that is longer ago";
 }
 
 TEST_F(ApiTest, AFileOfACaptureIsListedReadWholeOrInPartAndRemoved) {

@@ -41,6 +41,7 @@ HttpResponse get_warnings(const ApiContext&, const ApiRequest&);                
 HttpResponse post_verdict_feedback(const ApiContext&, const ApiRequest&);          // jobs/verdict.cc
 HttpResponse get_fabric(const ApiContext&, const ApiRequest&);                     // fabric/fabric.cc
 HttpResponse get_affected(const ApiContext&, const ApiRequest&);                   // fabric/fabric.cc
+HttpResponse get_changes(const ApiContext&, const ApiRequest&);                    // fabric/changes.cc
 HttpResponse get_path(const ApiContext&, const ApiRequest&);                       // fabric/path.cc
 HttpResponse get_graph(const ApiContext&, const ApiRequest&);                      // fabric/graph.cc
 HttpResponse get_sles(const ApiContext&, const ApiRequest&);                       // sle.cc

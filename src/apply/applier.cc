@@ -361,7 +361,11 @@ Applier::Applied Applier::apply_job_event(const LogRecord& record, const Identit
     notify([&](StoreSubscriber& subscriber) { subscriber.on_profile_finding(identity, *finding, received_unix_ns); });
   } else if (event == kEventJobStart) {
     steps_.rank_started(identity, received_unix_ns);
-    notify([&](StoreSubscriber& subscriber) { subscriber.on_rank_started(identity, received_unix_ns); });
+    const std::string_view version = find_string(record.attributes, "version");
+    notify([&](StoreSubscriber& subscriber) {
+      subscriber.on_rank_started(identity, received_unix_ns);
+      if (!version.empty()) subscriber.on_code_version(identity, version, received_unix_ns);
+    });
   } else {
     const RankEnd end = rank_end_from_record(record);
     steps_.rank_ended(identity, end.clean, received_unix_ns);

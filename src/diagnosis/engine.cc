@@ -10,9 +10,11 @@
 #include "diagnosis/detectors/transport/transport.h"
 #include "diagnosis/job_summary.h"
 #include "diagnosis/lines/lines.h"
+#include "diagnosis/rank_waits.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/signals/explain_finding.h"
 #include "diagnosis/step_findings.h"
+#include "diagnosis/version_evidence.h"
 
 namespace lockstep {
 namespace {
@@ -278,6 +280,12 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
   return explanation.by_signals;
 }
 
+void DiagnosisEngine::add_changes(const std::string& job_id, const Job& job, Finding& finding,
+                                  int64_t now_unix_ns) const {
+  if (fabric_ == nullptr) return;
+  add_version_evidence(*fabric_, {job_id, job.window, since_unix_ns(job_id, job, finding, now_unix_ns)}, finding);
+}
+
 // A few hosts at a time, so that a look stays short: a small fleet is seen every kAheadRoundS, one of 12,500 hosts in
 // seven minutes, which is soon enough for what takes an hour to show.
 void DiagnosisEngine::look_ahead(int64_t now_unix_ns) {
@@ -371,6 +379,7 @@ void DiagnosisEngine::add_failure(const std::string& job_id, Job& job, std::vect
   job.waits_for_word = !failure->sure;
   std::erase_if(hangs, [](const Finding& hang) { return hang.cause == Cause::kRankDead; });
   explain(job_id, job, *failure, now_unix_ns);
+  add_changes(job_id, job, *failure, now_unix_ns);
   hangs.push_back(std::move(*failure));
 }
 
@@ -399,6 +408,7 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
       hangs = std::move(before);
     } else if (hang) {
       explain(job_id, job, *hang, now_unix_ns);
+      add_changes(job_id, job, *hang, now_unix_ns);
       add_evidence(*hang, job.stacks, job.dumps, now_unix_ns - hang->lost_ns_per_step);
       hangs.push_back(std::move(*hang));
     }
@@ -406,6 +416,18 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
   add_failure(job_id, job, hangs, now_unix_ns);
   follow(job_id, job, VerdictTracker::Findings::kHangs, hangs, now_unix_ns);
   return looked;
+}
+
+// Each step once; where the job's numbers have gone back by more than a window, from there on again.
+void DiagnosisEngine::add_waits(const std::string& job_id, Job& job) {
+  if (waits_ == nullptr || job.looked_at.empty()) return;
+  if (job.looked_at.back() + static_cast<int64_t>(JobWindow::kStepsMax) < job.waits_kept) job.waits_kept = kNoStep;
+  for (StepNumber number : job.looked_at) {
+    const StepFrame* frame = job.window.frame(number);
+    if (number <= job.waits_kept || frame == nullptr || job.window.is_warm_up(number)) continue;
+    waits_->add(job_id, waits_in(job.window, *frame), frame->first_heard_unix_ns);
+    job.waits_kept = number;
+  }
 }
 
 bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) {
@@ -420,6 +442,7 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   job.looked_at = std::move(complete);
   job.ended_looked_at = job.ended.size();
   job.window.remember(job.attempt);
+  add_waits(job_id, job);
   std::vector<AttributedRange> attributed;
   {
     MutexLock lock(tracker_mutex_);
@@ -434,6 +457,7 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
   for (Finding& finding : findings) {
     locator_.locate({job_id, job.window, since_unix_ns(job_id, job, finding, now_unix_ns), now_unix_ns}, finding);
+    add_changes(job_id, job, finding, now_unix_ns);
     add_lines(finding, job.samples, now_unix_ns, sampled(job, finding));
     add_profile(finding, job.profiles, now_unix_ns);
   }

@@ -29,6 +29,7 @@
 #include "diagnosis/verdict_source.h"
 #include "diagnosis/verdicts/verdict_tracker.h"
 #include "diagnosis/window.h"
+#include "fabric/wait_store.h"
 #include "model/command_kind.h"
 #include "model/verdict.h"
 
@@ -56,9 +57,14 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   void on_profile_finding(const Identity& identity, const ProfileFinding& finding, int64_t received_unix_ns) override;
 
   // What is known of the network between the nodes. Before the first record.
-  void look_at_network(NetworkView view) { locator_.look_at(view); }
+  void look_at_network(NetworkView view) {
+    locator_.look_at(view);
+    fabric_ = view.fabric;
+  }
   // Before anything is evaluated. Without it all are taken to answer. Thread-safe.
   void ask_who_answers(WhoAnswers who) { who_answers_ = std::move(who); }
+  // Where what each step says of who waited for whom is kept; it outlives this. Before the first record.
+  void keep_waits(fabric::WaitStore& waits) { waits_ = &waits; }
 
   // Verdicts that were kept before a restart. The same trouble, found again in the same steps, gets its old id; a new
   // one gets an id that none of these has.
@@ -99,8 +105,9 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
     size_t ended_looked_at = 0;
     int64_t typical_step_ns = 0;  // of so many rows
     uint64_t typical_rows = 0;
-    int64_t reported_unix_ns = 0;  // its newest step summary came
-    bool waits_for_word = false;   // a failure becomes sure by what comes, or by time alone
+    int64_t reported_unix_ns = 0;     // its newest step summary came
+    StepNumber waits_kept = kNoStep;  // through this step
+    bool waits_for_word = false;      // a failure becomes sure by what comes, or by time alone
   };
   struct RankStarted {};
   struct AttemptBack {};
@@ -133,9 +140,11 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   // The job's lock is held, here and below.
   bool look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);
   Answers sampled(const Job& job, const Finding& finding) const;
+  void add_waits(const std::string& job_id, Job& job);
   bool explain(const std::string& job_id, const Job& job, Finding& finding,
                int64_t now_unix_ns) const;  // true: by signals
   int64_t since_unix_ns(const std::string& job_id, const Job& job, const Finding& finding, int64_t now_unix_ns) const;
+  void add_changes(const std::string& job_id, const Job& job, Finding& finding, int64_t now_unix_ns) const;
   void add_failure(const std::string& job_id, Job& job, std::vector<Finding>& hangs, int64_t now_unix_ns) const;
   bool evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
   void follow(const std::string& job_id, const Job& job, VerdictTracker::Findings sort,
@@ -147,7 +156,9 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   CausePriors priors_;
   NetworkLocator locator_;
   WhoAnswers who_answers_;
-  mutable Mutex mutex_;  // never held while anything is looked at
+  const fabric::Fabric* fabric_ = nullptr;  // nullptr: nothing is known of it
+  fabric::WaitStore* waits_ = nullptr;      // nullptr: nobody keeps them
+  mutable Mutex mutex_;                     // never held while anything is looked at
   mutable std::map<std::string, KnownJob, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t records_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   mutable Mutex tracker_mutex_;  // taken last

@@ -6,6 +6,8 @@
 #include "fabric/flow_observer.h"
 #include "fabric/job_places.h"
 #include "fabric/topology_store.h"
+#include "fabric/version_store.h"
+#include "fabric/wait_store.h"
 
 namespace lockstep::fabric {
 
@@ -14,6 +16,8 @@ struct Fabric {
 
   TopologyStore topology;
   JobPlaces places;
+  WaitStore waits;
+  VersionStore versions;
   const FlowObserver* observer = nullptr;  // nullptr: nobody samples packets
 };
 

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/text.h"
 #include "fabric/ranks_at.h"
 
 namespace lockstep::fabric {
 namespace {
+
+constexpr const char* kWaitsFor = "waits-for";
+constexpr size_t kVersionEndsMax = 1'000;
 
 // "leaf-1:Ethernet49": the link on that port.
 LinkIndex link_at_port(const Topology& topology, std::string_view name) {
@@ -50,12 +54,44 @@ std::string link_name(const Topology& topology, LinkIndex link) {
   return topology.port_name(link, one.a) + " - " + topology.port_name(link, one.b);
 }
 
+std::string version_name(const Change& change) {
+  return change.what + " " + (change.after.empty() ? "gone" : change.after);
+}
+
+// The waits of one job, by who waited and by whom they waited for; the longest first.
+struct JobWaits {
+  std::vector<RankWait> all;
+  std::unordered_map<Rank, std::vector<uint32_t>> by_waiter, by_awaited;
+  std::unordered_map<Rank, double> caused_s;
+
+  explicit JobWaits(std::vector<RankWait> waits) : all(std::move(waits)) {
+    for (uint32_t i = 0; i < all.size(); ++i) {
+      by_waiter[all[i].waiter].push_back(i);
+      by_awaited[all[i].awaited].push_back(i);
+      caused_s[all[i].awaited] += all[i].seconds;
+    }
+  }
+};
+
 class GraphWalk {
  public:
-  GraphWalk(const Topology& topology, const JobPlaces& places, const Troubles& troubles, const GraphQuestion& question)
-      : topology_(topology), troubles_(troubles), question_(question), ranks_(topology, places, question.at_unix_ns) {
+  GraphWalk(const Topology& topology, const JobPlaces& places, const Troubles& troubles, const GraphQuestion& question,
+            const GraphHistory& history)
+      : topology_(topology),
+        troubles_(troubles),
+        question_(question),
+        history_(history),
+        ranks_(topology, places, question.at_unix_ns) {
     for (uint32_t i = 0; i < ranks_.ranks.size(); ++i)
       if (ranks_.ranks[i].gpu != kNone) ranks_of_gpu_.emplace(ranks_.ranks[i].gpu, i);
+    for (uint32_t i = 0; i < history_.changes.size(); ++i) {
+      const Change& change = history_.changes[i];
+      changes_of_[change.component].push_back(i);
+      const auto [version, is_new] =
+          version_of_.try_emplace(version_name(change), static_cast<uint32_t>(versions_.size()));
+      if (is_new) versions_.emplace_back();
+      versions_[version->second].push_back(i);
+    }
   }
 
   Result<Graph> walk() {
@@ -68,7 +104,7 @@ class GraphWalk {
   }
 
  private:
-  enum class What : uint8_t { kNode, kJob, kRank, kLink };
+  enum class What : uint8_t { kNode, kJob, kRank, kLink, kVersion };
   struct Key {
     What what = What::kNode;
     uint32_t index = 0;
@@ -80,6 +116,8 @@ class GraphWalk {
     bool outwards = true;  // the edge leads from the node to the neighbour
     double weight = 1;
     std::string label, known;
+    int64_t at_unix_ns = 0;
+    double order = 0;  // the most first; then by weight
     std::string id;
     bool is_troubled = false, is_done = false;
   };
@@ -94,6 +132,8 @@ class GraphWalk {
         return format("%s/%d", ranks_.jobs[ranks_.ranks[key.index].job].c_str(), ranks_.ranks[key.index].rank.value());
       case What::kLink:
         return link_name(topology_, key.index);
+      case What::kVersion:
+        return version_name(history_.changes[versions_[key.index].front()]);
     }
     return {};
   }
@@ -107,12 +147,22 @@ class GraphWalk {
         return "rank";
       case What::kLink:
         return "link";
+      case What::kVersion:
+        return "version";
     }
     return {};
   }
 
   Result<void> begin() {
     const std::string& focus = question_.focus;
+    if (focus.starts_with("version:")) {
+      const auto version = version_of_.find(focus.substr(8));
+      if (version == version_of_.end())
+        return Error{format("nothing has changed to \"%s\" in that time", as_one_line(focus.substr(8, 100)).c_str()),
+                     ErrorCode::kNotFound};
+      put({What::kVersion, version->second}, 0);
+      return {};
+    }
     const std::string_view name = focus.starts_with("job:") ? std::string_view(focus).substr(4) : focus;
     if (focus.starts_with("rank:")) {
       const std::string wanted = focus.substr(5);
@@ -160,12 +210,14 @@ class GraphWalk {
 
   void grow(size_t at) {
     std::vector<Neighbour> neighbours = neighbours_of(keys_[at]);
+    graph_.nodes[at].left_out += std::exchange(beyond_, 0);
     for (Neighbour& one : neighbours) {
       one.id = kind_of(one.key) + ":" + name_of(one.key);
       one.is_troubled = troubles_.contains(one.id);
     }
     std::stable_sort(neighbours.begin(), neighbours.end(), [](const Neighbour& a, const Neighbour& b) {
-      return a.is_troubled != b.is_troubled ? a.is_troubled : a.weight > b.weight;
+      if (a.is_troubled != b.is_troubled) return a.is_troubled;
+      return a.order != b.order ? a.order > b.order : a.weight > b.weight;
     });
     // At most half of them of one kind while there are others: a leaf has its spines beside its adapters.
     size_t taken = 0;
@@ -190,8 +242,12 @@ class GraphWalk {
 
   void add_edge(uint32_t here, uint32_t there, Neighbour& one) {
     const uint32_t from = one.outwards ? here : there, to = one.outwards ? there : here;
-    if (!edges_.insert({std::min(from, to), std::max(from, to), std::string(one.kind)}).second) return;
-    graph_.edges.push_back({from, to, one.kind, one.weight, std::move(one.label), std::move(one.known)});
+    // Two ranks may wait for each other, in two groups; any other edge is the same from both ends.
+    const bool is_directed = std::string_view(one.kind) == kWaitsFor;
+    const std::pair ends = is_directed ? std::pair(from, to) : std::minmax({from, to});
+    if (!edges_.insert({ends.first, ends.second, std::string(one.kind)}).second) return;
+    graph_.edges.push_back(
+        {from, to, one.kind, one.weight, std::move(one.label), std::move(one.known), one.at_unix_ns});
   }
 
   std::vector<Neighbour> neighbours_of(Key key) {
@@ -202,6 +258,7 @@ class GraphWalk {
         const RankAt& rank = ranks_.ranks[key.index];
         std::vector<Neighbour> found = {{.key = {What::kJob, rank.job}, .kind = "member-of"}};
         if (rank.gpu != kNone) found.push_back({.key = {What::kNode, rank.gpu}, .kind = "runs-on", .known = "agent"});
+        add_waits(rank, found);
         return found;
       }
       case What::kLink: {
@@ -211,8 +268,95 @@ class GraphWalk {
       }
       case What::kNode:
         return neighbours_of_node(key.index);
+      case What::kVersion:
+        return neighbours_of_version(key.index);
     }
     return {};
+  }
+
+  const JobWaits& waits_of(uint32_t job) {
+    const auto found = waits_.find(job);
+    if (found != waits_.end()) return found->second;
+    std::vector<RankWait> waits;
+    if (history_.waits != nullptr)
+      waits = history_.waits->worst(ranks_.jobs[job], history_.waits_from_unix_ns, question_.at_unix_ns);
+    return waits_.try_emplace(job, std::move(waits)).first->second;
+  }
+
+  // Its place among all ranks; kNone: it is not there (any more).
+  uint32_t place_of(uint32_t job, Rank rank) const {
+    const auto first = ranks_.ranks.begin() + ranks_.begin[job], last = ranks_.ranks.begin() + ranks_.end(job);
+    const auto found = std::lower_bound(first, last, rank, [](const RankAt& a, Rank b) { return a.rank < b; });
+    return found == last || found->rank != rank ? kNone : static_cast<uint32_t>(found - ranks_.ranks.begin());
+  }
+
+  // Whom it waited for, and who waited for it.
+  void add_waits(const RankAt& rank, std::vector<Neighbour>& found) {
+    const JobWaits& waits = waits_of(rank.job);
+    for (const bool outwards : {true, false}) {
+      const auto& by_rank = outwards ? waits.by_waiter : waits.by_awaited;
+      const auto its = by_rank.find(rank.rank);
+      if (its == by_rank.end()) continue;
+      for (size_t i = 0; i < its->second.size(); ++i) {
+        const RankWait& wait = waits.all[its->second[i]];
+        const uint32_t other = place_of(rank.job, outwards ? wait.awaited : wait.waiter);
+        if (i >= kWaitsShown || other == kNone)
+          ++beyond_;
+        else
+          found.push_back({.key = {What::kRank, other},
+                           .kind = kWaitsFor,
+                           .outwards = outwards,
+                           .weight = wait.seconds,
+                           .known = "diagnosis"});
+      }
+    }
+  }
+
+  void add_changes(const std::string& component, std::vector<Neighbour>& found) {
+    const auto its = changes_of_.find(component);
+    if (its == changes_of_.end()) return;
+    std::set<std::string> there;
+    for (const uint32_t i : its->second) {
+      const Change& change = history_.changes[i];
+      const std::string version = version_name(change);
+      if (there.size() >= kChangesShown && !there.contains(version)) {
+        ++beyond_;
+      } else if (there.insert(version).second) {
+        found.push_back(changed({What::kVersion, version_of_.at(version)}, change));
+      }
+    }
+  }
+
+  static Neighbour changed(Key key, const Change& change) {
+    return {.key = key,
+            .kind = "changed-at",
+            .label = change.before.empty() ? "" : "was " + change.before,
+            .known = "agent",
+            .at_unix_ns = change.time_unix_ns};
+  }
+
+  // Who has it since; the newest change of each.
+  std::vector<Neighbour> neighbours_of_version(uint32_t version) {
+    std::vector<Neighbour> found;
+    std::set<std::string_view> there;
+    for (const uint32_t i : versions_[version]) {
+      const Change& change = history_.changes[i];
+      if (!there.insert(change.component).second) continue;
+      const size_t colon = change.component.find(':');
+      const std::string_view name = std::string_view(change.component).substr(colon + 1);
+      Key key;
+      if (change.component.starts_with("job:"))
+        key = {What::kJob, ranks_.find_job(name)};
+      else
+        key = {What::kNode, topology_.find(name).value_or(kNone)};
+      if (key.index == kNone || found.size() >= kVersionEndsMax) {
+        ++beyond_;
+        continue;
+      }
+      found.push_back(changed(key, change));
+      found.back().outwards = false;
+    }
+    return found;
   }
 
   // Once, and only where a job is among the nodes.
@@ -225,8 +369,14 @@ class GraphWalk {
   std::vector<Neighbour> neighbours_of_job(uint32_t job) {
     std::vector<Neighbour> found;
     std::set<NodeIndex> leaves;
+    const JobWaits& waits = waits_of(job);
+    add_changes("job:" + ranks_.jobs[job], found);
     for (uint32_t i = ranks_.begin[job]; i < ranks_.end(job); ++i) {
-      found.push_back({.key = {What::kRank, i}, .kind = "member-of", .outwards = false});
+      const auto caused = waits.caused_s.find(ranks_.ranks[i].rank);
+      found.push_back({.key = {What::kRank, i},
+                       .kind = "member-of",
+                       .outwards = false,
+                       .order = caused == waits.caused_s.end() ? 0 : caused->second});
       if (const NodeIndex leaf = leaf_of_gpu(topology_, ranks_.ranks[i].gpu); leaf != kNone) leaves.insert(leaf);
     }
     count_by_leaf();
@@ -247,6 +397,7 @@ class GraphWalk {
   std::vector<Neighbour> neighbours_of_node(NodeIndex index) {
     std::vector<Neighbour> found;
     const Node& node = topology_.nodes()[index];
+    add_changes(std::string(to_text(node.kind)) + ":" + topology_.name(index), found);
     auto [first, last] = ranks_of_gpu_.equal_range(index);
     for (auto rank = first; rank != last; ++rank)
       found.push_back({.key = {What::kRank, rank->second}, .kind = "runs-on", .outwards = false, .known = "agent"});
@@ -285,7 +436,13 @@ class GraphWalk {
   const Topology& topology_;
   const Troubles& troubles_;
   const GraphQuestion& question_;
+  const GraphHistory& history_;
   const RanksAt ranks_;
+  std::unordered_map<std::string, std::vector<uint32_t>> changes_of_;  // by component, newest first
+  std::map<std::string, uint32_t> version_of_;                         // by its name
+  std::vector<std::vector<uint32_t>> versions_;                        // changes to it, newest first
+  std::map<uint32_t, JobWaits> waits_;                                 // by job, once asked for
+  size_t beyond_ = 0;  // neighbours of the node that grows, left out before they were put in order
   std::unordered_multimap<NodeIndex, uint32_t> ranks_of_gpu_;
   std::unordered_map<NodeIndex, std::map<uint32_t, double>> ranks_by_leaf_;  // by job; empty: not counted yet
   std::map<Key, uint32_t> numbers_;
@@ -335,8 +492,8 @@ NodeIndex leaf_of_gpu(const Topology& topology, NodeIndex gpu) {
 }
 
 Result<Graph> find_graph(const Topology& topology, const JobPlaces& places, const Troubles& troubles,
-                         const GraphQuestion& question) {
-  return GraphWalk(topology, places, troubles, question).walk();
+                         const GraphQuestion& question, const GraphHistory& history) {
+  return GraphWalk(topology, places, troubles, question, history).walk();
 }
 
 namespace {

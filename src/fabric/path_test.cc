@@ -314,6 +314,78 @@ TEST_F(PathTest, GraphGrowsFromAFocusAndPutsTheIllFirst) {
             "no component \"leef-3\". Did you mean leaf-3?");
 }
 
+// "rank:llama/1 waits-for rank:llama/5 12"
+std::vector<std::string> edges_of(const Result<Graph>& graph, std::string_view kind) {
+  std::vector<std::string> all;
+  for (const GraphEdge& edge : graph.ok() ? graph->edges : std::vector<GraphEdge>{})
+    if (edge.kind == kind)
+      all.push_back(format("%s %s %.3g %s", graph->nodes[edge.from].id.c_str(), graph->nodes[edge.to].id.c_str(),
+                           edge.weight, edge.label.c_str()));
+  return all;
+}
+
+TEST_F(PathTest, TheGraphSaysWhoWaitedForWhomAndHowLong) {
+  place("llama", 32);
+  WaitStore waits;
+  std::vector<RankWait> all;
+  for (const Rank rank : all_ranks(32))
+    if (rank != 5_rank) all.push_back({rank, 5_rank, rank == 9_rank ? 30 : 0.5});
+  all.push_back({5_rank, 3_rank, 2});
+  all.push_back({3_rank, 77_rank, 9});  // not of this job any more
+  waits.add("llama", all, clock_.unix_ns());
+  const auto ask = [&](std::string focus, uint32_t depth, int64_t from_unix_ns) {
+    return find_graph(*topology_, places_, {},
+                      {.focus = std::move(focus), .depth = depth, .at_unix_ns = clock_.unix_ns()},
+                      {.waits = &waits, .waits_from_unix_ns = from_unix_ns});
+  };
+  const Result<Graph> of_culprit = ask("rank:llama/5", 1, clock_.unix_ns());
+  const std::vector<std::string> edges = edges_of(of_culprit, "waits-for");
+  ASSERT_EQ(edges.size(), kWaitsShown + 1);
+  EXPECT_EQ(edges[0], "rank:llama/9 rank:llama/5 30 ");
+  EXPECT_EQ(edges[1], "rank:llama/5 rank:llama/3 2 ");
+  EXPECT_EQ(of_culprit->nodes[0].left_out, 31 - kWaitsShown) << "who waited less is counted";
+  EXPECT_EQ(edges_of(ask("rank:llama/3", 1, clock_.unix_ns()), "waits-for").size(), 2u) << "both ways";
+  EXPECT_EQ(ask("job:llama", 1, clock_.unix_ns())->nodes[1].id, "rank:llama/5")
+      << "for whom most was waited comes first";
+  EXPECT_TRUE(edges_of(ask("rank:llama/5", 1, clock_.unix_ns() + WaitStore::kMinuteNs), "waits-for").empty());
+}
+
+TEST_F(PathTest, TheGraphSaysWhatChangedAndWhoElseChanged) {
+  place("llama", 32);
+  const std::vector<Change> changes = {{900, "host:node-0001", "driver", "550.90", "570.20"},
+                                       {800, "host:node-0000", "driver", "550.90", "570.20"},
+                                       {700, "host:node-0000", "driver", "540.10", "550.90"},
+                                       {600, "job:llama", "code", "v1", "v2"},
+                                       {500, "nic:node-0000:mlx5_3", "link", "leaf-9:Ethernet1/1", ""},
+                                       {400, "host:gone", "driver", "550.90", "570.20"}};
+  const auto ask = [&](const char* focus, std::span<const Change> known) {
+    return find_graph(*topology_, places_, {}, {.focus = focus, .depth = 1, .at_unix_ns = clock_.unix_ns()},
+                      {.changes = known});
+  };
+  const Result<Graph> of_host = ask("node-0000", changes);
+  EXPECT_EQ(edges_of(of_host, "changed-at"),
+            (std::vector<std::string>{"host:node-0000 version:driver 570.20 1 was 550.90",
+                                      "host:node-0000 version:driver 550.90 1 was 540.10"}));
+  const Result<Graph> of_version = ask("version:driver 570.20", changes);
+  EXPECT_EQ(edges_of(of_version, "changed-at"),
+            (std::vector<std::string>{"host:node-0001 version:driver 570.20 1 was 550.90",
+                                      "host:node-0000 version:driver 570.20 1 was 550.90"}));
+  ASSERT_TRUE(of_version.ok());
+  EXPECT_EQ(of_version->edges[0].at_unix_ns, 900);
+  EXPECT_EQ(of_version->nodes[0].left_out, 1u) << "a host that is not in the topology";
+  EXPECT_EQ(edges_of(ask("job:llama", changes), "changed-at"),
+            std::vector<std::string>{"job:llama version:code v2 1 was v1"});
+  EXPECT_EQ(edges_of(ask("nic:node-0000:mlx5_3", changes), "changed-at"),
+            std::vector<std::string>{"nic:node-0000:mlx5_3 version:link gone 1 was leaf-9:Ethernet1/1"});
+  EXPECT_EQ(ask("version:driver 570", changes).error(), "nothing has changed to \"driver 570\" in that time");
+  // A host that flaps between many versions.
+  std::vector<Change> many;
+  for (int i = 0; i < 1'000; ++i) many.push_back({1'000 - i, "host:node-0000", "driver", "a", format("b%d", i)});
+  const Result<Graph> flapping = ask("node-0000", many);
+  EXPECT_EQ(edges_of(flapping, "changed-at").size(), kChangesShown);
+  EXPECT_EQ(flapping->nodes[0].left_out, 1'000 - kChangesShown);
+}
+
 TEST_F(PathTest, JobsOnOneLeafShareIt) {
   place("llama", 8, 0);
   place("qwen", 8, 1);

@@ -444,11 +444,13 @@ std::string TopologyStore::describe(const Change& change, bool before) const {
   return gpu ? format("gpu%d of ", gpu->index) + text(reported_.hosts[change.host].name) : "";
 }
 
-std::vector<TopologyChange> TopologyStore::changes(size_t limit) const {
+std::vector<TopologyChange> TopologyStore::changes(size_t limit, int64_t from_unix_ns, int64_t to_unix_ns) const {
   MutexLock lock(mutex_);
   std::vector<TopologyChange> shown;
   for (auto change = changes_.rbegin(); change != changes_.rend() && shown.size() < limit; ++change) {
+    if (change->time_unix_ns < from_unix_ns || change->time_unix_ns > to_unix_ns) continue;
     TopologyChange one;
+    one.is_gpu = !change->nic_before && !change->nic_after;
     one.time_unix_ns = change->time_unix_ns;
     const auto text = [this](Symbol symbol) LOCKSTEP_REQUIRES(mutex_) { return std::string(reported_.texts[symbol]); };
     if (change->nic_before || change->nic_after)

@@ -36,7 +36,8 @@ namespace lockstep::fabric {
 struct TopologyChange {
   int64_t time_unix_ns = 0;
   std::string subject;  // "node-01:mlx5_0", a GPU's UUID
-  std::string before;   // "leaf-1:Ethernet1/1", "there"; empty: it was not there
+  bool is_gpu = false;
+  std::string before;  // "leaf-1:Ethernet1/1", "there"; empty: it was not there
   std::string after;
 };
 
@@ -67,8 +68,9 @@ class TopologyStore final : public StoreSubscriber {
   };
   AsOf topology_at(int64_t unix_ns) const;
 
-  // Newest first.
-  std::vector<TopologyChange> changes(size_t limit) const;
+  // Newest first, both times included.
+  std::vector<TopologyChange> changes(size_t limit, int64_t from_unix_ns = INT64_MIN,
+                                      int64_t to_unix_ns = INT64_MAX) const;
   uint64_t change_count() const;   // since the start, forgotten ones too
   uint64_t refused_count() const;  // reports beyond a limit
 

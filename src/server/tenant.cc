@@ -312,8 +312,10 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   applier_.subscribe(rank_series_);
   applier_.subscribe(fabric_.topology);
   applier_.subscribe(fabric_.places);
+  applier_.subscribe(fabric_.versions);
   engine_.look_at_network({&fabric_, &named_metrics_});
   engine_.ask_who_answers([this](const std::string& host, CommandKind kind) { return commands_.answers(host, kind); });
+  engine_.keep_waits(fabric_.waits);
   readiness_.add({"disk", [this] { return disk_problem(); }});
   readiness_.add({"metrics", [this] { return metrics_.trouble(); }});
   readiness_.add({"memory", [this] { return memory_problem(); }});

@@ -78,13 +78,14 @@ TEST(HardBoard, SmallFaultsCostTheJobWhatTheirNamesSay) {
 }
 
 TEST(NetworkBoard, HasTheCasesAndTheDecoysItPromises) {
-  int network = 0, decoys = 0;
+  int network = 0, decoys = 0, receivers = 0;
   std::set<Cause> causes;
   std::set<std::string> kinds;
   for (const sim::Scenario& scenario : read_all("network")) {
     EXPECT_TRUE(scenario.topology.switches) << scenario.name;
     const bool is_decoy = scenario.name.starts_with("decoy-");
     ++(is_decoy ? decoys : network);
+    receivers += scenario.name.starts_with("decoy-receiver-") ? 1 : 0;
     for (const sim::Truth& truth : sim::truths(scenario)) {
       EXPECT_FALSE(truth.below_notice) << scenario.name << " costs " << truth.cost;
       if (is_decoy) {
@@ -96,7 +97,8 @@ TEST(NetworkBoard, HasTheCasesAndTheDecoysItPromises) {
     }
   }
   EXPECT_GE(network, 40);
-  EXPECT_GE(decoys, 20);
+  EXPECT_GE(decoys, 30);
+  EXPECT_GE(receivers, 5);
   for (Cause cause : {Cause::kCongestion, Cause::kLinkDegraded, Cause::kPfcStorm, Cause::kNicDegraded,
                       Cause::kSwitchDown, Cause::kLinkFlap, Cause::kTcpFallback, Cause::kNvlinkDegraded})
     EXPECT_TRUE(causes.contains(cause)) << to_text(cause);

@@ -16,6 +16,7 @@ jobs:
   - {job: nvlink, tp: 8, dp: 8, step_ms: 500}
   - {job: experts, tp: 2, dp: 16, ep: 8, step_ms: 500}
   - {job: stuck, tp: 4, dp: 4, step_ms: 250}
+  - {job: slower, dp: 8, step_ms: 250}
 faults:
   - {cause: throttle-thermal, rank: 13, from_step: 14, severity: 0.3}
   - {cause: nic-degraded, rank: 700, from_step: 15, severity: 3}
@@ -25,6 +26,7 @@ faults:
   - {cause: nvlink-degraded, job: nvlink, rank: 21, from_step: 14, severity: 2}
   - {cause: expert-imbalance, job: experts, expert: 3, from_step: 12}
   - {cause: rank-missing, job: stuck, rank: 5, from_step: 40}
+  - {cause: code-regression, job: slower, from_step: 36, severity: 0.4}
 telemetry: {all_series: false}
 """
 # What a person reads is three digits; a signal below 0.005 of its unit reads as 0.
@@ -40,6 +42,9 @@ def number_of(server, query):
         return answer["value"]
     if path == "/api/logs":
         return sum(int(log["attributes"].get("count", 1)) for log in answer["logs"])
+    if path == "/api/fabric/changes":
+        assert answer["total"] == 1, f"{query}: one change was asked for"
+        return answer["changes"][0]["before_s"]
     if path == "/api/agents":
         assert answer["total"] == 1, f"{query}: one host was asked for"
         return answer["agents"][0]["silent_s"]
@@ -76,7 +81,7 @@ def fleet(tmp_path_factory):
 
 def verdicts(server):
     told = server.get("/api/verdicts", limit=1000)["verdicts"]
-    assert {one["job_id"] for one in told} == {"train", "paused", "nvlink", "experts", "stuck"}
+    assert {one["job_id"] for one in told} == {"train", "paused", "nvlink", "experts", "stuck", "slower"}
     return told
 
 
@@ -97,6 +102,22 @@ def test_every_query_of_every_verdict_returns_the_number_of_its_claim(fleet):
                 wrong.append(f"{verdict['id']}: {claim['claim']} {claim['value']} {claim['unit']}: {claim['query']} gives {number}")
     assert not wrong, "\n".join(wrong)
     assert checked > 40
+
+
+def test_the_code_that_changed_before_a_job_became_slower_is_in_its_verdict(fleet):
+    told = [one for one in verdicts(fleet) if one["job_id"] == "slower"]
+    claims = [claim for verdict in told for claim in verdict["chain"] if "/api/fabric/changes" in claim["query"]]
+    assert [claim["subject"] for claim in claims] == ["job:slower"] * len(told), told
+    assert all(re.match(r"The code of job slower changed \d+ s (before|after) it began: v\d, before that v\d\.", claim["claim"]) for claim in claims), claims
+    graph = fleet.get("/api/graph", focus="job:slower", depth=1)
+    assert [edge["to"] for edge in graph["edges"] if edge["kind"] == "changed-at"] == ["version:code v2"], graph["edges"]
+
+
+def test_the_graph_says_that_a_late_rank_was_waited_for(fleet):
+    late = fleet.get("/api/graph", focus="rank:train/13", depth=1)
+    waits = [edge for edge in late["edges"] if edge["kind"] == "waits-for" and edge["to"] == "rank:train/13"]
+    its_group = {f"rank:train/{rank}" for rank in range(8, 16)} - {"rank:train/13"}
+    assert {edge["from"] for edge in waits} & its_group and all(edge["weight"] > 0 for edge in waits), late["edges"]
 
 
 def test_a_metric_claim_names_the_host_and_what_is_on_it(fleet):

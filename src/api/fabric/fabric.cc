@@ -27,6 +27,8 @@ HttpResponse get_fabric(const ApiContext& context, const ApiRequest& request) {
   json.field("bytes", static_cast<uint64_t>(topology->memory_bytes()));
   json.field("forwarding_tables", topology->has_forwarding());
   json.field("reports_refused", store.refused_count());
+  json.field("versions_refused", context.fabric->versions.refused_count());
+  json.field("waits_left_out", context.fabric->waits.left_out());
   json.key("differences").begin_array();
   size_t shown = 0;
   for (const fabric::Difference& one : topology->differences()) {

@@ -1,4 +1,4 @@
-// GET /api/graph: what depends on what, from a focus outwards.
+// GET /api/graph: what depends on what, who waited for whom and what changed, from a focus outwards.
 #include "fabric/graph.h"
 
 #include <algorithm>
@@ -37,19 +37,29 @@ HttpResponse get_graph(const ApiContext& context, const ApiRequest& request) {
   if (!depth.ok()) return error_answer(400, depth.error());
   const Result<int64_t> limit = int_parameter(request.http, "limit", 200, 1, static_cast<int64_t>(fabric::kNodesMax));
   if (!limit.ok()) return error_answer(400, limit.error());
+  constexpr int64_t kWindowS = 600, kWindowMaxS = 86'400;
+  const Result<int64_t> window_s = int_parameter(request.http, "window", kWindowS, 1, kWindowMaxS);
+  if (!window_s.ok()) return error_answer(400, window_s.error());
   fabric::GraphQuestion question{.focus = request.http.parameter("focus"),
                                  .depth = static_cast<uint32_t>(*depth),
                                  .nodes_max = static_cast<size_t>(*limit),
                                  .at_unix_ns = *at};
   if (question.focus.empty())
-    return error_answer(400, "focus: a name is needed (job:JOB, rank:JOB/5, host:node-01, leaf:leaf-1)");
+    return error_answer(400,
+                        "focus: a name is needed (job:JOB, rank:JOB/5, host:node-01, leaf:leaf-1, version:driver 570)");
   if (context.fabric == nullptr) return error_answer(404, "this server keeps no topology");
   const fabric::TopologyStore::AsOf as_of = context.fabric->topology.topology_at(*at);
-  const Result<fabric::Graph> graph = fabric::find_graph(*as_of.topology, context.fabric->places,
-                                                         troubles_of(context.diagnosis.verdicts("")), question);
+  constexpr size_t kChangesMax = 10'000;
+  const int64_t from_unix_ns = *at - std::min(*at, *window_s * 1'000'000'000);
+  const fabric::Changes changes =
+      fabric::find_changes(context.fabric->topology, context.fabric->versions,
+                           {.from_unix_ns = from_unix_ns, .to_unix_ns = *at, .limit = kChangesMax});
+  const Result<fabric::Graph> graph =
+      fabric::find_graph(*as_of.topology, context.fabric->places, troubles_of(context.diagnosis.verdicts("")), question,
+                         {changes.shown, &context.fabric->waits, from_unix_ns});
   if (!graph.ok()) return error_answer(graph.code() == ErrorCode::kNotFound ? 404 : 400, graph.error());
   JsonWriter json;
-  json.begin_object().field("at_unix_ns", *at).key("nodes").begin_array();
+  json.begin_object().field("at_unix_ns", *at).field("window_s", *window_s).key("nodes").begin_array();
   for (const fabric::GraphNode& node : graph->nodes) {
     json.begin_object().field("id", node.id).field("kind", node.kind).field("name", node.name);
     json.field("depth", static_cast<uint64_t>(node.depth));
@@ -63,6 +73,7 @@ HttpResponse get_graph(const ApiContext& context, const ApiRequest& request) {
     json.field("kind", edge.kind).field("weight", edge.weight);
     if (!edge.label.empty()) json.field("label", edge.label);
     if (!edge.known.empty()) json.field("known", edge.known);
+    if (edge.at_unix_ns != 0) json.field("at_unix_ns", edge.at_unix_ns);
     json.end_object();
   }
   json.end_array().end_object();

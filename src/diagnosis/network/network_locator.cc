@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "diagnosis/flow_steps.h"
 #include "diagnosis/phrasing.h"
+#include "diagnosis/version_evidence.h"
 #include "fabric/graph.h"
 #include "fabric/path.h"
 #include "model/series_labels.h"
@@ -30,8 +31,6 @@ constexpr double kApart = 1;
 // So many of the best are asked for their ports' numbers.
 constexpr size_t kSuspectsMax = 64;
 constexpr size_t kNamedMax = 4;
-// A change explains what begins within this time behind it.
-constexpr int64_t kChangeBeforeNs = 600'000'000'000;
 
 // Ways of flows, by what their ends hang on.
 class Ways {
@@ -371,14 +370,9 @@ void NetworkLocator::add_changes(const Question& question, Located& located) con
     };
     if (!is_about(change.subject) && !is_about(change.before) && !is_about(change.after)) continue;
     ++said;
-    located.claims.push_back(
-        claim(ClaimKind::kEvent, change.subject,
-              format("%s changed %.0f s %s it began: %s, before that %s.", change.subject.c_str(),
-                     std::fabs(static_cast<double>(before_ns)) / 1e9, before_ns >= 0 ? "before" : "after",
-                     change.after.empty() ? "gone" : change.after.c_str(),
-                     change.before.empty() ? "not there" : change.before.c_str()),
-              {.value = static_cast<double>(before_ns) / 1e9, .unit = "s"}, question.finding.since_step,
-              question.finding.through_step, "/api/fabric"));
+    const fabric::Change as_listed{change.time_unix_ns, (change.is_gpu ? "gpu:" : "nic:") + change.subject,
+                                   change.is_gpu ? "gpu" : "link", change.before, change.after};
+    located.claims.push_back(change_claim(as_listed, question.moment.since_unix_ns, question.finding));
   }
 }
 

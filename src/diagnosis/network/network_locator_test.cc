@@ -268,6 +268,8 @@ TEST_F(LocatorTest, AnAdapterAllOfWhoseFlowsAreSlowIsNamedWithWhatChangedThere) 
   ASSERT_NE(event, finding.chain.end());
   EXPECT_EQ(event->claim,
             "node-1:mlx5_7 changed 50 s before it began: leaf-1:Ethernet1/99, before that leaf-1:Ethernet1/8.");
+  EXPECT_TRUE(event->query.starts_with("/api/fabric/changes?component=nic%3Anode-1%3Amlx5_7&what=link&from="))
+      << event->query;
 }
 
 TEST_F(LocatorTest, FindingsOfOtherLayersAndJobsWithoutATopologyAreLeftAlone) {

@@ -46,6 +46,7 @@ struct RankConditions {
   double receive = 1;     // of what comes in
   double nvlink = 1;      // of its transfers inside the host
   double proxy = 1;       // of what leaves, because the proxy thread gets no CPU; it hands on what arrives as late
+  double handing = 1;     // of what has arrived, until it is handed on; what it sends goes as ever
   double reduce = 1;      // of every transfer it takes part in: its GPU is slow to hand on
   double input_ns = 0;    // longer wait for input
   double host_ns = 0;     // a slow host, spread over the forward passes

@@ -161,8 +161,8 @@ void Fleet::note_disturbances() {
   gradients_stand_ = experts_uneven_ = false;
   gradients_nan_ = conditions_.loss_nan;
   for (const RankConditions& rank : conditions_.ranks) {
-    network_disturbed_ |=
-        rank.send != 1 || rank.receive != 1 || rank.nvlink != 1 || rank.reduce != 1 || rank.proxy != 1;
+    network_disturbed_ |= rank.send != 1 || rank.receive != 1 || rank.nvlink != 1 || rank.reduce != 1 ||
+                          rank.proxy != 1 || rank.handing != 1;
     gradients_stand_ |= rank.flap_ns > 0 || rank.pause_ns > 0;
     experts_uneven_ |= rank.expert != 1;
     gradients_nan_ |= rank.gradient_nan;
@@ -224,8 +224,11 @@ void Fleet::slow_groups(Role role) {
     for (int32_t hop : {1, group.size - 1}) {
       const Rank peer = group.member((at + hop) % group.size);
       const double factor = edge_factor(rank, peer);
-      worst_here = std::max(worst_here, factor);
-      slow_[i][index] = std::max(slow_[i][index], usual / edge_bytes_per_ns(rank, peer) * factor);
+      // Inside a host no thread hands anything on. Who is slow to do so holds up the others, and no wire is slower.
+      const bool crosses = shape_.host_of(rank) != shape_.host_of(peer);
+      worst_here = std::max({worst_here, factor, crosses ? conditions(rank).handing : 1.0});
+      const double taken = crosses ? std::max(factor, conditions(peer).handing) : factor;
+      slow_[i][index] = std::max(slow_[i][index], usual / edge_bytes_per_ns(rank, peer) * taken);
     }
     if (worst_here > worst[index] * 1.001) {
       worst[index] = worst_here;
@@ -499,9 +502,9 @@ double Fleet::flaps_ns(Rank rank) const {
 // What a receive counts as time on the wire is the flush into GPU memory alone, unless the proxy thread that does it
 // gets no CPU: then what has arrived waits for the thread as long as what is to be sent does.
 double Fleet::handed_on_ns(Rank rank, int64_t bytes, double noise) const {
-  const double proxy = conditions(rank).proxy;
-  if (proxy <= 1) return kFlushNs;
-  return kFlushNs + (proxy - 1) * static_cast<double>(bytes) / (shape_.topology.nic_gb_s * kNicReached) * noise;
+  const double slower = std::max(conditions(rank).proxy, conditions(rank).handing);
+  if (slower <= 1) return kFlushNs;
+  return kFlushNs + (slower - 1) * static_cast<double>(bytes) / (shape_.topology.nic_gb_s * kNicReached) * noise;
 }
 
 // A sender is on the wire for its bytes at its own rate, however long the collective lasts. The rest of the time it

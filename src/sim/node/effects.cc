@@ -145,7 +145,7 @@ void starved_proxy(const Scene& scene) {
 }
 
 void cpu_contention(const Scene& scene) {
-  if (scene.acting.fault->of_proxy) return starved_proxy(scene);
+  if (scene.acting.fault->thread != ScenarioFault::Thread::kAll) return starved_proxy(scene);
   const double how = scene.character.draw("way");
   const bool neighbours = how < 0.5, quota = how >= 0.5 && how < 0.8;
   scene.each_gpu([&](size_t i) {

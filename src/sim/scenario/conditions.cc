@@ -200,6 +200,10 @@ struct JobConditions::Effect {
       job.rank(out, hit).work *= 1 + amount * drawn * drawn;
     }
   }
+  void cpu_contention() {
+    if (fault.thread == ScenarioFault::Thread::kAll) return longer(&RankConditions::host_ns);
+    slower(fault.thread == ScenarioFault::Thread::kProxy ? &RankConditions::proxy : &RankConditions::handing);
+  }
   void nan_source() {
     each([&](RankConditions& hit) { hit.gradient_nan = true; });
     if (step > fault.from_step) out.conditions.loss_nan = true;
@@ -228,7 +232,7 @@ void JobConditions::add_fault(size_t index, double amount, StepNumber step, JobS
     case Cause::kPcieDegraded:
       return effect.bad_bus();
     case Cause::kCpuContention:
-      return fault.of_proxy ? effect.slower(&RankConditions::proxy) : effect.longer(&RankConditions::host_ns);
+      return effect.cpu_contention();
     case Cause::kMemoryPressure:
       return effect.memory_pressure();
     case Cause::kProcessPaused:

@@ -494,22 +494,32 @@ TEST(Conditions, ABadLinkOfTwoSwitchesSlowsTheFlowsThatAreHashedToItAndNoOther) 
   EXPECT_GT(slow_flows("{cause: congestion, spine: 1, severity: 4}").size(), slow.size());
 }
 
-TEST(Conditions, AStarvedProxySlowsWhatTheRankSendsAndHandsOnAndNothingElse) {
+// Time on the wire of what a rank sends, or receives, while a thread of rank 5 gets no CPU.
+double wire_of(const char* threads, Rank rank, bool send) {
   Result<Scenario> scenario = parse_scenario(
-      "jobs: [{tp: 8, dp: 8, communication: 0.3}]\nfaults: [{cause: cpu-contention, rank: 5, threads: proxy, severity: "
-      "5}]\n",
+      std::string("jobs: [{tp: 8, dp: 8, communication: 0.3}]\nfaults: [{cause: cpu-contention, rank: 5, "
+                  "severity: 5, threads: ") +
+          threads + "}]\n",
       "test.yaml");
-  ASSERT_TRUE(scenario.ok()) << scenario.error();
+  EXPECT_TRUE(scenario.ok()) << scenario.error();
   const JobShape shape = shape_of(*scenario, scenario->jobs[0], 0, 8);
   const JobConditions conditions(*scenario, scenario->jobs[0], shape);
   Fleet fleet(shape, 0);
   fleet.play_under(conditions.at(50_step).conditions);
-  auto wire = [&](Rank rank, bool send) {
-    double sum = 0;
-    for (const FlowStep& flow : fleet.summary(rank).flows)
-      if (flow.send == send) sum += static_cast<double>(flow.wire_ns);
-    return sum;
-  };
+  double sum = 0;
+  for (const FlowStep& flow : fleet.summary(rank).flows)
+    if (flow.send == send) sum += static_cast<double>(flow.wire_ns);
+  return sum;
+}
+
+TEST(Conditions, ASlowReceiverHandsOnLateAndEveryWireIsAsFastAsEver) {
+  EXPECT_GT(wire_of("receiver", 5_rank, false), 20 * wire_of("receiver", 6_rank, false));
+  for (const Rank rank : {5_rank, 13_rank})
+    EXPECT_NEAR(wire_of("receiver", rank, true) / wire_of("receiver", 6_rank, true), 1, 0.2) << rank;
+}
+
+TEST(Conditions, AStarvedProxySlowsWhatTheRankSendsAndHandsOnAndNothingElse) {
+  const auto wire = [](Rank rank, bool send) { return wire_of("proxy", rank, send); };
   EXPECT_GT(wire(5_rank, true), 4 * wire(6_rank, true));
   EXPECT_GT(wire(5_rank, false), 20 * wire(6_rank, false));
   EXPECT_NEAR(wire(13_rank, true) / wire(6_rank, true), 1, 0.2) << "its neighbour sends as ever";

@@ -483,9 +483,10 @@ ScenarioFault read_fault(const YAML::Node& node, const Scenario& scenario) {
     fault.shape = static_cast<Shape>(*shape);
   fields.number("period_steps", fault.period_steps, 2, 1'000'000);
   fields.number("precursor_s", fault.precursor_s, 0, 1e6);
-  if (fields.word("threads", {"proxy"})) fault.of_proxy = true;
+  if (const std::optional<size_t> thread = fields.word("threads", {"proxy", "receiver"}))
+    fault.thread = *thread == 0 ? ScenarioFault::Thread::kProxy : ScenarioFault::Thread::kReceiver;
   fields.done();
-  if (fault.of_proxy && fault.cause != Cause::kCpuContention)
+  if (fault.thread != ScenarioFault::Thread::kAll && fault.cause != Cause::kCpuContention)
     throw Wrong{fields.line("threads"), format("%s takes no CPU from a thread", to_text(fault.cause))};
   check_target(fault, plan, scenario, fields);
   if (fault.precursor_s > 0) check_signs(fault, fields, "precursor_s");

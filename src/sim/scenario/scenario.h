@@ -61,9 +61,11 @@ struct ScenarioFault {
   double severity = 0.2;
   Shape shape = Shape::kConstant;
   int64_t period_steps = 8;  // of a pulse; an intermittent one comes at random once in so many steps
-  bool of_proxy = false;     // cpu-contention: of NCCL's proxy thread alone
-  double precursor_s = 0;    // for so long before it its signs rise on the node; 0: it comes without any
-  int line = 0;              // in the file
+  // cpu-contention: of NCCL's proxy thread alone; or alone of what it does with what arrives.
+  enum class Thread : uint8_t { kAll, kProxy, kReceiver };
+  Thread thread = Thread::kAll;
+  double precursor_s = 0;  // for so long before it its signs rise on the node; 0: it comes without any
+  int line = 0;            // in the file
 };
 
 // Signs of a fault that never comes: they rise for `steps`, to `level` of what such a fault has when it begins, and

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { decodeAffected, decodeFabric, decodeGraph, decodePath, endText, fabricSentence, hopRows, joinGraphs, measureOf, oddPorts, sureText, valueText, type HopValue } from './fabric';
+import { decodeAffected, decodeFabric, decodeGraph, decodePath, endText, fabricSentence, hopRows, joinGraphs, kindWords, measureOf, oddPorts, sureText, valueText, type HopValue } from './fabric';
 import { edgePath, layGraph, nodeBeside } from './graph_layout';
 import { parseMoment, momentText } from './moment';
 import { pathOf } from './share';
@@ -62,6 +62,17 @@ describe('the graph', () => {
     expect(joined.nodes.find((one) => one.id === 'spine:s')).toMatchObject({ depth: 1, leftOut: 7 });
     expect(joined.edges).toHaveLength(22);
     expect(layGraph(joined, 1, new Set(), 1_000).columns.map(({ shown }) => shown)).toEqual([1, 3, 1]);
+  });
+  it('has waits with their length each way, and changes with their time, in a column of their own', () => {
+    const edge = (from: string, to: string, kind: string, more: object) => ({ from, to, kind, ...more });
+    const history = decodeGraph({
+      nodes: [node('rank:a/1', 0), node('rank:a/2', 1), node('host:h', 1), node('version:driver 570', 2)],
+      edges: [edge('rank:a/1', 'rank:a/2', 'waits-for', { weight: 12.4 }), edge('rank:a/2', 'rank:a/1', 'waits-for', { weight: 0.5 }),
+        edge('host:h', 'version:driver 570', 'changed-at', { label: 'was 550', at_unix_ns: 1_768_446_000_000_000_000 })],
+    });
+    expect(history.edges.map(kindWords)).toEqual(['waits-for (12.4 s)', 'waits-for (500 ms)', expect.stringMatching(/^changed at 2026-01-15.* to$/)]);
+    expect(joinGraphs(history, [history]).edges).toHaveLength(3);
+    expect(layGraph(history, 4, new Set(), 1_000).columns.map(({ key }) => key)).toEqual(['ranks', 'hosts', 'versions']);
   });
   it('is walked by arrows', () => {
     const picture = layGraph(graph, 4, new Set(), 1_000);

@@ -1,7 +1,7 @@
 // The fabric as the server knows it: what there is, where file and fabric differ, what depends on what, and the way between two GPUs.
 // Names of components stay exact: they are sent back in questions.
 import { exact, list, num, object, text } from './decode';
-import { bytes, count, number, percent } from './format';
+import { bytes, count, duration, number, percent, utc } from './format';
 import { portWords, type PortRow } from './ports';
 
 export interface Difference {
@@ -84,10 +84,11 @@ export interface GraphNode {
 export interface GraphEdge {
   from: string;  // ids
   to: string;
-  kind: string;  // runs-on, member-of, carries, shares
-  weight: number;
+  kind: string;  // runs-on, member-of, carries, shares, waits-for, changed-at
+  weight: number;  // of waits-for: seconds
   label: string;
   known: string;
+  at: number | null;  // of changed-at: when, unix ns
 }
 
 export interface Graph {
@@ -106,7 +107,7 @@ export function decodeGraph(value: unknown): Graph {
   const known = new Set(nodes.map((node) => node.id));
   const edges = list(json['edges']).map((item): GraphEdge => {
     const one = object(item);
-    return { from: exact(one['from']), to: exact(one['to']), kind: text(one['kind']), weight: num(one['weight']) ?? 1, label: text(one['label']), known: text(one['known']) };
+    return { from: exact(one['from']), to: exact(one['to']), kind: text(one['kind']), weight: num(one['weight']) ?? 1, label: text(one['label']), known: text(one['known']), at: num(one['at_unix_ns']) };
   });
   return { nodes, edges: edges.filter((edge) => known.has(edge.from) && known.has(edge.to)) };
 }
@@ -125,7 +126,14 @@ export function joinGraphs(base: Graph, further: readonly Graph[]): Graph {
   }
   return { nodes: [...nodes.values()], edges: [...edges.values()] };
 }
-const edgeKey = ({ from, to, kind }: GraphEdge): string => [...[from, to].sort(), kind].join('\n');
+// Two ranks may wait for each other; any other line is the same from both ends.
+const edgeKey = ({ from, to, kind }: GraphEdge): string => [...(kind === 'waits-for' ? [from, to] : [from, to].sort()), kind].join('\n');
+
+// "waits-for", and how long; "changed-at", and when.
+export function kindWords({ kind, weight, at }: GraphEdge): string {
+  if (kind === 'waits-for') return `waits-for (${duration(1000 * weight)})`;
+  return kind === 'changed-at' && at !== null ? `changed at ${utc(at)} to` : kind;
+}
 
 export interface Affected {
   component: string;

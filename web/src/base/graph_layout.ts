@@ -33,7 +33,7 @@ export interface GraphPicture {
 
 const kColumns: [key: string, kinds: string[]][] = [
   ['jobs', ['job']], ['ranks', ['rank']], ['GPUs', ['gpu']], ['hosts', ['host', 'nvlink', 'pcie']], ['adapters', ['nic']], ['leaves', ['leaf', 'link']],
-  ['spines', ['spine', 'switch']], ['storage', ['storage']],
+  ['spines', ['spine', 'switch']], ['storage', ['storage']], ['versions', ['version']],
 ];
 export const kBox = { height: 26, gapY: 6, top: 28 };
 const kWidth = { least: 148, most: 208, gapLeast: 36, gapMost: 96 };

@@ -13,7 +13,7 @@ export interface FabricData {
   focus: ReadonlySignal<string>;               // as it was found; empty: there is nothing to focus on
   graph: ReadonlySignal<Graph | null>;
   noGraph: ReadonlySignal<string | null>;      // why there is none
-  affected: ReadonlySignal<Affected | null>;   // null for jobs and ranks: they depend, nobody depends on them
+  affected: ReadonlySignal<Affected | null>;   // null for jobs and ranks: they depend, nobody depends on them; and for versions
   ports: ReadonlySignal<PortRow[] | null>;     // of the focus where that is a switch; null: not asked yet
   bad: ReadonlySignal<PortRow[] | null>;       // of all switches, those in trouble; null: not known yet, or nobody reports ports
 }
@@ -54,7 +54,7 @@ export function useFabricData(place: FabricPlace): FabricData {
       ...place.open.map((id) => unlessRefused(api.graph(id, 1, kNodesMost, place.at, signal))),
     ]);
     const found = around.nodes[0];
-    const component = found && found.kind !== 'job' && found.kind !== 'rank' ? found.id : '';
+    const component = found && !['job', 'rank', 'version'].includes(found.kind) ? found.id : '';
     const hit = component ? await unlessRefused(api.affected(component, place.at, signal)) : null;
     focus.value = found?.id ?? wanted;
     graph.value = joinGraphs(around, further.filter((one): one is Graph => one !== null));

@@ -1,8 +1,8 @@
 // The graph with its search, its depth and its table twin; below it who depends on the focus.
 import { useMemo, useState } from 'preact/hooks';
 import { paths } from '../base/api';
-import type { Affected, Graph, GraphNode } from '../base/fabric';
-import { clean, count, percent } from '../base/format';
+import { kindWords, type Affected, type Graph, type GraphNode } from '../base/fabric';
+import { clean, count, duration, percent } from '../base/format';
 import type { PortRow } from '../base/ports';
 import { affectedCommand, copy, csv, curl, download } from '../base/share';
 import { go, jobPlace, kFabricDepthMax, kFabricOpenMax, type FabricPlace } from '../base/url';
@@ -62,7 +62,7 @@ export function GraphCard({ place, data, bad }: Props) {
             <DependencyGraph {...{ graph, focus, canOpen, isBad }} onFocus={(id) => go({ ...place, focus: id, open: [], depth: null })}
                              onOpen={(id) => go({ ...place, open: [...place.open, id] })} />
             <p class="hint muted">
-              <span class="keys"><kbd>click</kbd> <kbd>Enter</kbd> focus <kbd>+</kbd> <kbd>e</kbd> follow further <kbd>↑</kbd> <kbd>↓</kbd> <kbd>←</kbd> <kbd>→</kbd> box <kbd>t</kbd> table <kbd>Esc</kbd> up</span>
+              {waitWords(graph)}<span class="keys"><kbd>click</kbd> <kbd>Enter</kbd> focus <kbd>+</kbd> <kbd>e</kbd> follow further <kbd>↑</kbd> <kbd>↓</kbd> <kbd>←</kbd> <kbd>→</kbd> box <kbd>t</kbd> table <kbd>Esc</kbd> up</span>
             </p>
           </>
         ))}
@@ -89,13 +89,21 @@ function summary(graph: Graph): string {
   return [`${count(graph.nodes.length)} shown, the worst first`, left > 0 ? `${count(left)} of their neighbours left out` : '', ill > 0 ? `${count(ill)} in an open verdict` : ''].filter(Boolean).join(' · ');
 }
 
+// The longest wait in the picture, in words; in the last ten minutes before the moment that is shown.
+function waitWords(graph: Graph): string {
+  const names = new Map(graph.nodes.map((node) => [node.id, node.name]));
+  const waits = graph.edges.filter((edge) => edge.kind === 'waits-for').sort((a, b) => b.weight - a.weight);
+  return waits[0] ? `Longest wait: ${names.get(waits[0].from)} for ${names.get(waits[0].to)}, ${duration(1000 * waits[0].weight)} in ten minutes. ` : '';
+}
+
 // The twin of the picture.
 function NodeTable({ graph, place }: { graph: Graph; place: FabricPlace }) {
   const names = new Map(graph.nodes.map((node) => [node.id, node.name]));
   const beside = new Map<string, string[]>();
-  for (const { from, to, kind } of graph.edges) {
-    beside.set(from, [...(beside.get(from) ?? []), `${kind} ${names.get(to)}`]);
-    beside.set(to, [...(beside.get(to) ?? []), `${names.get(from)} ${kind} it`]);
+  for (const edge of graph.edges) {
+    const { from, to } = edge;
+    beside.set(from, [...(beside.get(from) ?? []), `${kindWords(edge)} ${names.get(to)}`]);
+    beside.set(to, [...(beside.get(to) ?? []), `${names.get(from)} ${kindWords(edge)} it`]);
   }
   const rows = [...graph.nodes].sort((a, b) => Number(b.trouble !== '') - Number(a.trouble !== '') || a.depth - b.depth);
   return (
@@ -132,5 +140,5 @@ function AffectedJobs({ affected }: { affected: Affected }) {
 }
 
 function edgesCsv(graph: Graph | null): string {
-  return csv(['from', 'kind', 'to', 'links', 'label', 'known_by'], (graph?.edges ?? []).map((edge) => [edge.from, edge.kind, edge.to, edge.weight, edge.label, edge.known]));
+  return csv(['from', 'kind', 'to', 'weight', 'label', 'known_by', 'at_unix_ns'], (graph?.edges ?? []).map((edge) => [edge.from, edge.kind, edge.to, edge.weight, edge.label, edge.known, edge.at ?? '']));
 }

@@ -1,7 +1,7 @@
 // What depends on what, drawn: boxes by kind from left to right, lines between them. A click on a box makes it the focus, its plus follows
 // it further. One stop for Tab; arrows go from box to box, Enter focuses, e follows.
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { Graph, GraphNode } from '../base/fabric';
+import { kindWords, type Graph, type GraphNode } from '../base/fabric';
 import { clip, count } from '../base/format';
 import { useWidth } from '../base/hooks';
 import { edgePath, kBox, layGraph, nodeBeside, type PlacedEdge } from '../base/graph_layout';
@@ -43,6 +43,7 @@ export function DependencyGraph({ graph, focus, canOpen, isBad, onFocus, onOpen 
   // The focus is in sight where not all is.
   useLayoutEffect(() => { if (box.current) box.current.scrollLeft = at - (room - picture.boxWidth) / 2; }, [at, room]);
   const jobs = graph.nodes.filter((node) => node.kind === 'job').length;
+  const longest = Math.max(0, ...graph.edges.map((edge) => (edge.kind === 'waits-for' ? edge.weight : 0)));
   const current = picture.nodes.some(({ node }) => node.id === stop) ? stop : focus;
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -69,8 +70,9 @@ export function DependencyGraph({ graph, focus, canOpen, isBad, onFocus, onOpen 
       <div class="graph" role="group" aria-label="What depends on what. Arrows go from box to box, Enter focuses on one, e follows it further."
            style={{ width: `${picture.width}px`, height: `${picture.height}px` }} onKeyDown={onKeyDown}>
         <svg width={picture.width} height={picture.height} aria-hidden="true">
+          <marker id="awaited" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto-start-reverse"><path class="arrow" d="M0 0L8 4L0 8z" /></marker>
           {picture.edges.map((placed, index) => (
-            <path key={index} class={tone(placed)} d={edgePath(placed, picture.boxWidth)}><title>{edgeWords(placed)}</title></path>
+            <path key={index} class={tone(placed)} d={edgePath(placed, picture.boxWidth)} {...waitLook(placed, longest)}><title>{edgeWords(placed)}</title></path>
           ))}
         </svg>
         {picture.columns.map((column) => (
@@ -99,11 +101,16 @@ export function DependencyGraph({ graph, focus, canOpen, isBad, onFocus, onOpen 
   );
 }
 
+// Who is waited for is where the arrow leads; the longer the wait, the thicker.
+function waitLook({ edge }: PlacedEdge, longest: number): object {
+  return edge.kind === 'waits-for' ? { 'marker-end': 'url(#awaited)', style: { strokeWidth: `${1 + 2.5 * edge.weight / Math.max(longest, 1e-9)}px` } } : {};
+}
+
 function nodeWords(node: GraphNode): string {
   const left = node.leftOut > 0 ? `; ${count(node.leftOut)} more neighbours are not shown` : '';
   return `${node.kind} ${node.name}${node.trouble ? `: ${node.trouble}` : ''}${left}`;
 }
 
 function edgeWords({ edge, from, to }: PlacedEdge): string {
-  return [`${from.node.name} ${edge.kind} ${to.node.name}`, edge.weight > 1 ? `× ${count(edge.weight)}` : '', edge.label, edge.known && `by ${edge.known}`].filter(Boolean).join(', ');
+  return [`${from.node.name} ${kindWords(edge)} ${to.node.name}`, edge.kind !== 'waits-for' && edge.weight > 1 ? `× ${count(edge.weight)}` : '', edge.label, edge.known && `by ${edge.known}`].filter(Boolean).join(', ');
 }
