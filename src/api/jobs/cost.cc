@@ -11,7 +11,6 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kLastDefault = 200;
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 const char* to_text(LossKind kind) {
   switch (kind) {
@@ -27,22 +26,11 @@ const char* to_text(LossKind kind) {
   return "unexplained";
 }
 
-// What GPU-seconds cost; NaN where no price is known.
-struct Price {
-  double per_gpu_hour = 0;
-
-  double money(double gpu_seconds) const { return per_gpu_hour > 0 ? gpu_seconds / 3600 * per_gpu_hour : kUnknown; }
-};
-
-Price price_of(const ApiContext& context, const JobInfo& job) {
-  const std::string gpu = job.ranks.empty() ? "" : job.ranks.front().identity.gpu_uuid;
-  const GpuPrices& prices = context.gpu_prices;
-  return {prices.of(prices.has_models() ? gpu_model(context.metrics, gpu) : std::string())};
-}
-
+// What a step takes, and what it would take if nothing were lost.
 void write_baseline(JsonWriter& json, const LossAccount& account) {
-  write_number(json, "step_ms", account.steps > 0 ? account.step_ms : kUnknown);
-  write_number(json, "baseline_ms", account.baseline_known ? account.baseline_ms : kUnknown);
+  const double unknown = std::numeric_limits<double>::quiet_NaN();
+  write_number(json, "step_ms", account.steps > 0 ? account.step_ms : unknown);
+  write_number(json, "baseline_ms", account.baseline_known ? account.baseline_ms : unknown);
   json.key("baseline");
   if (!account.baseline_known) {
     json.null();
@@ -56,30 +44,6 @@ void write_baseline(JsonWriter& json, const LossAccount& account) {
       .end_object();
 }
 
-void write_parts(JsonWriter& json, const JobLosses& losses, const Price& price) {
-  std::vector<double> shares;
-  for (const JobLoss& loss : losses.parts) shares.push_back(loss.part.share);
-  shares = rounded_shares(std::move(shares));
-  json.key("parts").begin_array();
-  for (size_t i = 0; i < losses.parts.size(); ++i) {
-    const JobLoss& loss = losses.parts[i];
-    const double gpu_seconds = losses.gpu_seconds(loss.part.lost_ms);
-    json.begin_object().field("kind", to_text(loss.part.kind)).field("name", name_of(loss)).field("share", shares[i]);
-    write_number(json, "lost_gpu_seconds", gpu_seconds);
-    write_number(json, "lost_money", price.money(gpu_seconds));
-    json.field("steps", loss.part.steps);
-    if (loss.part.kind == LossKind::kVerdict) {
-      json.field("verdict", loss.verdict.id)
-          .field("state", to_text(loss.verdict.state))
-          .field("layer", to_text(loss.verdict.culprit.layer))
-          .field("cause", to_text(loss.verdict.culprit.cause))
-          .field("sentence", loss.verdict.sentence);
-    }
-    json.end_object();
-  }
-  json.end_array();
-}
-
 }  // namespace
 
 HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
@@ -91,7 +55,14 @@ HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
   const JobLosses losses = job_losses(context.steps, *job, context.diagnosis.verdicts(request.job),
                                       std::max(0_step, job->last_step - steps + 1), job->last_step);
   const LossAccount& account = losses.account;
-  const Price price = price_of(context, *job);
+  const double unknown = std::numeric_limits<double>::quiet_NaN();
+  const std::string gpu = job->ranks.empty() ? "" : job->ranks.front().identity.gpu_uuid;
+  const double price =
+      context.gpu_prices.of(context.gpu_prices.has_models() ? gpu_model(context.metrics, gpu) : std::string());
+  const auto money = [&](double gpu_seconds) { return price > 0 ? gpu_seconds / 3600 * price : unknown; };
+  std::vector<double> shares;
+  for (const JobLoss& loss : losses.parts) shares.push_back(loss.part.share);
+  shares = rounded_shares(std::move(shares));
 
   JsonWriter json;
   json.begin_object()
@@ -105,10 +76,26 @@ HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
   json.field("lost_share", account.window_ms > 0 ? account.lost_ms / account.window_ms : 0.0);
   const double lost_gpu_seconds = losses.gpu_seconds(account.lost_ms);
   write_number(json, "lost_gpu_seconds", lost_gpu_seconds);
-  write_number(json, "lost_money", price.money(lost_gpu_seconds));
-  write_number(json, "gpu_hour_price", price.per_gpu_hour > 0 ? price.per_gpu_hour : kUnknown);
-  write_parts(json, losses, price);
-  json.end_object();
+  write_number(json, "lost_money", money(lost_gpu_seconds));
+  write_number(json, "gpu_hour_price", price > 0 ? price : unknown);
+  json.key("parts").begin_array();
+  for (size_t i = 0; i < losses.parts.size(); ++i) {
+    const JobLoss& loss = losses.parts[i];
+    const double gpu_seconds = losses.gpu_seconds(loss.part.lost_ms);
+    json.begin_object().field("kind", to_text(loss.part.kind)).field("name", name_of(loss)).field("share", shares[i]);
+    write_number(json, "lost_gpu_seconds", gpu_seconds);
+    write_number(json, "lost_money", money(gpu_seconds));
+    json.field("steps", loss.part.steps);
+    if (loss.part.kind == LossKind::kVerdict) {
+      json.field("verdict", loss.verdict.id)
+          .field("state", to_text(loss.verdict.state))
+          .field("layer", to_text(loss.verdict.culprit.layer))
+          .field("cause", to_text(loss.verdict.culprit.cause))
+          .field("sentence", loss.verdict.sentence);
+    }
+    json.end_object();
+  }
+  json.end_array().end_object();
   return json_answer(json);
 }
 
