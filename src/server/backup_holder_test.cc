@@ -86,7 +86,8 @@ class BackupHolderTest : public ::testing::Test {
     return std::make_unique<BackupHolder>(
         data_,
         [&world, name] {
-          return std::vector<StoreSet>{{name, *world.log, *world.steps, *world.spans, *world.logs, *world.metrics, *world.state}};
+          return std::vector<StoreSet>{
+              {name, *world.log, *world.steps, *world.spans, *world.logs, *world.metrics, *world.state}};
         },
         world.clock, world.counters);
   }

@@ -291,6 +291,21 @@ void Walk::series_1(WireReader in) {
   end_series(entry, first_histogram);
 }
 
+// In pieces: the last of each field counts.
+inline void Walk::MetadataRefs::read(WireReader in) {
+  while (in.next()) {
+    if (in.tag() == tag_of(1, kVarint)) {
+      type = static_cast<uint32_t>(in.varint());
+    } else if (in.tag() == tag_of(3, kVarint)) {
+      help = static_cast<uint32_t>(in.varint());
+    } else if (in.tag() == tag_of(4, kVarint)) {
+      unit = static_cast<uint32_t>(in.varint());
+    } else {
+      in.skip();
+    }
+  }
+}
+
 void Walk::series_2(WireReader in) {
   std::optional<Entry> begun = begin_series(in);
   if (!begun) return;
@@ -321,46 +336,30 @@ void Walk::series_2(WireReader in) {
         in.skip();
     }
   }
-  if (times_.size() == entry.first && histogram_count_ == first_histogram) {
-    const uint64_t dropped = exemplars_.size() - entry.first_exemplar;
-    counts_.exemplars -= dropped;
-    counts_.bad_exemplars += dropped;
-    exemplars_.resize(entry.first_exemplar);
-    if (counts_.bad_histograms > bad_before) return;  // it had some
-    ++counts_.empty_series;
-    if (counts_.first_problem.empty()) counts_.first_problem = "a series without samples";
-    return;
-  }
+  if (times_.size() == entry.first && histogram_count_ == first_histogram) return drop_empty(entry, bad_before);
   const std::string_view name = spell_out(in);
-  if (metadata.says_anything() && !name.empty()) metadata_2(name, metadata);
+  if (metadata.says_anything() && !name.empty()) {
+    if (metadata.help < std::max<size_t>(1, symbols_.size()) && metadata.unit < std::max<size_t>(1, symbols_.size())) {
+      add_metadata(name, metadata.type, symbols_.empty() ? "" : symbols_[metadata.help],
+                   symbols_.empty() ? "" : symbols_[metadata.unit]);
+    } else {
+      ++counts_.bad_metadata;
+      if (counts_.first_problem.empty()) counts_.first_problem = "metadata that refers past the symbols";
+    }
+  }
   entry.raw_size = static_cast<uint32_t>(raw_.size() - entry.raw_at);
   end_series(entry, first_histogram);
 }
 
-// In pieces: the last of each field counts.
-void Walk::MetadataRefs::read(WireReader in) {
-  while (in.next()) {
-    if (in.tag() == tag_of(1, kVarint)) {
-      type = static_cast<uint32_t>(in.varint());
-    } else if (in.tag() == tag_of(3, kVarint)) {
-      help = static_cast<uint32_t>(in.varint());
-    } else if (in.tag() == tag_of(4, kVarint)) {
-      unit = static_cast<uint32_t>(in.varint());
-    } else {
-      in.skip();
-    }
-  }
-}
-
-void Walk::metadata_2(std::string_view name, const MetadataRefs& refs) {
-  const size_t symbols = std::max<size_t>(1, symbols_.size());
-  if (refs.help >= symbols || refs.unit >= symbols) {
-    ++counts_.bad_metadata;
-    if (counts_.first_problem.empty()) counts_.first_problem = "metadata that refers past the symbols";
-    return;
-  }
-  add_metadata(name, refs.type, symbols_.empty() ? "" : symbols_[refs.help],
-               symbols_.empty() ? "" : symbols_[refs.unit]);
+// A series without samples; bad_before: histograms that were refused before it.
+void Walk::drop_empty(const Entry& entry, uint64_t bad_before) {
+  const uint64_t dropped = exemplars_.size() - entry.first_exemplar;
+  counts_.exemplars -= dropped;
+  counts_.bad_exemplars += dropped;
+  exemplars_.resize(entry.first_exemplar);
+  if (counts_.bad_histograms > bad_before) return;  // it had some
+  ++counts_.empty_series;
+  if (counts_.first_problem.empty()) counts_.first_problem = "a series without samples";
 }
 
 // Appends the labels of refs_ in the form of 1.0, and gives the metric's name. Neighbours share most of their labels:
@@ -470,7 +469,8 @@ void Walk::sample(WireReader& around) {
   values_.push_back(value);
 }
 
-void Walk::read_histogram(WireReader in, NativeHistogram& out, HistogramCounts& counts) {
+inline Walk::HistogramCounts Walk::read_histogram(WireReader& in, NativeHistogram& out) {
+  HistogramCounts counts;
   auto delta_to = [](std::vector<int64_t>& list) {
     return [&list](WireReader& values) { list.push_back(protobuf::zigzag_decode(values.varint())); };
   };
@@ -526,10 +526,11 @@ void Walk::read_histogram(WireReader in, NativeHistogram& out, HistogramCounts& 
     }
     in.skip();
   }
+  return counts;
 }
 
 // Buckets and counts of whole numbers as those of a histogram of doubles. What is wrong with them; nullptr: nothing.
-const char* Walk::take_whole_numbers(const HistogramCounts& counts, NativeHistogram& out) {
+inline const char* Walk::take_whole_numbers(const HistogramCounts& counts, NativeHistogram& out) {
   out.count = static_cast<double>(counts.count);
   out.zero_count = counts.zero_is_float ? 0 : static_cast<double>(counts.zero_count);
   out.positive.clear();
@@ -551,8 +552,7 @@ void Walk::histogram(WireReader in) {
   reset(out);
   negative_deltas_.clear();
   positive_deltas_.clear();
-  HistogramCounts counts;
-  read_histogram(in, out, counts);
+  const HistogramCounts counts = read_histogram(in, out);
   const char* problem = nullptr;
   if (!counts.is_float) {
     problem = take_whole_numbers(counts, out);

@@ -107,9 +107,9 @@ class Walk {
   bool short_sample(std::string_view bytes);
   void sample(WireReader& around);
   void histogram(WireReader in);
-  void read_histogram(WireReader in, NativeHistogram& out, HistogramCounts& counts);
+  HistogramCounts read_histogram(WireReader& in, NativeHistogram& out);
   const char* take_whole_numbers(const HistogramCounts& counts, NativeHistogram& out);
-  void metadata_2(std::string_view name, const MetadataRefs& refs);
+  void drop_empty(const Entry& entry, uint64_t bad_before);
   void exemplar_1(WireReader in);
   void exemplar_2(WireReader in);
   void read_refs(WireReader& in, std::vector<uint32_t>& refs);

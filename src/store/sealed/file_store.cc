@@ -26,8 +26,7 @@ FileStore::FileStore(const StoreKind& kind, FileOptions options, const Clock& cl
 
 Result<void> FileStore::start() {
   LOCKSTEP_TRY(load_files());
-  if (options_.background)
-    worker_ = std::jthread([this](std::stop_token stop) { sealer_.run(stop, work()); });
+  if (options_.background) worker_ = std::jthread([this](std::stop_token stop) { sealer_.run(stop, work()); });
   return {};
 }
 
@@ -138,8 +137,8 @@ void FileStore::drop_expired() {
   const Limits limits{.bytes_max = options_.bytes_max,
                       .rows_max = options_.rows_max,
                       .rows = static_cast<uint64_t>(std::max<int64_t>(0, rows_.load()))};
-  const Files expired = expired_files(*all, cutoff_ns, limits,
-                                      [&](const char* reason, uint64_t rows) { count_dropped(reason, rows); });
+  const Files expired =
+      expired_files(*all, cutoff_ns, limits, [&](const char* reason, uint64_t rows) { count_dropped(reason, rows); });
   if (!expired.empty()) exchange(expired, nullptr);
 }
 

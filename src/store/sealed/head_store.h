@@ -72,7 +72,7 @@ class HeadStore : public FileStore {
   // What each store does its own way. The rows of these in one, in their order.
   virtual Part join_parts(std::span<const Part> parts) const = 0;
   virtual Result<FilePointer> write_file(std::span<const Part> parts, const FileInfo& info) const = 0;
-  virtual void on_sealed() LOCKSTEP_REQUIRES(mutex_) {}                             // what was in the head is in a file
+  virtual void on_sealed() LOCKSTEP_REQUIRES(mutex_) {}  // what was in the head is in a file
   virtual size_t other_bytes() const LOCKSTEP_REQUIRES_SHARED(mutex_) { return 0; }  // of memory, besides the head
 
   const HeadOptions head_options_;
