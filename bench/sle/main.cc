@@ -49,7 +49,7 @@ std::shared_ptr<const Placement> place(const PlayedJob& job, int attempt, std::m
   const auto base = static_cast<int32_t>(random() % 12'500);
   for (int32_t rank = 0; rank < job.gpus; ++rank) {
     const int32_t host = (base + rank / 8) % 12'500;
-    if (rank % 8 == 0) placement->hosts.push_back({rank, std::min(8, job.gpus - rank), format("node-%05d", host)});
+    if (rank % 8 == 0) placement->hosts.push_back({Rank{rank}, std::min(8, job.gpus - rank), format("node-%05d", host)});
     placement->gpus.push_back(
         format("GPU-%08x-%04d-%d", static_cast<unsigned>(host * 8 + rank % 8), attempt, rank % 8));
   }
