@@ -98,6 +98,90 @@ struct Row {
   bool right = true;
 };
 
+// The job's steps, one after another: some are simulated, the others are like the last of these.
+class StepSource {
+ public:
+  StepSource(const sim::Scenario& scenario, int64_t played)
+      : plan_(scenario.jobs.front()),
+        shape_(sim::shape_of(scenario, plan_, 0, plan_.dp)),
+        fleet_(shape_, kStartNs),
+        conditions_(scenario, plan_, shape_),
+        played_(played),
+        step_(static_cast<size_t>(shape_.world_size())) {
+    for (Rank rank : all_ranks(shape_.world_size())) who_.push_back(fleet_.identity(rank));
+  }
+
+  void next(int64_t number) {
+    if (number < played_) {
+      fleet_.play_under(conditions_.at(StepNumber{number}).conditions);
+      for (size_t rank = 0; rank < step_.size(); ++rank) step_[rank] = fleet_.summary(rank_at(rank));
+      now_ns_ = fleet_.now_unix_ns();
+      return;
+    }
+    const int64_t later = step_.front().duration_ns;
+    for (StepSummary& summary : step_) {
+      summary.step = StepNumber{number};
+      summary.start_unix_ns += later;
+    }
+    now_ns_ += later;
+  }
+  size_t ranks() const { return who_.size(); }
+  const Identity& who(size_t rank) const { return who_[rank]; }
+  const StepSummary& of(size_t rank) const { return step_[rank]; }
+  std::vector<CommInit> groups(size_t rank) { return fleet_.comm_inits(rank_at(rank)); }
+  int64_t now_ns() const { return now_ns_; }
+
+ private:
+  const sim::JobPlan& plan_;
+  const sim::JobShape shape_;
+  sim::Fleet fleet_;
+  const sim::JobConditions conditions_;
+  const int64_t played_;
+  std::vector<Identity> who_;
+  std::vector<StepSummary> step_;
+  int64_t now_ns_ = 0;
+};
+
+// The bytes that the engine keeps of them.
+int64_t tell_groups(StepSource& source, DiagnosisEngine& engine) {
+  std::vector<std::vector<CommInit>> groups;
+  for (size_t rank = 0; rank < source.ranks(); ++rank) groups.push_back(source.groups(rank));
+  Meter meter;
+  meter.run([&] {
+    for (size_t rank = 0; rank < source.ranks(); ++rank) {
+      for (const CommInit& comm : groups[rank]) engine.on_comm(source.who(rank), comm, kStartNs);
+    }
+  });
+  const auto ranks = static_cast<double>(source.ranks());
+  std::printf("%zu ranks: told of its groups in %.2f s of CPU, %.0f bytes per rank\n", source.ranks(), meter.seconds,
+              static_cast<double>(meter.bytes) / ranks);
+  return meter.bytes;
+}
+
+// What the engine says while the faults are simulated.
+struct Said {
+  std::map<std::string, std::pair<int64_t, int64_t>> found;  // cause and rank: suspected and confirmed in step
+  std::set<Layer> layers;                                    // of confirmed verdicts
+
+  void note(const std::vector<Verdict>& verdicts, int64_t step) {
+    for (const Verdict& verdict : verdicts) {
+      std::string key =
+          to_text(verdict.culprit.cause) + std::string(" of rank ") + human_ranks(verdict.culprit.ranks, 3);
+      auto [at, fresh] = found.try_emplace(key, step, -1);
+      if (verdict.state != VerdictState::kConfirmed) continue;
+      if (at->second.second < 0) at->second.second = step;
+      layers.insert(verdict.culprit.layer);
+    }
+  }
+  std::string text() const {
+    std::string lines;
+    for (const auto& [key, when] : found)
+      lines += format("  %s: suspected with step %lld, confirmed with step %lld\n", key.c_str(),
+                      static_cast<long long>(when.first), static_cast<long long>(when.second));
+    return lines;
+  }
+};
+
 Row measure(int64_t ranks, int64_t played, int64_t fed) {
   Row row{.ranks = ranks, .steps = fed};
   const Result<sim::Scenario> scenario = job_of(ranks);
@@ -106,63 +190,29 @@ Row measure(int64_t ranks, int64_t played, int64_t fed) {
     row.right = false;
     return row;
   }
-  const sim::JobPlan& plan = scenario->jobs.front();
-  const sim::JobShape shape = sim::shape_of(*scenario, plan, 0, plan.dp);
-  sim::Fleet fleet(shape, kStartNs);
-  const sim::JobConditions conditions(*scenario, plan, shape);
-  std::vector<Identity> who;
-  for (Rank rank : all_ranks(shape.world_size())) who.push_back(fleet.identity(rank));
-
+  StepSource source(*scenario, played);
   DiagnosisEngine engine;
   Meter meter;
-  std::vector<std::vector<CommInit>> groups;
-  for (Rank rank : all_ranks(shape.world_size())) groups.push_back(fleet.comm_inits(rank));
-  meter.run([&] {
-    for (size_t rank = 0; rank < who.size(); ++rank) {
-      for (const CommInit& comm : groups[rank]) engine.on_comm(who[rank], comm, kStartNs);
-    }
-  });
-  const Meter set_up = meter;
-  meter.seconds = 0;
-  std::vector<StepSummary> step(who.size());
+  meter.bytes = tell_groups(source, engine);
+  Said said;
   std::vector<double> looks, halfway;
   double feeding = 0, looking = 0;
-  std::map<std::string, std::pair<int64_t, int64_t>> found;  // cause and rank: suspected and confirmed in step
-  std::set<Layer> layers;                                    // of confirmed verdicts
-  int64_t last_ns = 0;
+  const size_t half = source.ranks() / 2;
   for (int64_t number = 0; number < fed; ++number) {
-    if (number < played) {
-      fleet.play_under(conditions.at(StepNumber{number}).conditions);
-      for (size_t rank = 0; rank < who.size(); ++rank) step[rank] = fleet.summary(rank_at(rank));
-      last_ns = fleet.now_unix_ns();
-    } else {
-      const int64_t later = step.front().duration_ns;
-      for (StepSummary& summary : step) {
-        summary.step = StepNumber{number};
-        summary.start_unix_ns += later;
-      }
-      last_ns += later;
-    }
+    source.next(number);
     // Ranks report in the order of their hosts; in the middle of the step the engine looks, too.
-    for (const auto& [from, to] : {std::pair<size_t, size_t>{0, who.size() / 2}, {who.size() / 2, who.size()}}) {
+    for (const auto& [from, to] : {std::pair<size_t, size_t>{0, half}, {half, source.ranks()}}) {
       feeding += meter.run([&, from = from, to = to] {
-        for (size_t rank = from; rank < to; ++rank) engine.on_step(who[rank], step[rank], last_ns);
+        for (size_t rank = from; rank < to; ++rank) engine.on_step(source.who(rank), source.of(rank), source.now_ns());
       });
       const double look = meter.run([&] {
-        engine.tick(last_ns);
+        engine.tick(source.now_ns());
         engine.take_changed();
       });
       looking += look;
-      (to == who.size() ? looks : halfway).push_back(look);
+      (to == source.ranks() ? looks : halfway).push_back(look);
     }
-    for (const Verdict& verdict : number < played ? engine.verdicts("big") : std::vector<Verdict>{}) {
-      std::string key =
-          to_text(verdict.culprit.cause) + std::string(" of rank ") + human_ranks(verdict.culprit.ranks, 3);
-      auto [at, fresh] = found.try_emplace(key, number, -1);
-      if (verdict.state != VerdictState::kConfirmed) continue;
-      if (at->second.second < 0) at->second.second = number;
-      layers.insert(verdict.culprit.layer);
-    }
+    if (number < played) said.note(engine.verdicts("big"), number);
     if (number == 49) row.bytes_50 = meter.bytes;
   }
   row.bytes_end = meter.bytes;
@@ -173,13 +223,9 @@ Row measure(int64_t ranks, int64_t played, int64_t fed) {
   row.look_ms = middle_of(looks) * 1e3;
   row.look_ms_most = *std::max_element(looks.begin(), looks.end()) * 1e3;
   row.idle_ms = middle_of(halfway) * 1e3;
-  for (const auto& [key, when] : found)
-    row.verdicts += format("  %s: suspected with step %lld, confirmed with step %lld\n", key.c_str(),
-                           static_cast<long long>(when.first), static_cast<long long>(when.second));
+  row.verdicts = said.text();
   // Two causes without node signals: own kernels, and input. The link is found by its flows.
-  row.right = layers.contains(Layer::kGpu) && layers.contains(Layer::kInput);
-  std::printf("%lld ranks: told of its groups in %.2f s of CPU, %.0f bytes per rank\n", static_cast<long long>(ranks),
-              set_up.seconds, static_cast<double>(set_up.bytes) / static_cast<double>(ranks));
+  row.right = said.layers.contains(Layer::kGpu) && said.layers.contains(Layer::kInput);
   return row;
 }
 

@@ -88,22 +88,80 @@ void fill_metrics(MetricEngine& metrics, const FleetShape& shape, int64_t now_ms
   }
 }
 
+// Every agent reports its node, and every rank that it runs there.
+void report(Fabric& fabric, const FleetShape& shape, int64_t now) {
+  const double began = seconds();
+  for (int32_t host = 0; host < shape.hosts; ++host)
+    fabric.topology.on_metrics({{"host.name", fleet_host(host)}}, fleet_points(shape, host), now);
+  std::printf("reported: %d hosts, %d GPUs            %8.2f s\n", shape.hosts, shape.hosts * 8, seconds() - began);
+  const int32_t ranks = shape.hosts * 8;
+  for (int32_t rank = 0; rank < ranks; ++rank)
+    fabric.places.on_rank_started(
+        {"llama", 0, Rank{rank}, ranks, rank % 8, fleet_host(rank / 8), fleet_gpu(rank / 8, rank % 8)}, now);
+}
+
+// Which ports and adapters a path crosses, asked how they do.
+void ask_states(const MetricEngine& metrics, const Topology& topology, const FabricPath& path, int64_t now) {
+  const HopStates states(metrics, topology, now);
+  std::vector<NodeIndex> nics;
+  std::vector<HopStates::PortEnd> ends;
+  for (const Hop& hop : path.hops) {
+    if (hop.link != kNone) {
+      ends.push_back({hop.link, hop.node});
+      ends.push_back({hop.link, topology.other_end(hop.link, hop.node)});
+    } else if (topology.nodes()[hop.node].kind == NodeKind::kNic) {
+      nics.push_back(hop.node);
+    }
+  }
+  require(states.of_ports(ends).size() == ends.size(), "a port without an answer");
+  for (const HopStates::Values& values : states.of_nics(nics)) require(!values.empty(), "an adapter without values");
+}
+
+void measure_paths(Fabric& fabric, const Topology& topology, const MetricEngine& metrics, int32_t ranks, int64_t now) {
+  std::mt19937 random(1);
+  Times path_times, state_times;
+  for (int i = 0; i < 5000; ++i) {
+    const std::string a = std::to_string(random() % static_cast<uint32_t>(ranks)),
+                      b = std::to_string(random() % static_cast<uint32_t>(ranks));
+    std::optional<FabricPath> path;
+    path_times.measure([&] {
+      const Result<PathEnd> from = find_path_end(topology, fabric.places, "llama", a, now),
+                            to = find_path_end(topology, fabric.places, "llama", b, now);
+      require(from.ok() && to.ok(), "a rank is not found");
+      path = find_path(topology, {.a = from->gpu, .b = to->gpu}, nullptr);
+    });
+    if (i % 5 == 0) state_times.measure([&] { ask_states(metrics, topology, *path, now); });
+  }
+  path_times.print("path of two ranks");
+  state_times.print("states of its hops, and siblings");
+}
+
+void measure_graphs(Fabric& fabric, const Topology& topology, int64_t now) {
+  Times graph_times, affected_times;
+  for (int i = 0; i < 50; ++i) {
+    graph_times.measure([&] {
+      const Result<Graph> graph = find_graph(topology, fabric.places, {}, {.focus = format("leaf-%d", i), .depth = 2});
+      require(graph.ok() && graph->nodes.size() >= 60, "a graph is too small");
+    });
+    affected_times.measure([&] {
+      const Result<Affected> affected = find_affected(topology, fabric.places, format("leaf-%d", i), now);
+      require(affected.ok() && affected->jobs.size() == 1, "nobody is affected");
+    });
+  }
+  graph_times.print("graph from a leaf, two deep");
+  affected_times.print("who depends on a leaf");
+}
+
 void run(int32_t hosts, const std::string& folder) {
   FleetShape shape{.hosts = hosts, .hosts_per_pod = 125, .spines = 200, .planes = 8};
   SystemClock clock;
   const double before_mb = held_megabytes();
-  double began = seconds();
   Fabric fabric(fleet_switches(shape), clock);
   const int64_t now = clock.unix_ns();
-  for (int32_t host = 0; host < hosts; ++host)
-    fabric.topology.on_metrics({{"host.name", fleet_host(host)}}, fleet_points(shape, host), now);
-  std::printf("reported: %d hosts, %d GPUs            %8.2f s\n", hosts, hosts * 8, seconds() - began);
+  report(fabric, shape, now);
   const int32_t ranks = hosts * 8;
-  for (int32_t rank = 0; rank < ranks; ++rank)
-    fabric.places.on_rank_started(
-        {"llama", 0, Rank{rank}, ranks, rank % 8, fleet_host(rank / 8), fleet_gpu(rank / 8, rank % 8)}, now);
   const double reported_mb = held_megabytes() - before_mb;
-  began = seconds();
+  const double began = seconds();
   const std::shared_ptr<const Topology> topology = fabric.topology.topology();
   std::printf("built: %zu nodes, %zu links           %8.2f s\n", topology->nodes().size(), topology->links().size(),
               seconds() - began);
@@ -119,51 +177,8 @@ void run(int32_t hosts, const std::string& folder) {
   require(metrics.ok(), "metrics do not open");
   fill_metrics(**metrics, shape, now / 1'000'000);
   std::printf("metrics: %d series\n", ranks * 2);
-
-  std::mt19937 random(1);
-  Times path_times, state_times, graph_times, affected_times;
-  for (int i = 0; i < 5000; ++i) {
-    const std::string a = std::to_string(random() % static_cast<uint32_t>(ranks)),
-                      b = std::to_string(random() % static_cast<uint32_t>(ranks));
-    std::optional<FabricPath> path;
-    path_times.measure([&] {
-      const Result<PathEnd> from = find_path_end(*topology, fabric.places, "llama", a, now),
-                            to = find_path_end(*topology, fabric.places, "llama", b, now);
-      require(from.ok() && to.ok(), "a rank is not found");
-      path = find_path(*topology, {.a = from->gpu, .b = to->gpu}, nullptr);
-    });
-    if (i % 5 != 0) continue;
-    state_times.measure([&] {
-      const HopStates states(**metrics, *topology, now);
-      std::vector<NodeIndex> nics;
-      std::vector<HopStates::PortEnd> ends;
-      for (const Hop& hop : path->hops) {
-        if (hop.link != kNone) {
-          ends.push_back({hop.link, hop.node});
-          ends.push_back({hop.link, topology->other_end(hop.link, hop.node)});
-        } else if (topology->nodes()[hop.node].kind == NodeKind::kNic) {
-          nics.push_back(hop.node);
-        }
-      }
-      require(states.of_ports(ends).size() == ends.size(), "a port without an answer");
-      for (const HopStates::Values& values : states.of_nics(nics))
-        require(!values.empty(), "an adapter without values");
-    });
-  }
-  path_times.print("path of two ranks");
-  state_times.print("states of its hops, and siblings");
-  for (int i = 0; i < 50; ++i) {
-    graph_times.measure([&] {
-      const Result<Graph> graph = find_graph(*topology, fabric.places, {}, {.focus = format("leaf-%d", i), .depth = 2});
-      require(graph.ok() && graph->nodes.size() >= 60, "a graph is too small");
-    });
-    affected_times.measure([&] {
-      const Result<Affected> affected = find_affected(*topology, fabric.places, format("leaf-%d", i), now);
-      require(affected.ok() && affected->jobs.size() == 1, "nobody is affected");
-    });
-  }
-  graph_times.print("graph from a leaf, two deep");
-  affected_times.print("who depends on a leaf");
+  measure_paths(fabric, *topology, **metrics, ranks, now);
+  measure_graphs(fabric, *topology, now);
   metrics->reset();
   std::filesystem::remove_all(metric_folder);
 }

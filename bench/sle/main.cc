@@ -49,7 +49,8 @@ std::shared_ptr<const Placement> place(const PlayedJob& job, int attempt, std::m
   const auto base = static_cast<int32_t>(random() % 12'500);
   for (int32_t rank = 0; rank < job.gpus; ++rank) {
     const int32_t host = (base + rank / 8) % 12'500;
-    if (rank % 8 == 0) placement->hosts.push_back({rank, std::min(8, job.gpus - rank), format("node-%05d", host)});
+    if (rank % 8 == 0)
+      placement->hosts.push_back({Rank{rank}, std::min(8, job.gpus - rank), format("node-%05d", host)});
     placement->gpus.push_back(
         format("GPU-%08x-%04d-%d", static_cast<unsigned>(host * 8 + rank % 8), attempt, rank % 8));
   }
@@ -154,6 +155,74 @@ void print_query(const char* name, const std::function<void()>& query) {
   std::printf("| %s | %.1f | %.1f | %.1f |\n", name, times[kRepeats / 2], times.back(), cpu[kRepeats / 2]);
 }
 
+int failed(const std::string& why) {
+  std::fprintf(stderr, "sle_bench: %s\n", why.c_str());
+  return 1;
+}
+
+// What it took, beside the ledger itself.
+struct Sizes {
+  int32_t days = 0;
+  uint64_t bytes_before = 0, bytes = 0;  // before the start, and since
+  double open_s = 0;
+};
+
+void print_sizes(const Ledger& ledger, const Played& played, size_t jobs, const Sizes& sizes) {
+  std::printf("# SLE ledger: a large fleet for %d days\n\nMade by `./dev bench sle`: ", sizes.days);
+  std::printf(
+      "%s GPUs in %zu jobs on 12,500 hosts, every minute of every job judged by 13 SLEs, an episode (verdict, faulty "
+      "GPU, ",
+      with_thousands(played.gpu_minutes / (sizes.days * 1440)).c_str(), jobs);
+  std::printf("silent host, unexplained) about every four hours in each job, other hosts every five days.\n\n");
+  std::printf("| | |\n|---|---|\n| GPU-minutes x SLEs | %s |\n| of progress degraded | %.2f %% |\n",
+              with_thousands(13 * played.gpu_minutes).c_str(),
+              100.0 * static_cast<double>(played.degraded) / static_cast<double>(played.gpu_minutes));
+  std::printf("| runs in memory (12 bytes each) | %s |\n",
+              with_thousands(static_cast<int64_t>(ledger.run_count())).c_str());
+  std::printf("| on disk, snapshot | %s |\n", human_bytes(static_cast<double>(sizes.bytes)).c_str());
+  std::printf("| on disk before the start, snapshot and log | %s |\n",
+              human_bytes(static_cast<double>(sizes.bytes_before)).c_str());
+  std::printf("| one minute of one job put down | %.1f us |\n",
+              1e6 * played.seconds / static_cast<double>(played.puts));
+  std::printf("| a start: read back and a new snapshot | %.2f s |\n\n", sizes.open_s);
+}
+
+// GPUs of one rail, of all jobs.
+std::set<std::string> one_rail(const std::vector<PlayedJob>& jobs) {
+  std::set<std::string> rail;
+  for (const PlayedJob& job : jobs)
+    for (size_t rank = 0; rank < job.placement->gpus.size(); rank += 8) rail.insert(job.placement->gpus[rank]);
+  return rail;
+}
+
+template <typename Query>
+void print_queries(Ledger& ledger, const std::vector<PlayedJob>& jobs, int32_t days, const Query& query) {
+  std::printf("| query of the page, %d times | median, ms | worst, ms | processor, median, ms |\n", kRepeats);
+  std::printf("|---|---|---|---|\n");
+  const auto ask = [&](SleQuery one) { return [&ledger, one] { (void)ledger.totals(one); }; };
+  const std::string host = jobs[0].placement->hosts[3].host, gpu = jobs[0].placement->gpus[9];
+  print_query("all SLEs, fleet, 24 hours", ask(query(1440)));
+  print_query(("all SLEs, fleet, " + std::to_string(days) + " days").c_str(), ask(query(days * 1440)));
+  print_query("all SLEs, one job of 8,192 GPUs, all days", ask(query(days * 1440, {.job_id = "job-8192-0"})));
+  print_query("all SLEs, one host, all days", ask(query(days * 1440, {.hosts = {host}})));
+  print_query("all SLEs, one GPU, all days", ask(query(days * 1440, {.gpus = std::set{gpu}})));
+  const std::set<std::string> rail = one_rail(jobs);
+  print_query(("all SLEs, " + with_thousands(static_cast<int64_t>(rail.size())) + " GPUs of a rail, all days").c_str(),
+              ask(query(days * 1440, {.gpus = rail})));
+  const auto detail = [&](SleQuery one) {
+    return [&ledger, one]() mutable {
+      one.only = Sle::kProgress;
+      (void)ledger.totals(one);
+      (void)ledger.affected(one, Sle::kProgress, 20);
+    };
+  };
+  print_query("progress with who was hurt and who is charged, fleet, 24 hours", detail(query(1440)));
+  print_query("the same, all days", detail(query(days * 1440)));
+  SleQuery chosen = query(days * 1440);
+  chosen.charged_to = [](const Owner& owner) { return owner.classifier == "gpu"; };
+  print_query("the same, classifier gpu, all days", detail(chosen));
+}
+
 int run(const std::string& folder, int32_t days) {
   Counters counters(kSleCounters);
   const SystemClock clock;
@@ -161,16 +230,16 @@ int run(const std::string& folder, int32_t days) {
   Played played;
   {
     auto ledger = Ledger::open({.folder = folder}, clock, counters);
-    if (!ledger.ok()) return std::fprintf(stderr, "sle_bench: %s\n", ledger.error().c_str()), 1;
+    if (!ledger.ok()) return failed(ledger.error());
     played = play(**ledger, jobs, days);
   }
-  const uint64_t before = bytes_in(folder);
+  Sizes sizes{.days = days, .bytes_before = bytes_in(folder)};
   std::unique_ptr<Ledger> ledger;
-  const double open_s = seconds_of([&] {
+  sizes.open_s = seconds_of([&] {
     auto opened = Ledger::open({.folder = folder}, clock, counters);
     if (opened.ok()) ledger = std::move(*opened);
   });
-  if (!ledger) return std::fprintf(stderr, "sle_bench: the ledger cannot be opened again\n"), 1;
+  if (!ledger) return failed("the ledger cannot be opened again");
   const int32_t end = kFirst + days * 1440;
   const GpuPrices prices(2.5);
   const auto query = [&](int32_t minutes, Scope scope = {}) {
@@ -182,51 +251,10 @@ int run(const std::string& folder, int32_t days) {
   };
   const SleTotals progress = ledger->totals(query(days * 1440))[0];
   if (progress.minutes.total() != played.gpu_minutes || progress.minutes.degraded != played.degraded)
-    return std::fprintf(stderr, "sle_bench: the ledger has other minutes than were put down\n"), 1;
-
-  std::printf("# SLE ledger: a large fleet for %d days\n\nMade by `./dev bench sle`: ", days);
-  std::printf(
-      "%s GPUs in %zu jobs on 12,500 hosts, every minute of every job judged by 13 SLEs, an episode (verdict, faulty "
-      "GPU, ",
-      with_thousands(played.gpu_minutes / (days * 1440)).c_str(), jobs.size());
-  std::printf("silent host, unexplained) about every four hours in each job, other hosts every five days.\n\n");
-  std::printf("| | |\n|---|---|\n| GPU-minutes x SLEs | %s |\n| of progress degraded | %.2f %% |\n",
-              with_thousands(13 * played.gpu_minutes).c_str(),
-              100.0 * static_cast<double>(played.degraded) / static_cast<double>(played.gpu_minutes));
-  std::printf("| runs in memory (12 bytes each) | %s |\n",
-              with_thousands(static_cast<int64_t>(ledger->run_count())).c_str());
-  std::printf("| on disk, snapshot | %s |\n", human_bytes(static_cast<double>(bytes_in(folder))).c_str());
-  std::printf("| on disk before the start, snapshot and log | %s |\n",
-              human_bytes(static_cast<double>(before)).c_str());
-  std::printf("| one minute of one job put down | %.1f us |\n",
-              1e6 * played.seconds / static_cast<double>(played.puts));
-  std::printf("| a start: read back and a new snapshot | %.2f s |\n\n", open_s);
-  std::printf("| query of the page, %d times | median, ms | worst, ms | processor, median, ms |\n", kRepeats);
-  std::printf("|---|---|---|---|\n");
-  const auto ask = [&](SleQuery one) { return [&ledger, one] { (void)ledger->totals(one); }; };
-  const std::string host = jobs[0].placement->hosts[3].host, gpu = jobs[0].placement->gpus[9];
-  print_query("all SLEs, fleet, 24 hours", ask(query(1440)));
-  print_query(("all SLEs, fleet, " + std::to_string(days) + " days").c_str(), ask(query(days * 1440)));
-  print_query("all SLEs, one job of 8,192 GPUs, all days", ask(query(days * 1440, {.job_id = "job-8192-0"})));
-  print_query("all SLEs, one host, all days", ask(query(days * 1440, {.hosts = {host}})));
-  print_query("all SLEs, one GPU, all days", ask(query(days * 1440, {.gpus = std::set{gpu}})));
-  std::set<std::string> rail;
-  for (const PlayedJob& job : jobs)
-    for (size_t rank = 0; rank < job.placement->gpus.size(); rank += 8) rail.insert(job.placement->gpus[rank]);
-  print_query(("all SLEs, " + with_thousands(static_cast<int64_t>(rail.size())) + " GPUs of a rail, all days").c_str(),
-              ask(query(days * 1440, {.gpus = rail})));
-  const auto detail = [&](SleQuery one) {
-    return [&ledger, one]() mutable {
-      one.only = Sle::kProgress;
-      (void)ledger->totals(one);
-      (void)ledger->affected(one, Sle::kProgress, 20);
-    };
-  };
-  print_query("progress with who was hurt and who is charged, fleet, 24 hours", detail(query(1440)));
-  print_query("the same, all days", detail(query(days * 1440)));
-  SleQuery chosen = query(days * 1440);
-  chosen.charged_to = [](const Owner& owner) { return owner.classifier == "gpu"; };
-  print_query("the same, classifier gpu, all days", detail(chosen));
+    return failed("the ledger has other minutes than were put down");
+  sizes.bytes = bytes_in(folder);
+  print_sizes(*ledger, played, jobs.size(), sizes);
+  print_queries(*ledger, jobs, days, query);
   return 0;
 }
 

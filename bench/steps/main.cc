@@ -176,13 +176,8 @@ double append_rate(Store& store, Job& job, int64_t steps, Sum& sum) {
   return static_cast<double>(steps * kRanks) / seconds;
 }
 
-int run(int64_t walk_rows, const std::string& base) {
-  const std::string folder = base + format("/lockstep_steps_bench_%d", static_cast<int>(getpid()));
-  std::filesystem::remove_all(folder);
-  SystemClock clock;
-  bool ok = true;
-  std::printf(
-      "4,096 ranks, 5 communicators, 4 scalars; appends per second of CPU of their thread, the rest wall time\n\n");
+// Memory alone, and noted for the next file as well, in turns.
+bool bench_appends(const std::string& folder, Clock& clock) {
   for (int round = 0; round < 3; ++round) {
     Sum unused;
     Job job;
@@ -192,83 +187,104 @@ int run(int64_t walk_rows, const std::string& base) {
     Job same;
     Counters others(kStoreCounters);
     auto opened = ColumnarStepStore::open({.folder = folder, .days = 100'000}, clock, others);
-    if (!opened.ok()) return 1;
+    if (!opened.ok()) return false;
     std::printf("append, noted for the next file %10.0f rows/s\n", append_rate(**opened, same, 60, unused));
     opened->reset();
     std::filesystem::remove_all(folder);
   }
-  {
-    Job job;
-    Sum sum;
-    Counters counters(kStoreCounters);
-    ColumnarStepStoreOptions options{.folder = folder, .days = 100'000};
-    options.hot_rows_max = 0;
-    options.background = false;
-    auto opened = ColumnarStepStore::open(options, clock, counters);
-    if (!opened.ok()) return 1;
-    ColumnarStepStore& store = **opened;
-    append_rate(store, job, 100, sum);
-    const double cpu = cpu_seconds();
-    Watch sealing;
-    if (!store.seal().ok()) return 1;
-    std::printf("seal 409,600 rows               %10.0f rows/s, fsync included; %.0f rows per second of CPU\n",
-                409'600 / sealing.seconds(), 409'600 / (cpu_seconds() - cpu));
-    std::printf("on disk                         %10.1f bytes/row in %lld files\n",
-                static_cast<double>(counters.value("lockstep_step_file_bytes")) / 409'600,
-                static_cast<long long>(counters.value("lockstep_step_files")));
-    for (int round = 0; round < 3; ++round) {
-      Sum read;
-      Watch reading;
-      store.visit_steps(job.identity(0_rank).job_id, 0_step, 99_step,
-                        [&](const Identity& identity, const StepSummary& summary) { read.add(identity, summary); });
-      std::printf("read 4,096 ranks x 100 steps    %10.0f ms from disk\n", reading.seconds() * 1e3);
-      ok &= check("read back", read, sum);
-    }
-    Sum one;
-    Watch reading;
-    store.visit_steps(job.identity(0_rank).job_id, 50_step, 50_step,
-                      [&](const Identity& identity, const StepSummary& summary) { one.add(identity, summary); });
-    std::printf("read 4,096 ranks of one step    %10.1f ms from disk\n", reading.seconds() * 1e3);
-    ok &= one.rows == kRanks;
-    opened->reset();
-    Counters again(kStoreCounters);
-    Watch opening;
-    opened = ColumnarStepStore::open(options, clock, again);
-    if (!opened.ok()) return 1;
-    std::printf("open, jobs and ranks known      %10.1f ms\n", opening.seconds() * 1e3);
-    opened->reset();
-    std::filesystem::remove_all(folder);
-  }
-  {
-    Job job;
-    Sum sum;
-    Counters counters(kStoreCounters);
-    ColumnarStepStoreOptions options{.folder = folder, .days = 100'000};
-    options.hot_rows_max = 200'000;
-    auto opened = ColumnarStepStore::open(options, clock, counters);
-    if (!opened.ok()) return 1;
-    const int64_t steps = walk_rows / kRanks;
-    Watch appending;
-    const double rate = append_rate(**opened, job, steps, sum);
-    std::printf("append while files are written  %10.0f rows/s; %.0f wall, making up the rows included\n", rate,
-                static_cast<double>(sum.rows) / appending.seconds());
-    if (!(*opened)->seal().ok()) return 1;
-    const long before_mb = peak_mb();
+  return true;
+}
+
+bool bench_reads(const ColumnarStepStore& store, const Job& job, const Sum& expected) {
+  bool ok = true;
+  for (int round = 0; round < 3; ++round) {
     Sum read;
     Watch reading;
-    (*opened)->visit_steps(job.identity(0_rank).job_id, 0_step, StepNumber{steps},
-                           [&](const Identity& identity, const StepSummary& summary) { read.add(identity, summary); });
-    std::printf("walk over %-10lld rows       %10.0f rows/s; peak memory %ld MB before, %ld MB after\n",
-                static_cast<long long>(read.rows), static_cast<double>(read.rows) / reading.seconds(), before_mb,
-                peak_mb());
-    ok &= check("walk", read, sum);
-    std::printf("dropped                         %10lld rows\n",
-                static_cast<long long>(
-                    counters.value("lockstep_store_rows_dropped_total", "table=\"steps\",reason=\"unsealed\"")));
-    opened->reset();
-    std::filesystem::remove_all(folder);
+    store.visit_steps(job.identity(0_rank).job_id, 0_step, 99_step,
+                      [&](const Identity& identity, const StepSummary& summary) { read.add(identity, summary); });
+    std::printf("read 4,096 ranks x 100 steps    %10.0f ms from disk\n", reading.seconds() * 1e3);
+    ok &= check("read back", read, expected);
   }
-  return ok ? 0 : 1;
+  Sum one;
+  Watch reading;
+  store.visit_steps(job.identity(0_rank).job_id, 50_step, 50_step,
+                    [&](const Identity& identity, const StepSummary& summary) { one.add(identity, summary); });
+  std::printf("read 4,096 ranks of one step    %10.1f ms from disk\n", reading.seconds() * 1e3);
+  return ok && one.rows == kRanks;
+}
+
+// Sealed, read back and opened again, with nothing left in memory.
+bool bench_files(const std::string& folder, Clock& clock) {
+  Job job;
+  Sum sum;
+  Counters counters(kStoreCounters);
+  ColumnarStepStoreOptions options{.folder = folder, .days = 100'000};
+  options.hot_rows_max = 0;
+  options.background = false;
+  auto opened = ColumnarStepStore::open(options, clock, counters);
+  if (!opened.ok()) return false;
+  ColumnarStepStore& store = **opened;
+  append_rate(store, job, 100, sum);
+  const double cpu = cpu_seconds();
+  Watch sealing;
+  if (!store.seal().ok()) return false;
+  std::printf("seal 409,600 rows               %10.0f rows/s, fsync included; %.0f rows per second of CPU\n",
+              409'600 / sealing.seconds(), 409'600 / (cpu_seconds() - cpu));
+  std::printf("on disk                         %10.1f bytes/row in %lld files\n",
+              static_cast<double>(counters.value("lockstep_step_file_bytes")) / 409'600,
+              static_cast<long long>(counters.value("lockstep_step_files")));
+  const bool ok = bench_reads(store, job, sum);
+  opened->reset();
+  Counters again(kStoreCounters);
+  Watch opening;
+  opened = ColumnarStepStore::open(options, clock, again);
+  if (!opened.ok()) return false;
+  std::printf("open, jobs and ranks known      %10.1f ms\n", opening.seconds() * 1e3);
+  opened->reset();
+  std::filesystem::remove_all(folder);
+  return ok;
+}
+
+// Appends while files are written, then walks over all of it.
+bool bench_walk(const std::string& folder, Clock& clock, int64_t rows) {
+  Job job;
+  Sum sum;
+  Counters counters(kStoreCounters);
+  ColumnarStepStoreOptions options{.folder = folder, .days = 100'000};
+  options.hot_rows_max = 200'000;
+  auto opened = ColumnarStepStore::open(options, clock, counters);
+  if (!opened.ok()) return false;
+  const int64_t steps = rows / kRanks;
+  Watch appending;
+  const double rate = append_rate(**opened, job, steps, sum);
+  std::printf("append while files are written  %10.0f rows/s; %.0f wall, making up the rows included\n", rate,
+              static_cast<double>(sum.rows) / appending.seconds());
+  if (!(*opened)->seal().ok()) return false;
+  const long before_mb = peak_mb();
+  Sum read;
+  Watch reading;
+  (*opened)->visit_steps(job.identity(0_rank).job_id, 0_step, StepNumber{steps},
+                         [&](const Identity& identity, const StepSummary& summary) { read.add(identity, summary); });
+  std::printf("walk over %-10lld rows       %10.0f rows/s; peak memory %ld MB before, %ld MB after\n",
+              static_cast<long long>(read.rows), static_cast<double>(read.rows) / reading.seconds(), before_mb,
+              peak_mb());
+  std::printf("dropped                         %10lld rows\n",
+              static_cast<long long>(
+                  counters.value("lockstep_store_rows_dropped_total", "table=\"steps\",reason=\"unsealed\"")));
+  opened->reset();
+  std::filesystem::remove_all(folder);
+  return check("walk", read, sum);
+}
+
+int run(int64_t walk_rows, const std::string& base) {
+  const std::string folder = base + format("/lockstep_steps_bench_%d", static_cast<int>(getpid()));
+  std::filesystem::remove_all(folder);
+  SystemClock clock;
+  std::printf(
+      "4,096 ranks, 5 communicators, 4 scalars; appends per second of CPU of their thread, the rest wall time\n\n");
+  if (!bench_appends(folder, clock)) return 1;
+  const bool files = bench_files(folder, clock);
+  return bench_walk(folder, clock, walk_rows) && files ? 0 : 1;
 }
 
 }  // namespace

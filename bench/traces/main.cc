@@ -188,52 +188,59 @@ void ask(const char* what, const std::function<size_t()>& question) {
   std::printf("  %-58s %8zu found   p50 %8.2f ms   most %8.2f ms\n", what, found, times[2], times[4]);
 }
 
-int run_scale(int64_t spans_wanted) {
-  {
-    Load load;
-    load.ranks = 4096;
-    Store store;
-    double append = 0;
-    size_t spans = 0;
-    for (int32_t host = 0; host < load.ranks / kRanksPerHost; ++host) {
-      const std::string request = host_request(load, 7_step, host);
-      const double before = wall_s();
-      Result<DecodedSpans> decoded = decode_spans(request);
-      spans += decoded->columns.size();
-      store.store->append(std::move(decoded->columns), 1, 0);
-      append += wall_s() - before;
-    }
-    std::printf("one step of 4,096 ranks, %zu spans\n", spans);
-    std::printf("  decoded and appended in %.0f ms\n", append * 1e3);
-    ask("step(), from the head", [&] { return store.store->step(load.job_id, 0, 7_step, {}).size(); });
-    const double before = wall_s();
-    (void)store.store->seal();
-    std::printf("  sealed in %.0f ms, %.2f B per span\n", (wall_s() - before) * 1e3,
-                static_cast<double>(bytes_in(store.folder.path())) / static_cast<double>(spans));
-    ask("step(), all ranks, from disk", [&] { return store.store->step(load.job_id, 0, 7_step, {}).size(); });
-    ask("step(), ranks 1000 to 1007, from disk", [&] {
-      return store.store
-          ->step(load.job_id, 0, 7_step,
-                 {1000_rank, 1001_rank, 1002_rank, 1003_rank, 1004_rank, 1005_rank, 1006_rank, 1007_rank})
-          .size();
-    });
-    ask("traced_steps()", [&] { return store.store->traced_steps(load.job_id, 0, 100).items.size(); });
-    ask("trace(), first 1000 spans",
-        [&] { return store.store->trace(step_trace_id(load.job_id, 0, 7_step), 1000).items.size(); });
-  }
+double bytes_per_span(const Store& store, size_t spans) {
+  return static_cast<double>(bytes_in(store.folder.path())) / static_cast<double>(spans);
+}
+
+// One step of many ranks, in memory and on disk.
+void scale_one_step() {
   Load load;
+  load.ranks = 4096;
   Store store;
+  double append = 0;
   size_t spans = 0;
-  const double began = wall_s();
-  StepNumber step;
-  int64_t number = 0;
-  size_t in_head = 0;
-  TraceId service_trace{};
-  auto add = [&](const std::string& request) {
+  for (int32_t host = 0; host < load.ranks / kRanksPerHost; ++host) {
+    const std::string request = host_request(load, 7_step, host);
+    const double before = wall_s();
     Result<DecodedSpans> decoded = decode_spans(request);
     spans += decoded->columns.size();
+    store.store->append(std::move(decoded->columns), 1, 0);
+    append += wall_s() - before;
+  }
+  std::printf("one step of 4,096 ranks, %zu spans\n", spans);
+  std::printf("  decoded and appended in %.0f ms\n", append * 1e3);
+  ask("step(), from the head", [&] { return store.store->step(load.job_id, 0, 7_step, {}).size(); });
+  const double before = wall_s();
+  (void)store.store->seal();
+  std::printf("  sealed in %.0f ms, %.2f B per span\n", (wall_s() - before) * 1e3, bytes_per_span(store, spans));
+  ask("step(), all ranks, from disk", [&] { return store.store->step(load.job_id, 0, 7_step, {}).size(); });
+  ask("step(), ranks 1000 to 1007, from disk", [&] {
+    return store.store
+        ->step(load.job_id, 0, 7_step,
+               {1000_rank, 1001_rank, 1002_rank, 1003_rank, 1004_rank, 1005_rank, 1006_rank, 1007_rank})
+        .size();
+  });
+  ask("traced_steps()", [&] { return store.store->traced_steps(load.job_id, 0, 100).items.size(); });
+  ask("trace(), first 1000 spans",
+      [&] { return store.store->trace(step_trace_id(load.job_id, 0, 7_step), 1000).items.size(); });
+}
+
+// What a store holds after the load has been put into it.
+struct Filled {
+  size_t spans = 0;
+  int64_t steps = 0;
+  TraceId service_trace{};  // one of a service
+};
+
+Filled fill(const Load& load, Store& store, int64_t spans_wanted) {
+  Filled filled;
+  int64_t number = 0;
+  size_t in_head = 0;
+  auto add = [&](const std::string& request) {
+    Result<DecodedSpans> decoded = decode_spans(request);
+    filled.spans += decoded->columns.size();
     in_head += decoded->columns.size();
-    if (number == 100 && !decoded->columns.sources[0]->identity) service_trace = decoded->columns.traces[0];
+    if (number == 100 && !decoded->columns.sources[0]->identity) filled.service_trace = decoded->columns.traces[0];
     store.store->append(std::move(decoded->columns), 1, 0);
     if (in_head >= spans::kRowGroupRows) {
       (void)store.store->seal();
@@ -241,22 +248,20 @@ int run_scale(int64_t spans_wanted) {
     }
   };
   // Three quarters are of training, as much as that job sends in 18 minutes if every step is asked for.
-  for (; static_cast<int64_t>(spans) < spans_wanted; ++step) {
-    for (int32_t host = 0; host < load.ranks / kRanksPerHost; ++host) add(host_request(load, step, host));
+  for (; static_cast<int64_t>(filled.spans) < spans_wanted; ++filled.steps) {
+    for (int32_t host = 0; host < load.ranks / kRanksPerHost; ++host)
+      add(host_request(load, StepNumber{filled.steps}, host));
     for (int i = 0; i < 2; ++i) add(service_request(load, number++, 228));
   }
   (void)store.store->seal();
-  const double filled = wall_s() - began;
-  const double before = wall_s();
-  store.open();
-  std::printf("%zu spans on disk, %.2f B each, filled in %.1f s (the load's own making included), opened in %.0f ms\n",
-              spans, static_cast<double>(bytes_in(store.folder.path())) / static_cast<double>(spans), filled,
-              (wall_s() - before) * 1e3);
-  const ColumnarSpanStore& all = *store.store;
-  const int64_t middle = step.value() / 2;
+  return filled;
+}
+
+void ask_all(const Load& load, const ColumnarSpanStore& all, const Filled& filled) {
+  const int64_t middle = filled.steps / 2;
   ask("trace by id: a step of 64 ranks",
       [&] { return all.trace(step_trace_id(load.job_id, 0, StepNumber{middle}), 100'000).items.size(); });
-  ask("trace by id: five spans of a service", [&] { return all.trace(service_trace, 100).items.size(); });
+  ask("trace by id: five spans of a service", [&] { return all.trace(filled.service_trace, 100).items.size(); });
   ask("trace by id: none such", [&] { return all.trace(TraceId{1, 2, 3}, 100).items.size(); });
   ask("step(), 64 ranks", [&] { return all.step(load.job_id, 0, StepNumber{middle}, {}).size(); });
   ask("traced_steps(), newest 50", [&] { return all.traced_steps(load.job_id, 0, 50).items.size(); });
@@ -282,6 +287,20 @@ int run_scale(int64_t spans_wanted) {
   ask("search: everything, newest 20", [&] { return all.search({}).total; });
   ask("names of services, spans, attributes",
       [&] { return all.services().size() + all.span_names("").size() + all.attribute_names().span.size(); });
+}
+
+int run_scale(int64_t spans_wanted) {
+  scale_one_step();
+  const Load load;
+  Store store;
+  const double began = wall_s();
+  const Filled filled = fill(load, store, spans_wanted);
+  const double filled_s = wall_s() - began;
+  const double before = wall_s();
+  store.open();
+  std::printf("%zu spans on disk, %.2f B each, filled in %.1f s (the load's own making included), opened in %.0f ms\n",
+              filled.spans, bytes_per_span(store, filled.spans), filled_s, (wall_s() - before) * 1e3);
+  ask_all(load, *store.store, filled);
   std::printf("peak RSS %.0f MB\n", peak_rss_mb());
   return 0;
 }

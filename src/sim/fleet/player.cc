@@ -217,8 +217,7 @@ bool Player::hold(std::stop_token stop) {
   return false;
 }
 
-void Player::run(std::stop_token stop) {
-  start_wall_ns_ = SystemClock().monotonic_ns();
+void Player::deliver_start(std::stop_token stop) {
   deliver_logs(
       [&](Rank rank) {
         std::vector<LogRecord> records{job_start_record(start_job_ns_)};
@@ -227,43 +226,31 @@ void Player::run(std::stop_token stop) {
         return records;
       },
       stop);
-  metrics_due_ns_ = start_job_ns_ + kMetricsEveryNs;
-  while (!stop.stop_requested() && (options_.steps == 0 || fleet_.step() + 1 < StepNumber{options_.steps})) {
-    const StepNumber step = fleet_.step() + 1;
-    const std::vector<Fault> active = faults_of(step);
-    announce(active, step);
-    const bool traced = options_.trace_every > 0 && step % options_.trace_every == 0;
-    const bool released = !fleet_.play_step(active, traced);
-    if (released && !hold(stop)) break;
-    if (!wait_until(fleet_.now_unix_ns(), stop, false)) break;
-    deliver_logs(
-        [&](Rank rank) {
-          std::vector<LogRecord> records;
-          if (released) {  // an agent that has told of a standstill tells when it is over
-            RankStatus moving = fleet_.status(rank, fleet_.now_unix_ns());
-            moving.quiet_ns = 0;
-            records.push_back(to_record(moving));
-          }
-          records.push_back(to_record(fleet_.summary(rank)));
-          return records;
-        },
-        stop);
-    if (traced) {
-      deliver_by_host(
-          Signal::kSpans,
-          [&](Rank rank, ResourceGroup& group) {
-            group.spans = to_spans(fleet_.identity(rank), fleet_.detail(rank), SampledFor::kPeriodic);
-          },
-          stop);
-    }
-    step_ = step;
-    deliver_node_side(fleet_.now_unix_ns(), stop);
-    count_collectives();
-    if (fleet_.now_unix_ns() >= metrics_due_ns_) {
-      deliver_metrics(fleet_.now_unix_ns(), stop);
-      metrics_due_ns_ = fleet_.now_unix_ns() + kMetricsEveryNs;
-    }
-  }
+}
+
+void Player::deliver_step(bool released, bool traced, std::stop_token stop) {
+  deliver_logs(
+      [&](Rank rank) {
+        std::vector<LogRecord> records;
+        if (released) {  // an agent that has told of a standstill tells when it is over
+          RankStatus moving = fleet_.status(rank, fleet_.now_unix_ns());
+          moving.quiet_ns = 0;
+          records.push_back(to_record(moving));
+        }
+        records.push_back(to_record(fleet_.summary(rank)));
+        return records;
+      },
+      stop);
+  if (!traced) return;
+  deliver_by_host(
+      Signal::kSpans,
+      [&](Rank rank, ResourceGroup& group) {
+        group.spans = to_spans(fleet_.identity(rank), fleet_.detail(rank), SampledFor::kPeriodic);
+      },
+      stop);
+}
+
+void Player::deliver_end(std::stop_token stop) {
   const bool clean = !fleet_.hung();
   const int64_t end_ns = std::max(fleet_.now_unix_ns(), clean ? 0 : job_now_ns());
   deliver_logs(
@@ -277,6 +264,30 @@ void Player::run(std::stop_token stop) {
         return records;
       },
       stop);
+}
+
+void Player::run(std::stop_token stop) {
+  start_wall_ns_ = SystemClock().monotonic_ns();
+  deliver_start(stop);
+  metrics_due_ns_ = start_job_ns_ + kMetricsEveryNs;
+  while (!stop.stop_requested() && (options_.steps == 0 || fleet_.step() + 1 < StepNumber{options_.steps})) {
+    const StepNumber step = fleet_.step() + 1;
+    const std::vector<Fault> active = faults_of(step);
+    announce(active, step);
+    const bool traced = options_.trace_every > 0 && step % options_.trace_every == 0;
+    const bool released = !fleet_.play_step(active, traced);
+    if (released && !hold(stop)) break;
+    if (!wait_until(fleet_.now_unix_ns(), stop, false)) break;
+    deliver_step(released, traced, stop);
+    step_ = step;
+    deliver_node_side(fleet_.now_unix_ns(), stop);
+    count_collectives();
+    if (fleet_.now_unix_ns() >= metrics_due_ns_) {
+      deliver_metrics(fleet_.now_unix_ns(), stop);
+      metrics_due_ns_ = fleet_.now_unix_ns() + kMetricsEveryNs;
+    }
+  }
+  deliver_end(stop);
   hung_ = false;
 }
 

@@ -69,6 +69,9 @@ class Player {
   // One batch per host; fill puts what one rank tells into its group.
   void deliver_by_host(Signal signal, const std::function<void(Rank rank, ResourceGroup&)>& fill, std::stop_token stop);
   void deliver_logs(const std::function<std::vector<LogRecord>(Rank)>& records_of, std::stop_token stop);
+  void deliver_start(std::stop_token stop);
+  void deliver_step(bool released, bool traced, std::stop_token stop);
+  void deliver_end(std::stop_token stop);
   void count_collectives();
   void deliver_metrics(int64_t job_ns, std::stop_token stop);
   // What comes from the nodes: that they are read, and stacks that were asked for.

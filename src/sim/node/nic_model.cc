@@ -74,62 +74,79 @@ NicModel::NicModel(uint64_t seed, int32_t index, double bytes_per_second)
 }
 
 void NicModel::advance(const Moment& moment, const GpuActivity& activity, bool held, const NicEffects& effects) {
-  const double seconds = moment.seconds;
   held_ = held;
   tcp_ = effects.tcp;
   rate_ = effects.rate;
   lanes_ = effects.lanes;
-  const double carried = effects.down ? 0 : 1;  // what it would carry takes another adapter
+  const Carried carried = carry(moment.seconds, activity, effects.down);
+  congest(carried, effects);
+  lose(carried, effects);
+  mend_bits(carried, effects);
+  stall_bus(moment.seconds, effects);
+}
+
+NicModel::Carried NicModel::carry(double seconds, const GpuActivity& activity, bool down) {
+  Carried now{.seconds = seconds};
+  const double carried = down ? 0 : 1;  // what it would carry takes another adapter
   const double out_bytes = carried * static_cast<double>(std::max<int64_t>(0, activity.sent_bytes));
   const double in_bytes = carried * static_cast<double>(std::max<int64_t>(0, activity.received_bytes));
-  const double rdma_out = tcp_ ? 0 : out_bytes, rdma_in = tcp_ ? 0 : in_bytes;
-  const double packets_out = std::round(rdma_out / kPacketBytes), packets_in = std::round(rdma_in / kPacketBytes);
-  sent_ += std::round(rdma_out * 1.02);
-  received_ += std::round(rdma_in * 1.02);
-  packets_sent_ += packets_out;
-  packets_received_ += packets_in;
-  writes_ += std::round(packets_in / 64);
+  now.rdma_out = tcp_ ? 0 : out_bytes;
+  now.rdma_in = tcp_ ? 0 : in_bytes;
+  now.packets_out = std::round(now.rdma_out / kPacketBytes);
+  now.packets_in = std::round(now.rdma_in / kPacketBytes);
+  sent_ += std::round(now.rdma_out * 1.02);
+  received_ += std::round(now.rdma_in * 1.02);
+  packets_sent_ += now.packets_out;
+  packets_received_ += now.packets_in;
+  writes_ += std::round(now.packets_in / 64);
 
   // The interface itself carries little (ARP, LLDP), or everything where the job speaks TCP.
   const double little = 4000 * seconds * (1 + 0.2 * noise_.gauss());
-  const double plain_out = little + (tcp_ ? out_bytes * 1.04 : 0), plain_in = little + (tcp_ ? in_bytes * 1.04 : 0);
+  const double plain_out = little + (tcp_ ? out_bytes * 1.04 : 0);
+  now.plain_in = little + (tcp_ ? in_bytes * 1.04 : 0);
   plain_sent_ += std::round(plain_out);
-  plain_received_ += std::round(plain_in);
+  plain_received_ += std::round(now.plain_in);
   plain_packets_sent_ += std::round(plain_out / (tcp_ ? kPlainPacketBytes : 120));
-  plain_packets_received_ += std::round(plain_in / (tcp_ ? kPlainPacketBytes : 120));
+  plain_packets_received_ += std::round(now.plain_in / (tcp_ ? kPlainPacketBytes : 120));
+  return now;
+}
 
-  // Congestion: any load has some, in bursts.
+// Congestion: any load has some, in bursts.
+void NicModel::congest(const Carried& now, const NicEffects& effects) {
   burst_ = 0.7 * burst_ + 0.5 * noise_.gauss();
   const double usual = 1.5e-6 * marks_ * std::exp(burst_);
-  marked_ += noise_.count(packets_in * std::min(0.2, usual + 6e-4 * effects.marked_received));
-  notified_ += noise_.count(packets_in * (0.6 * usual + 2.5e-4 * effects.marked_received));
-  handled_ += noise_.count(packets_out * (0.6 * usual + 4e-4 * effects.marked_sent));
-  wait_ += noise_.count(packets_out *
+  marked_ += noise_.count(now.packets_in * std::min(0.2, usual + 6e-4 * effects.marked_received));
+  notified_ += noise_.count(now.packets_in * (0.6 * usual + 2.5e-4 * effects.marked_received));
+  handled_ += noise_.count(now.packets_out * (0.6 * usual + 4e-4 * effects.marked_sent));
+  wait_ += noise_.count(now.packets_out *
                         (0.002 * (1 + 0.3 * std::abs(burst_)) + 0.3 * effects.marked_sent + 1.5 * effects.paused));
-  const double pause_rate = rdma_out > 0 ? pauses_ : 0.001;
-  const double pauses = noise_.count(pause_rate * seconds);
+  const double pause_rate = now.rdma_out > 0 ? pauses_ : 0.001;
+  const double pauses = noise_.count(pause_rate * now.seconds);
   // In a storm the frames come without end; what counts is the time.
-  const double storm_in = effects.paused * seconds, storm_out = effects.pausing * seconds;
+  const double storm_in = effects.paused * now.seconds, storm_out = effects.pausing * now.seconds;
   pause_frames_received_ += pauses + std::round(storm_in / kPauseFrame);
   pause_received_s_ += pauses * kPauseFrame + storm_in;
-  const double own_pauses = noise_.count(0.2 * pauses_ * seconds);
+  const double own_pauses = noise_.count(0.2 * pauses_ * now.seconds);
   pause_frames_sent_ += own_pauses + std::round(storm_out / kPauseFrame);
   pause_sent_s_ += own_pauses * kPauseFrame + storm_out;
-  storm_warnings_ += noise_.count(effects.pausing * 0.5 * seconds);
-  passed_threshold_ += noise_.count((0.001 + 5 * effects.pausing) * seconds);
-  phy_discards_ += noise_.count((effects.pausing > 0.3 ? 20 * effects.pausing : 0) * seconds);
+  storm_warnings_ += noise_.count(effects.pausing * 0.5 * now.seconds);
+  passed_threshold_ += noise_.count((0.001 + 5 * effects.pausing) * now.seconds);
+  phy_discards_ += noise_.count((effects.pausing > 0.3 ? 20 * effects.pausing : 0) * now.seconds);
+}
 
-  // Loss.
+void NicModel::lose(const Carried& now, const NicEffects& effects) {
   const double lost = 2e-10 * stray_ + effects.lost_per_packet;
-  out_of_sequence_ += noise_.count(packets_in * (3 * 2e-10 * stray_ + 0.2 * effects.lost_per_packet));
-  sequence_error_ += noise_.count(packets_out * lost);
-  duplicate_ += noise_.count(packets_in * 0.2 * lost);
-  retransmitted_ += noise_.count(packets_out * lost * 2);
-  slow_restarts_ += noise_.count((1e-4 + effects.slow_restarts_per_s) * seconds * (packets_out > 0 ? 1 : 0));
-  timeout_ += noise_.count(0.1 * effects.slow_restarts_per_s * seconds);
+  out_of_sequence_ += noise_.count(now.packets_in * (3 * 2e-10 * stray_ + 0.2 * effects.lost_per_packet));
+  sequence_error_ += noise_.count(now.packets_out * lost);
+  duplicate_ += noise_.count(now.packets_in * 0.2 * lost);
+  retransmitted_ += noise_.count(now.packets_out * lost * 2);
+  slow_restarts_ += noise_.count((1e-4 + effects.slow_restarts_per_s) * now.seconds * (now.packets_out > 0 ? 1 : 0));
+  timeout_ += noise_.count(0.1 * effects.slow_restarts_per_s * now.seconds);
+}
 
-  // The wire: forward error correction mends what is normal.
-  const double bits_in = 8 * (rdma_in + plain_in) + 1e6 * seconds;
+// The wire: forward error correction mends what is normal.
+void NicModel::mend_bits(const Carried& now, const NicEffects& effects) {
+  const double bits_in = 8 * (now.rdma_in + now.plain_in) + 1e6 * now.seconds;
   received_bits_ += std::round(bits_in);
   const double corrected = noise_.count(bits_in * 1e-9 * bits_ * (1 + effects.bit_errors));
   corrected_bits_ += corrected;
@@ -140,7 +157,9 @@ void NicModel::advance(const Moment& moment, const GpuActivity& activity, bool h
   pcs_symbols_ += noise_.count(3 * beyond);
   symbol_ += noise_.count(beyond);
   crc_ += noise_.count(beyond);
+}
 
+void NicModel::stall_bus(double seconds, const NicEffects& effects) {
   stalled_read_ = std::clamp(0.004 + 0.004 * std::abs(noise_.gauss()) + effects.pci_stalled, 0.0, 1.0);
   stalled_write_ = std::clamp(0.003 + 0.003 * std::abs(noise_.gauss()) + 0.7 * effects.pci_stalled, 0.0, 1.0);
   stalled_read_s_ += stalled_read_ > 0.3 ? std::round(seconds) : 0;

@@ -42,6 +42,18 @@ class NicModel {
   void process_ended() { flushed_ += 40; }  // its connections were torn down
 
  private:
+  // What went through it in a moment: bytes and packets by RDMA, and bytes that the interface itself received.
+  struct Carried {
+    double seconds = 0;
+    double rdma_out = 0, rdma_in = 0;
+    double packets_out = 0, packets_in = 0;
+    double plain_in = 0;
+  };
+  Carried carry(double seconds, const GpuActivity& activity, bool down);
+  void congest(const Carried& now, const NicEffects& effects);
+  void lose(const Carried& now, const NicEffects& effects);
+  void mend_bits(const Carried& now, const NicEffects& effects);
+  void stall_bus(double seconds, const NicEffects& effects);
   void put_port(NodeReadout& out) const;
   void put_interface(NodeReadout& out) const;
 

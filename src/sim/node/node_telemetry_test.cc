@@ -233,6 +233,38 @@ TEST(NodeTelemetry, SpeaksOnlyInTheAgentsOwnNamesLabelsAndUnits) {
   }
 }
 
+// What is new in a batch to whoever was told `reported`, as text; that is brought up to date.
+std::vector<std::string> news_in(const std::vector<ResourceGroup>& groups, std::map<std::string, double>& reported) {
+  std::vector<std::string> fresh;
+  for (const ResourceGroup& group : groups) {
+    for (const MetricPoint& point : group.points) {
+      const std::string key = point.name;
+      const double value = point.flags != 0 ? -1 : point.value;
+      auto before = reported.find(key);
+      if (before != reported.end() && before->second == value) continue;  // told again, as after two minutes
+      reported[key] = value;
+      std::string text = format("%s %.17g %d %lld", key.c_str(), value, static_cast<int>(point.monotonic),
+                                static_cast<long long>(point.flags != 0 ? 0 : point.start_unix_ns));
+      text += find_string(group.resource, "lockstep.gpu_uuid");
+      for (const Attribute& each : point.attributes) text += each.key + plain_text(each.value);
+      fresh.push_back(std::move(text));
+    }
+  }
+  std::sort(fresh.begin(), fresh.end());
+  return fresh;
+}
+
+// Of one GPU of one node.
+class OneGpu : public NodeLabels {
+ public:
+  const std::string& host() const override { return host_; }
+  const std::string& gpu_uuid(int32_t) const override { return uuid_; }
+  void add_own(const SeriesShape&, Attributes&) const override {}
+
+ private:
+  std::string host_ = "node-1", uuid_ = "GPU-a";
+};
+
 TEST(NodeTelemetry, TellsWhatTheAgentsOwnSeriesWouldTell) {
   // The same readings through the agent's code and through ours: whatever is new to either is new to both.
   static constexpr MetricDescriptor kRows[] = {
@@ -241,15 +273,7 @@ TEST(NodeTelemetry, TellsWhatTheAgentsOwnSeriesWouldTell) {
       {"c_info", "1", MetricKind::kGauge, "", ""},
       {"d", "1", MetricKind::kGauge, "", ""},
   };
-  class Labels : public NodeLabels {
-   public:
-    const std::string& host() const override { return host_; }
-    const std::string& gpu_uuid(int32_t) const override { return uuid_; }
-    void add_own(const SeriesShape&, Attributes&) const override {}
-
-   private:
-    std::string host_ = "node-1", uuid_ = "GPU-a";
-  } labels;
+  const OneGpu labels;
   auto put = [](NodeReadout& out, const std::array<double, 4>& values) {
     out.of_gpu(0);
     out.put(kRows[0], {{"x", "1"}}, Pace::kFast, Part::kCore, values[0]);
@@ -271,7 +295,7 @@ TEST(NodeTelemetry, TellsWhatTheAgentsOwnSeriesWouldTell) {
 
   Noise noise(5);
   double total = 100;
-  std::map<std::string, double> reported[2];
+  std::map<std::string, double> reported_by_us, reported_by_agent;
   size_t news = 0;
   for (int i = 0; i < 60; ++i) {
     const int64_t at = kStart + i * 5 * kSecond;
@@ -293,28 +317,9 @@ TEST(NodeTelemetry, TellsWhatTheAgentsOwnSeriesWouldTell) {
     theirs.end_info_not_read_since(at);
     std::vector<ResourceGroup> groups = theirs.take(tick);
 
-    std::vector<std::string> fresh[2];
-    auto look = [&](const std::vector<ResourceGroup>& from, int who) {
-      for (const ResourceGroup& group : from) {
-        for (const MetricPoint& point : group.points) {
-          std::string key = point.name;
-          const double value = point.flags != 0 ? -1 : point.value;
-          auto before = reported[who].find(key);
-          if (before != reported[who].end() && before->second == value) continue;  // told again, as after two minutes
-          reported[who][key] = value;
-          std::string text = format("%s %.17g %d %lld", key.c_str(), value, static_cast<int>(point.monotonic),
-                                    static_cast<long long>(point.flags != 0 ? 0 : point.start_unix_ns));
-          text += find_string(group.resource, "lockstep.gpu_uuid");
-          for (const Attribute& each : point.attributes) text += each.key + plain_text(each.value);
-          fresh[who].push_back(std::move(text));
-        }
-      }
-      std::sort(fresh[who].begin(), fresh[who].end());
-    };
-    look(batch.groups, 0);
-    look(groups, 1);
-    ASSERT_EQ(fresh[0], fresh[1]) << "reading " << i;
-    news += fresh[0].size();
+    const std::vector<std::string> fresh = news_in(batch.groups, reported_by_us);
+    ASSERT_EQ(fresh, news_in(groups, reported_by_agent)) << "reading " << i;
+    news += fresh.size();
   }
   EXPECT_GT(news, 60u);
 }

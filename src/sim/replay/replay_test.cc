@@ -110,37 +110,9 @@ class ReplayTest : public ::testing::Test {
     EXPECT_TRUE(progress.ok()) << progress.error();
     return progress.ok() ? *progress : Replay::Progress{};
   }
-  testing::TemporaryFolder directory_;
-};
-
-TEST_F(ReplayTest, RecordsComeOutAsTheyWereRecorded) {
-  write("rank0.calls", calls_of_rank(0, true));
-  write("rank1.calls", calls_of_rank(1, true));
-  write("steps_rank0.json", R"([{"step": 7, "t0": 50001000000, "data": 2000000, "fwd": 0, "opt": 40000000,
-                                 "total": 45000000, "loss": 2.5}])");
-  const auto recording = load_recording(directory_.path(), {});
-  ASSERT_TRUE(recording.ok()) << recording.error();
-  const int64_t began_unix_ns = SystemClock().unix_ns();
-  auto replay = Replay::start(*recording, options(1.0));
-  ASSERT_TRUE(replay.ok()) << replay.error();
-  const Replay::Progress progress = play_to_the_end(*replay);
-  EXPECT_EQ(progress.ranks_ended, 2u);
-  EXPECT_EQ(progress.calls_passed, recording->calls_total);
-  // NCCL sends the group and API events along, asked for or not. Never sent: ProxyCtrl, 2 calls a rank.
-  EXPECT_EQ(progress.calls_made, recording->calls_total - 2 * 2);
-
-  const auto ranks = recorded();
-  ASSERT_EQ(ranks.size(), 2u);
-  for (const auto& [number, rank] : ranks) {
-    EXPECT_EQ(rank.header.job_id, "job-x");
-    EXPECT_EQ(rank.header.world_size, 2);
-    EXPECT_EQ(rank.header.host, "node" + std::to_string(number));
-    EXPECT_EQ(rank.header.refused_total(), 0u);
-    EXPECT_EQ(rank.header.switched_off, 0u);
-    // The end of the recording falls on the planned end; everything else keeps its distance to it, to the nanosecond.
-    const uint64_t zero = static_cast<uint64_t>(replay->planned_end_ns()) - (kLast - kFirst);
+  // Of calls_of_rank(), which began at `zero`.
+  static void expect_operations(const Recorded& rank, uint64_t zero) {
     const auto at = [&](uint64_t ms) { return zero + ms * kMs; };
-
     const auto colls = rank.of(RecordType::kColl);
     ASSERT_EQ(colls.size(), 1u);
     EXPECT_EQ(colls[0].head.time_ns, at(4));
@@ -168,8 +140,54 @@ TEST_F(ReplayTest, RecordsComeOutAsTheyWereRecorded) {
     const auto proxy_ops = rank.of(RecordType::kProxyOp);
     ASSERT_EQ(proxy_ops.size(), 1u);
     EXPECT_EQ(proxy_ops[0].proxy_op.start_ns, at(5));
+  }
+  static void expect_step_marks(const Recorded& rank, uint64_t zero) {
+    ASSERT_EQ(rank.of(RecordType::kStepBegin).size(), 1u);
+    EXPECT_EQ(rank.of(RecordType::kStepBegin)[0].head.time_ns, zero + 1 * kMs);
+    EXPECT_EQ(rank.of(RecordType::kStepBegin)[0].mark.number, 7);
+    const auto phases = rank.of(RecordType::kPhaseBegin);
+    ASSERT_EQ(phases.size(), 2u) << "a phase of no length is not marked";
+    EXPECT_EQ(phases[0].mark.number, LOCKSTEP_PHASE_INPUT);
+    EXPECT_EQ(phases[1].mark.number, LOCKSTEP_PHASE_OPTIMIZER);
+    EXPECT_EQ(phases[1].head.time_ns, zero + 3 * kMs);
+    EXPECT_EQ(rank.of(RecordType::kPhaseEnd)[1].head.time_ns, zero + 43 * kMs);
+    ASSERT_EQ(rank.of(RecordType::kScalar).size(), 1u);
+    EXPECT_STREQ(rank.of(RecordType::kScalar)[0].mark.name, "loss");
+    EXPECT_EQ(rank.of(RecordType::kScalar)[0].mark.value, 2.5);
+    EXPECT_EQ(rank.of(RecordType::kStepEnd)[0].head.time_ns, zero + 46 * kMs);
+  }
+  testing::TemporaryFolder directory_;
+};
+
+TEST_F(ReplayTest, RecordsComeOutAsTheyWereRecorded) {
+  write("rank0.calls", calls_of_rank(0, true));
+  write("rank1.calls", calls_of_rank(1, true));
+  write("steps_rank0.json", R"([{"step": 7, "t0": 50001000000, "data": 2000000, "fwd": 0, "opt": 40000000,
+                                 "total": 45000000, "loss": 2.5}])");
+  const auto recording = load_recording(directory_.path(), {});
+  ASSERT_TRUE(recording.ok()) << recording.error();
+  const int64_t began_unix_ns = SystemClock().unix_ns();
+  auto replay = Replay::start(*recording, options(1.0));
+  ASSERT_TRUE(replay.ok()) << replay.error();
+  const Replay::Progress progress = play_to_the_end(*replay);
+  EXPECT_EQ(progress.ranks_ended, 2u);
+  EXPECT_EQ(progress.calls_passed, recording->calls_total);
+  // NCCL sends the group and API events along, asked for or not. Never sent: ProxyCtrl, 2 calls a rank.
+  EXPECT_EQ(progress.calls_made, recording->calls_total - 2 * 2);
+
+  const auto ranks = recorded();
+  ASSERT_EQ(ranks.size(), 2u);
+  // The end of the recording falls on the planned end; everything else keeps its distance to it, to the nanosecond.
+  const uint64_t zero = static_cast<uint64_t>(replay->planned_end_ns()) - (kLast - kFirst);
+  for (const auto& [number, rank] : ranks) {
+    EXPECT_EQ(rank.header.job_id, "job-x");
+    EXPECT_EQ(rank.header.world_size, 2);
+    EXPECT_EQ(rank.header.host, "node" + std::to_string(number));
+    EXPECT_EQ(rank.header.refused_total(), 0u);
+    EXPECT_EQ(rank.header.switched_off, 0u);
+    expect_operations(rank, zero);
     ASSERT_EQ(rank.of(RecordType::kCommFinalize).size(), 1u);
-    EXPECT_EQ(rank.of(RecordType::kCommFinalize)[0].head.time_ns, at(number == 0 ? 60 : 50));
+    EXPECT_EQ(rank.of(RecordType::kCommFinalize)[0].head.time_ns, zero + (number == 0 ? 60 : 50) * kMs);
     EXPECT_EQ(rank.of(RecordType::kShutdown).size(), 1u);
 
     // What was recorded reads as just now: the anchor fits this machine's clocks.
@@ -177,22 +195,7 @@ TEST_F(ReplayTest, RecordsComeOutAsTheyWereRecorded) {
     EXPECT_GT(end_unix_ns, began_unix_ns);
     EXPECT_LT(end_unix_ns, SystemClock().unix_ns() + 1'000'000'000);
   }
-
-  const Recorded& first = ranks.at(0);
-  const uint64_t zero = static_cast<uint64_t>(replay->planned_end_ns()) - (kLast - kFirst);
-  ASSERT_EQ(first.of(RecordType::kStepBegin).size(), 1u);
-  EXPECT_EQ(first.of(RecordType::kStepBegin)[0].head.time_ns, zero + 1 * kMs);
-  EXPECT_EQ(first.of(RecordType::kStepBegin)[0].mark.number, 7);
-  const auto phases = first.of(RecordType::kPhaseBegin);
-  ASSERT_EQ(phases.size(), 2u) << "a phase of no length is not marked";
-  EXPECT_EQ(phases[0].mark.number, LOCKSTEP_PHASE_INPUT);
-  EXPECT_EQ(phases[1].mark.number, LOCKSTEP_PHASE_OPTIMIZER);
-  EXPECT_EQ(phases[1].head.time_ns, zero + 3 * kMs);
-  EXPECT_EQ(first.of(RecordType::kPhaseEnd)[1].head.time_ns, zero + 43 * kMs);
-  ASSERT_EQ(first.of(RecordType::kScalar).size(), 1u);
-  EXPECT_STREQ(first.of(RecordType::kScalar)[0].mark.name, "loss");
-  EXPECT_EQ(first.of(RecordType::kScalar)[0].mark.value, 2.5);
-  EXPECT_EQ(first.of(RecordType::kStepEnd)[0].head.time_ns, zero + 46 * kMs);
+  expect_step_marks(ranks.at(0), zero);
   EXPECT_TRUE(ranks.at(1).of(RecordType::kStepBegin).empty());
 }
 
