@@ -203,6 +203,20 @@ TEST_F(LogQlTest, ReadsLabelsFromLinesAndKeepsApartWhatTheRecordSaysBesides) {
             R"({__error__="LogfmtParserErr", __error_details__="the line is not key=value", rank="2"})");
 }
 
+TEST_F(LogQlTest, WhatOneLineLosesTheNextOneStillHas) {
+  for (int64_t second = 0; second < 3; ++second) say("a", second, 0, 9, {{"phase", "input"}});
+  const LogLines dropped = lines("{} | phase=`input` | drop phase, host", true);
+  ASSERT_EQ(dropped.streams.size(), 1u);
+  EXPECT_EQ(to_text(dropped.streams[0].labels), R"({job_id="train", level="info", rank="0", service_name="trainer"})");
+  ASSERT_EQ(dropped.streams[0].lines.size(), 3u);
+  for (const LogLine& line : dropped.streams[0].lines) EXPECT_EQ(to_text(line.metadata), "{}");
+  EXPECT_EQ(shown(ask("sum by (host, phase) (count_over_time({} | phase=`input` | drop host[10s]))", 9, 9, 1)),
+            Texts{"{phase=\"input\"} 3"});
+  EXPECT_EQ(shown(ask("sum by (phase) (count_over_time({} | keep phase |= ``[10s]))", 9, 9, 1)),
+            Texts{"{phase=\"input\"} 3"});
+  EXPECT_EQ(texts("{} |= `` | drop __error__").size(), 3u);
+}
+
 TEST_F(LogQlTest, CountsOverTimeFromBehindAPointUpToIt) {
   for (int64_t second = 0; second < 10; ++second)
     say(second % 2 == 0 ? "even" : "odd one", second, static_cast<int>(second % 3), second == 4 ? 17 : 9);
