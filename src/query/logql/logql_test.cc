@@ -88,6 +88,9 @@ TEST(LogQlParser, NamesWhatIsNotServedAndWhereAMistakeIs) {
   EXPECT_FALSE(parse("{a=\"" + std::string(kQueryBytesMax, 'x') + "\"}").ok());
   EXPECT_FALSE(parse("{a=~\"" + std::string(2000, 'x') + "\"}").ok());
   EXPECT_FALSE(parse(std::string(5000, '(')).ok());
+  std::string patterns = "{a=\"b\"}";
+  for (int i = 0; i < 33; ++i) patterns += " |~ `x`";
+  EXPECT_NE(parse(patterns).error().find("more than 32 patterns"), std::string::npos);
   std::string long_chain = "{a=\"b\"} | x=\"1\"";
   for (int i = 0; i < 1000; ++i) long_chain += " or x=\"1\"";
   EXPECT_FALSE(parse(long_chain).ok());
@@ -215,6 +218,8 @@ TEST_F(LogQlTest, WhatOneLineLosesTheNextOneStillHas) {
   EXPECT_EQ(shown(ask("sum by (phase) (count_over_time({} | keep phase |= ``[10s]))", 9, 9, 1)),
             Texts{"{phase=\"input\"} 3"});
   EXPECT_EQ(texts("{} |= `` | drop __error__").size(), 3u);
+  say("b", 4, 0, 9, {{"phase", std::string(5000, 'x')}});
+  EXPECT_EQ(texts("{} | phase=~`x+`"), Texts{"b"});
 }
 
 TEST_F(LogQlTest, CountsOverTimeFromBehindAPointUpToIt) {

@@ -131,6 +131,9 @@ void RangeCounter::add_by_stream(const logs::LogColumns& columns, std::span<cons
 
 uint32_t RangeCounter::stream_of(const logs::LogColumns& columns, const logs::LogRow& row) {
   return keys_.of(columns, row, [&](Labels labels) {
+    if (streams_.size() == kStreamsMax)
+      refuse(MetricFailure::kRefused,
+             format("the query counts more than %zu streams; name a job or a host", kStreamsMax));
     streams_.push_back(std::move(labels));
     cells_of_stream_.push_back(kNone);
   });
@@ -194,7 +197,7 @@ size_t RangeCounter::cells_by(const Line& line) {
 size_t RangeCounter::cells_of(Labels labels) {
   const auto [known, is_new] = by_labels_.try_emplace(to_text(labels), cells_.size());
   if (!is_new || failure_ != MetricFailure::kNone) return known->second;
-  if ((cells_.size() + 1) * (points_ + 1) > kCellsMax) {
+  if ((cells_.size() + 1) * (points_ + 1) > kCellsMax || cells_.size() == kStreamsMax) {
     refuse(
         MetricFailure::kRefused,
         format(

@@ -12,6 +12,7 @@ namespace {
 constexpr std::string_view kError = "__error__", kErrorDetails = "__error_details__";
 constexpr size_t kPairsMax = 1000;
 constexpr size_t kAttributesKept = 4096;
+constexpr size_t kAttributesKeptBytesMax = 2048;  // of each
 
 auto find_label(const Labels& labels, std::string_view name) {
   return std::find_if(labels.begin(), labels.end(), [&](const auto& label) { return label.first == name; });
@@ -183,13 +184,14 @@ bool Pipeline::shows(std::string_view text) const {
 }
 
 void Pipeline::read_metadata(const RecordText& record, Line& line) {
-  auto known = attributes_.find(record.attributes);
-  if (known == attributes_.end()) {
+  const bool is_long = record.attributes.size() > kAttributesKeptBytesMax;
+  auto known = is_long ? attributes_.end() : attributes_.find(record.attributes);
+  if (known == attributes_.end() && !is_long) {
     if (attributes_.size() >= kAttributesKept) attributes_.clear();
     known = attributes_.emplace(record.attributes, metadata_reader_.metadata(record.attributes, "", "")).first;
   }
-  line.metadata = &known->second;
-  if (record.trace.empty() && record.severity_text.empty()) return;
+  if (!is_long) line.metadata = &known->second;
+  if (!is_long && record.trace.empty() && record.severity_text.empty()) return;
   line.own_metadata = metadata_reader_.metadata(record.attributes, record.trace, record.severity_text);
   line.metadata = &line.own_metadata;
 }
