@@ -166,6 +166,24 @@ TEST_F(LokiApi, ListsLabelsValuesStreamsAndHowMuchThereIs) {
   EXPECT_NE(body("status/buildinfo", "").find("\"version\":"), std::string::npos);
 }
 
+TEST_F(LokiApi, EveryRowOfTheTableAnswersAsAQueryAndAsAForm) {
+  size_t rows = 0;
+  for (const Route& route : routes()) {
+    std::string path = route.pattern;
+    if (!path.starts_with("/loki/")) continue;
+    if (const size_t at = path.find("{name}"); at != std::string::npos) path.replace(at, 6, "rank");
+    const std::string asked = path.ends_with("/query") ? "query=rate(%7B%7D[1m])" : "query=%7B%7D";
+    ServerRequest request;
+    request.method = route.method;
+    request.path = path;
+    (request.method == "GET" ? request.query : request.body) = asked;
+    request.headers = {{"content-type", "application/x-www-form-urlencoded"}};
+    EXPECT_EQ(ask(request).status, 200) << route.method << " " << path;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 17u);
+}
+
 TEST_F(LokiApi, WhatIsWrongIsOneLine) {
   const std::pair<std::string, std::string> cases[] = {
       {"query_range", "query="},

@@ -17,8 +17,8 @@ size_t bytes_of(const Labels& labels) {
 // All of them, sorted by name; the first of equal names.
 Labels together(const Line& line) {
   Labels all = line.parsed;
-  all.insert(all.end(), line.metadata.begin(), line.metadata.end());
-  all.insert(all.end(), line.stream.begin(), line.stream.end());
+  all.insert(all.end(), line.metadata->begin(), line.metadata->end());
+  all.insert(all.end(), line.stream->begin(), line.stream->end());
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   all.erase(std::unique(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
             all.end());
@@ -39,10 +39,10 @@ LogLines find_lines(const ColumnarLogStore& store, const LogSelection& selection
                  .give_up = wanted.give_up};
   Pipeline filter(selection.stages, false);
   Line line;
-  if (!selection.stages.empty()) {
+  if (!filter.is_empty()) {
     query.also = [&](const logs::LogColumns& columns, const logs::LogRow& row) {
-      return filter.run(
-          text_of(columns, row), [&] { return stream_labels(columns, row); }, line);
+      const auto stream = [&](Labels& room) -> const Labels& { return room = stream_labels(columns, row); };
+      return filter.run(text_of(columns, row), stream, line);
     };
   }
   const LogPage page = store.find(query);
@@ -54,26 +54,25 @@ LogLines find_lines(const ColumnarLogStore& store, const LogSelection& selection
   Pipeline pipeline(selection.stages, true);
   std::unordered_map<std::string, size_t> streams;
   for (const LogEntry& entry : page.entries) {
-    if (!pipeline.run(
-            text_of(entry), [&] { return stream_labels(entry); }, line))
-      continue;
+    const auto stream = [&](Labels& room) -> const Labels& { return room = stream_labels(entry); };
+    if (!pipeline.run(text_of(entry), stream, line)) continue;
     if (!line.error.empty()) {
       line.parsed.emplace_back("__error__", line.error);
       line.parsed.emplace_back("__error_details__", line.error_details);
     }
-    Labels labels = wanted.labels_apart ? line.stream : together(line);
-    const auto [stream, is_new] = streams.try_emplace(to_text(labels), found.streams.size());
+    Labels labels = wanted.labels_apart ? *line.stream : together(line);
+    const auto [known, is_new] = streams.try_emplace(to_text(labels), found.streams.size());
     if (is_new) {
       found.bytes += bytes_of(labels);
       found.streams.push_back({.labels = std::move(labels), .lines = {}});
     }
     LogLine one{.time_unix_ns = entry.time_unix_ns, .text = std::string(line.text), .metadata = {}, .parsed = {}};
     if (wanted.labels_apart) {
-      one.metadata = std::move(line.metadata);
+      one.metadata = *line.metadata;
       one.parsed = std::move(line.parsed);
     }
     found.bytes += sizeof one + one.text.size() + bytes_of(one.metadata) + bytes_of(one.parsed);
-    found.streams[stream->second].lines.push_back(std::move(one));
+    found.streams[known->second].lines.push_back(std::move(one));
   }
   return found;
 }

@@ -37,7 +37,9 @@ void run_over(const logql::LogSelection& selection, std::string_view line_text) 
     logql::Pipeline pipeline(selection.stages, with_metadata);
     logql::Line line;
     for (const logs::LogRow& row : columns.rows) {
-      const auto stream = [&] { return logql::stream_labels(columns, row); };
+      const auto stream = [&](logql::Labels& room) -> const logql::Labels& {
+        return room = logql::stream_labels(columns, row);
+      };
       if (!pipeline.run(logql::text_of(columns, row), stream, line)) continue;
       (void)logql::to_text(line.parsed);
       for (const auto& [name, value] : line.parsed) {

@@ -88,6 +88,9 @@ TEST(LogQlParser, NamesWhatIsNotServedAndWhereAMistakeIs) {
   EXPECT_FALSE(parse("{a=\"" + std::string(kQueryBytesMax, 'x') + "\"}").ok());
   EXPECT_FALSE(parse("{a=~\"" + std::string(2000, 'x') + "\"}").ok());
   EXPECT_FALSE(parse(std::string(5000, '(')).ok());
+  std::string patterns = "{a=\"b\"}";
+  for (int i = 0; i < 33; ++i) patterns += " |~ `x`";
+  EXPECT_NE(parse(patterns).error().find("more than 32 patterns"), std::string::npos);
   std::string long_chain = "{a=\"b\"} | x=\"1\"";
   for (int i = 0; i < 1000; ++i) long_chain += " or x=\"1\"";
   EXPECT_FALSE(parse(long_chain).ok());
@@ -201,6 +204,22 @@ TEST_F(LogQlTest, ReadsLabelsFromLinesAndKeepsApartWhatTheRecordSaysBesides) {
   EXPECT_EQ(to_text(wrong.streams[0].labels), R"({job_id="train", level="info", rank="1", service_name="trainer"})");
   EXPECT_EQ(to_text(lines("{rank=\"2\"} | logfmt | keep rank").streams.at(0).labels),
             R"({__error__="LogfmtParserErr", __error_details__="the line is not key=value", rank="2"})");
+}
+
+TEST_F(LogQlTest, WhatOneLineLosesTheNextOneStillHas) {
+  for (int64_t second = 0; second < 3; ++second) say("a", second, 0, 9, {{"phase", "input"}});
+  const LogLines dropped = lines("{} | phase=`input` | drop phase, host", true);
+  ASSERT_EQ(dropped.streams.size(), 1u);
+  EXPECT_EQ(to_text(dropped.streams[0].labels), R"({job_id="train", level="info", rank="0", service_name="trainer"})");
+  ASSERT_EQ(dropped.streams[0].lines.size(), 3u);
+  for (const LogLine& line : dropped.streams[0].lines) EXPECT_EQ(to_text(line.metadata), "{}");
+  EXPECT_EQ(shown(ask("sum by (host, phase) (count_over_time({} | phase=`input` | drop host[10s]))", 9, 9, 1)),
+            Texts{"{phase=\"input\"} 3"});
+  EXPECT_EQ(shown(ask("sum by (phase) (count_over_time({} | keep phase |= ``[10s]))", 9, 9, 1)),
+            Texts{"{phase=\"input\"} 3"});
+  EXPECT_EQ(texts("{} |= `` | drop __error__").size(), 3u);
+  say("b", 4, 0, 9, {{"phase", std::string(5000, 'x')}});
+  EXPECT_EQ(texts("{} | phase=~`x+`"), Texts{"b"});
 }
 
 TEST_F(LogQlTest, CountsOverTimeFromBehindAPointUpToIt) {

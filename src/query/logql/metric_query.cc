@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -15,6 +16,7 @@ namespace {
 using Type = Expression::Type;
 using Function = Expression::Function;
 using Grouping = Expression::Grouping;
+constexpr size_t kNone = SIZE_MAX;
 using AllSeries = std::vector<MetricSeries>;
 
 bool is_listed(const std::vector<std::string>& names, std::string_view name) {
@@ -47,24 +49,29 @@ class RangeCounter {
         points_(options.times.points()),
         range_ns_(range.range_ms * 1'000'000),
         is_bytes_(range.function == Function::kBytesOverTime || range.function == Function::kBytesRate),
-        pipeline_(range.logs.stages, false) {
-    for_each_line_ = is_bytes_ || !range.logs.stages.empty() || asks_beyond_streams();
+        pipeline_(range.logs.stages, asks_beyond_streams(sum)) {
+    for_each_line_ = is_bytes_ || !pipeline_.is_empty();
   }
 
   MetricFailure count(const ColumnarLogStore& store, MetricResult& result);
   AllSeries series();
 
  private:
-  bool asks_beyond_streams() const {
-    return sum_ != nullptr && sum_->grouping == Grouping::kBy &&
-           std::any_of(sum_->labels.begin(), sum_->labels.end(),
-                       [](const std::string& name) { return stream_label(name) == nullptr; });
+  // Explore asks for detected_level too, which is `level` here, and nothing that attributes would have to be read for.
+  static bool asks_beyond_streams(const Expression* sum) {
+    return sum != nullptr && sum->grouping == Grouping::kBy &&
+           std::any_of(sum->labels.begin(), sum->labels.end(), [](const std::string& name) {
+             return stream_label(name) == nullptr && name != "detected_level";
+           });
   }
   void add_rows(const logs::LogColumns& columns, std::span<const uint32_t> rows);
   void add_by_stream(const logs::LogColumns& columns, std::span<const uint32_t> rows);
-  size_t cells_of_stream(const logs::LogColumns& columns, const logs::LogRow& row);
-  std::optional<Labels> labels_of(const Line& line, const RecordText& text);
+  uint32_t stream_of(const logs::LogColumns& columns, const logs::LogRow& row);
+  size_t cells_of_stream(uint32_t stream);
+  size_t cells_of_line(const Line& line);
+  size_t cells_by(const Line& line);
   size_t cells_of(Labels labels);
+  void refuse_error(const Line& line);
   void add(size_t cells, int64_t time_unix_ns, int64_t value);
   void refuse(MetricFailure failure, std::string line) {
     if (failure_ == MetricFailure::kNone) error_ = std::move(line);
@@ -79,10 +86,12 @@ class RangeCounter {
   const bool is_bytes_;
   bool for_each_line_ = false;  // else counted by stream, without their lines
   Pipeline pipeline_;
-  RecordReader metadata_reader_;
   StreamKeys keys_;
-  std::vector<size_t> cells_of_stream_;
+  std::deque<Labels> streams_;
+  std::vector<size_t> cells_of_stream_;  // kNone: not known yet
   std::unordered_map<std::string, size_t> by_labels_;
+  std::unordered_map<std::string, size_t> by_values_;  // of the labels that it is summed by
+  std::string values_;
   std::vector<Cells> cells_;
   MetricFailure failure_ = MetricFailure::kNone;
   std::string error_;
@@ -115,16 +124,25 @@ MetricFailure RangeCounter::count(const ColumnarLogStore& store, MetricResult& r
 void RangeCounter::add_by_stream(const logs::LogColumns& columns, std::span<const uint32_t> rows) {
   for (const uint32_t at : rows) {
     const logs::LogRow& row = columns.rows[at];
-    add(cells_of_stream(columns, row), row.time_unix_ns, 1);
+    add(cells_of_stream(stream_of(columns, row)), row.time_unix_ns, 1);
     if (failure_ != MetricFailure::kNone) return;
   }
 }
 
-size_t RangeCounter::cells_of_stream(const logs::LogColumns& columns, const logs::LogRow& row) {
-  const uint32_t stream = keys_.of(columns, row, [&](Labels labels) {
-    cells_of_stream_.push_back(cells_of(sum_ != nullptr ? grouped(labels, *sum_) : std::move(labels)));
+uint32_t RangeCounter::stream_of(const logs::LogColumns& columns, const logs::LogRow& row) {
+  return keys_.of(columns, row, [&](Labels labels) {
+    if (streams_.size() == kStreamsMax)
+      refuse(MetricFailure::kRefused,
+             format("the query counts more than %zu streams; name a job or a host", kStreamsMax));
+    streams_.push_back(std::move(labels));
+    cells_of_stream_.push_back(kNone);
   });
-  return cells_of_stream_[stream];
+}
+
+size_t RangeCounter::cells_of_stream(uint32_t stream) {
+  size_t& cells = cells_of_stream_[stream];
+  if (cells == kNone) cells = cells_of(sum_ != nullptr ? grouped(streams_[stream], *sum_) : streams_[stream]);
+  return cells;
 }
 
 void RangeCounter::add_rows(const logs::LogColumns& columns, std::span<const uint32_t> rows) {
@@ -132,49 +150,54 @@ void RangeCounter::add_rows(const logs::LogColumns& columns, std::span<const uin
   for (const uint32_t at : rows) {
     if (failure_ != MetricFailure::kNone) return;
     const logs::LogRow& row = columns.rows[at];
-    const RecordText text = text_of(columns, row);
-    const auto stream = [&] { return stream_labels(columns, row); };
-    if (!pipeline_.run(text, stream, line)) continue;
-    const int64_t value = is_bytes_ ? static_cast<int64_t>(line.text.size()) : 1;
-    if (!pipeline_.has_labels() && !asks_beyond_streams()) {
-      add(cells_of_stream(columns, row), row.time_unix_ns, value);
-      continue;
-    }
-    if (!pipeline_.has_labels()) line.stream = stream();
-    if (std::optional<Labels> labels = labels_of(line, text))
-      add(cells_of(std::move(*labels)), row.time_unix_ns, value);
+    const auto stream = [&](Labels&) -> const Labels& { return streams_[stream_of(columns, row)]; };
+    if (!pipeline_.run(text_of(columns, row), stream, line)) continue;
+    if (pipeline_.has_labels() && !line.error.empty()) return refuse_error(line);
+    add(pipeline_.has_labels() ? cells_of_line(line) : cells_of_stream(stream_of(columns, row)), row.time_unix_ns,
+        is_bytes_ ? static_cast<int64_t>(line.text.size()) : 1);
   }
 }
 
-// Those of its series. nullopt: refused.
-std::optional<Labels> RangeCounter::labels_of(const Line& line, const RecordText& text) {
-  if (!line.error.empty()) {
-    refuse(MetricFailure::kRefused,
-           format("%s at a line of %s (%s); | __error__=\"\" leaves such lines out, | drop __error__ counts them",
-                  line.error.c_str(), as_one_line(to_text(line.stream)).substr(0, 200).c_str(),
-                  as_one_line(line.error_details).c_str()));
-    return std::nullopt;
-  }
-  Labels labels = line.stream;
+void RangeCounter::refuse_error(const Line& line) {
+  refuse(MetricFailure::kRefused,
+         format("%s at a line of %s (%s); | __error__=\"\" leaves such lines out, | drop __error__ counts them",
+                line.error.c_str(), as_one_line(to_text(*line.stream)).substr(0, 200).c_str(),
+                as_one_line(line.error_details).c_str()));
+}
+
+size_t RangeCounter::cells_of_line(const Line& line) {
+  if (sum_ != nullptr && sum_->grouping == Grouping::kBy) return cells_by(line);
+  Labels labels = *line.stream;
   labels.insert(labels.end(), line.parsed.begin(), line.parsed.end());
   std::sort(labels.begin(), labels.end());
-  if (sum_ == nullptr || sum_->grouping != Grouping::kBy) return sum_ == nullptr ? labels : grouped(labels, *sum_);
-  Labels group = grouped(labels, *sum_);
-  if (group.size() < sum_->labels.size() && asks_beyond_streams()) {
-    for (const auto& label : metadata_reader_.metadata(text.attributes, text.trace, text.severity_text)) {
-      const bool is_new =
-          std::none_of(group.begin(), group.end(), [&](const auto& one) { return one.first == label.first; });
-      if (is_new && is_listed(sum_->labels, label.first)) group.push_back(label);
-    }
-    std::sort(group.begin(), group.end());
+  return cells_of(sum_ != nullptr ? grouped(labels, *sum_) : std::move(labels));
+}
+
+// By the values alone: most lines have those of another.
+size_t RangeCounter::cells_by(const Line& line) {
+  values_.clear();
+  for (const std::string& name : sum_->labels) {
+    const std::string_view value = line.label(name);
+    values_ += std::to_string(value.size()) + ":";
+    values_ += value;
   }
-  return group;
+  const auto known = by_values_.find(values_);
+  if (known != by_values_.end()) return known->second;
+  Labels labels;
+  for (const std::string& name : sum_->labels) {
+    if (const std::string_view value = line.label(name); !value.empty()) labels.emplace_back(name, value);
+  }
+  std::sort(labels.begin(), labels.end());
+  labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
+  const size_t cells = cells_of(std::move(labels));
+  by_values_.emplace(values_, cells);
+  return cells;
 }
 
 size_t RangeCounter::cells_of(Labels labels) {
   const auto [known, is_new] = by_labels_.try_emplace(to_text(labels), cells_.size());
   if (!is_new || failure_ != MetricFailure::kNone) return known->second;
-  if ((cells_.size() + 1) * (points_ + 1) > kCellsMax) {
+  if ((cells_.size() + 1) * (points_ + 1) > kCellsMax || cells_.size() == kStreamsMax) {
     refuse(
         MetricFailure::kRefused,
         format(

@@ -2,7 +2,8 @@
 //
 // A point at t counts records of (t - range, t]. sum by (...) of them is counted as it is asked for, so that its series are
 // all that takes memory.
-// Limits: kSeriesMax in an answer, kPointsMax of each, kCellsMax held besides; rows and time as the log search has.
+// Limits: kSeriesMax in an answer, kPointsMax of each; kCellsMax points and kStreamsMax streams and series counted; rows
+//   and time as the log search has.
 // Thread rule: Thread-safe (no state).
 #pragma once
 
@@ -21,6 +22,7 @@ namespace lockstep::logql {
 inline constexpr size_t kSeriesMax = 500;
 inline constexpr int64_t kPointsMax = 11'000;
 inline constexpr size_t kCellsMax = 8'000'000;
+inline constexpr size_t kStreamsMax = 50'000;
 
 struct MetricSeries {
   Labels labels;

@@ -99,6 +99,10 @@ class Parser : private Lexer {
     options.set_log_errors(false);
     options.set_max_mem(1 << 20);
     options.set_dot_nl(is_whole);
+    if (++patterns_ > kPatternsMax) {
+      fail(format("more than %zu patterns", kPatternsMax));
+      return nullptr;
+    }
     if (text.size() > kPatternBytesMax) {
       fail(format("a pattern has at most %zu bytes", kPatternBytesMax));
       return nullptr;
@@ -453,6 +457,7 @@ class Parser : private Lexer {
   }
 
   size_t parts_ = 0;
+  size_t patterns_ = 0;
 };
 
 Result<void> within_limit(std::string_view text) {

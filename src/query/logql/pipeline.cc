@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::string_view kError = "__error__", kErrorDetails = "__error_details__";
 constexpr size_t kPairsMax = 1000;
+constexpr size_t kAttributesKept = 4096;
+constexpr size_t kAttributesKeptBytesMax = 2048;  // of each
 
 auto find_label(const Labels& labels, std::string_view name) {
   return std::find_if(labels.begin(), labels.end(), [&](const auto& label) { return label.first == name; });
@@ -21,6 +23,27 @@ bool asks_beyond_streams(const LabelFilter& filter) {
   if (filter.type == LabelFilter::Type::kAnd || filter.type == LabelFilter::Type::kOr)
     return std::any_of(filter.parts.begin(), filter.parts.end(), asks_beyond_streams);
   return stream_label(filter.text.name) == nullptr;
+}
+
+// True: it may put a record in error.
+bool compares_numbers(const LabelFilter& filter) {
+  return std::any_of(filter.parts.begin(), filter.parts.end(), compares_numbers) ||
+         (filter.parts.empty() && filter.type != LabelFilter::Type::kText);
+}
+
+bool can_fail(const Stage& stage) {
+  return stage.type == Stage::Type::kJson || stage.type == Stage::Type::kLogfmt ||
+         (stage.type == Stage::Type::kLabelFilter && compares_numbers(stage.label));
+}
+
+// What Explore sends behind every selector, and what changes nothing: |= "", and | drop __error__ where nothing fails.
+bool does_nothing(const Stage& stage, bool may_have_failed) {
+  if (stage.type == Stage::Type::kLineFilter)
+    return !stage.line.is_not && !stage.line.is_pattern &&
+           std::find(stage.line.texts.begin(), stage.line.texts.end(), "") != stage.line.texts.end();
+  return stage.type == Stage::Type::kDrop && !may_have_failed &&
+         std::all_of(stage.names.begin(), stage.names.end(),
+                     [](const std::string& name) { return name == kError || name == kErrorDetails; });
 }
 
 bool compares(LabelFilter::Compare compare, double left, double right) {
@@ -105,46 +128,83 @@ RecordText text_of(const LogEntry& entry) {
 std::string_view Line::label(std::string_view name) const {
   if (name == kError) return error;
   if (name == kErrorDetails) return error_details;
-  for (const Labels* labels : {&parsed, &metadata, &stream}) {
+  for (const Labels* labels : {static_cast<const Labels*>(&parsed), metadata, stream}) {
     if (const auto found = find_label(*labels, name); found != labels->end()) return found->second;
   }
   return {};
 }
 
+namespace {
+
+// Takes some away; what is borrowed is copied first.
+template <typename Predicate>
+void erase_labels(Line& line, const Predicate& goes) {
+  std::erase_if(line.parsed, goes);
+  for (auto [labels, own] : {std::pair{&line.stream, &line.own_stream}, {&line.metadata, &line.own_metadata}}) {
+    if (std::none_of((*labels)->begin(), (*labels)->end(), goes)) continue;
+    if (*labels != own) *own = **labels;
+    *labels = own;
+    std::erase_if(*own, goes);
+  }
+}
+
+}  // namespace
+
 void Line::drop(std::string_view name) {
   if (name == kError) error.clear();
   if (name == kError || name == kErrorDetails) error_details.clear();
-  for (Labels* labels : {&parsed, &metadata, &stream})
-    std::erase_if(*labels, [&](const auto& label) { return label.first == name; });
+  erase_labels(*this, [&](const auto& label) { return label.first == name; });
 }
 
-Pipeline::Pipeline(const std::vector<Stage>& stages, bool with_metadata)
-    : stages_(stages), needs_metadata_(with_metadata) {
-  while (lines_first_ < stages.size() && stages[lines_first_].type == Stage::Type::kLineFilter) ++lines_first_;
-  has_labels_ = with_metadata || lines_first_ < stages.size();
+void Line::keep(const std::vector<std::string>& names) {
+  erase_labels(*this,
+               [&](const auto& label) { return std::find(names.begin(), names.end(), label.first) == names.end(); });
+}
+
+Pipeline::Pipeline(const std::vector<Stage>& stages, bool with_metadata) : needs_metadata_(with_metadata) {
+  bool may_have_failed = false;
   for (const Stage& stage : stages) {
+    if (does_nothing(stage, may_have_failed)) continue;
+    may_have_failed = may_have_failed || can_fail(stage);
+    stages_.push_back(&stage);
     // json and logfmt have to know which names are taken.
     if (stage.type == Stage::Type::kJson || stage.type == Stage::Type::kLogfmt ||
         (stage.type == Stage::Type::kLabelFilter && asks_beyond_streams(stage.label)))
       needs_metadata_ = true;
   }
+  while (lines_first_ < stages_.size() && stages_[lines_first_]->type == Stage::Type::kLineFilter) ++lines_first_;
+  has_labels_ = with_metadata || lines_first_ < stages_.size();
 }
 
 bool Pipeline::shows(std::string_view text) const {
   for (size_t i = 0; i < lines_first_; ++i) {
-    if (!stages_[i].line.holds(text)) return false;
+    if (!stages_[i]->line.holds(text)) return false;
   }
   return true;
 }
 
+void Pipeline::read_metadata(const RecordText& record, Line& line) {
+  const bool is_long = record.attributes.size() > kAttributesKeptBytesMax;
+  auto known = is_long ? attributes_.end() : attributes_.find(record.attributes);
+  if (known == attributes_.end() && !is_long) {
+    if (attributes_.size() >= kAttributesKept) attributes_.clear();
+    known = attributes_.emplace(record.attributes, metadata_reader_.metadata(record.attributes, "", "")).first;
+  }
+  if (!is_long) line.metadata = &known->second;
+  if (!is_long && record.trace.empty() && record.severity_text.empty()) return;
+  line.own_metadata = metadata_reader_.metadata(record.attributes, record.trace, record.severity_text);
+  line.metadata = &line.own_metadata;
+}
+
 bool Pipeline::run_stages(const RecordText& record, Line& line) {
-  line.metadata.clear();
+  line.own_metadata.clear();
+  line.metadata = &line.own_metadata;
   line.parsed.clear();
   line.error.clear();
   line.error_details.clear();
-  if (needs_metadata_) line.metadata = metadata_reader_.metadata(record.attributes, record.trace, record.severity_text);
+  if (needs_metadata_) read_metadata(record, line);
   for (size_t i = lines_first_; i < stages_.size(); ++i) {
-    const Stage& stage = stages_[i];
+    const Stage& stage = *stages_[i];
     switch (stage.type) {
       case Stage::Type::kLineFilter:
         if (!stage.line.holds(line.text)) return false;
@@ -162,10 +222,7 @@ bool Pipeline::run_stages(const RecordText& record, Line& line) {
         for (const std::string& name : stage.names) line.drop(name);
         break;
       case Stage::Type::kKeep:
-        for (Labels* labels : {&line.stream, &line.metadata, &line.parsed})
-          std::erase_if(*labels, [&](const auto& label) {
-            return std::find(stage.names.begin(), stage.names.end(), label.first) == stage.names.end();
-          });
+        line.keep(stage.names);
         break;
     }
   }
@@ -177,8 +234,8 @@ namespace {
 // What was read besides, under names that are free; of equal ones the first.
 void add_parsed(Labels read, Line& line) {
   for (auto& [name, value] : read) {
-    const bool is_taken =
-        find_label(line.stream, name) != line.stream.end() || find_label(line.metadata, name) != line.metadata.end();
+    const bool is_taken = find_label(*line.stream, name) != line.stream->end() ||
+                          find_label(*line.metadata, name) != line.metadata->end();
     line.parsed.emplace_back(is_taken ? name + "_extracted" : std::move(name), std::move(value));
   }
   const auto by_name = [](const auto& a, const auto& b) { return a.first < b.first; };
