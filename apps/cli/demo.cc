@@ -76,15 +76,22 @@ std::string ready_field(const std::string& line, const std::string& name) {
   return {};
 }
 
-Result<DemoServer> start_server(std::string http) {
+Result<DemoServer> start_server(const std::string& http, const std::string& prices) {
   std::error_code error;
   std::string folder = (std::filesystem::temp_directory_path(error) / "lockstep-demo-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) return Error{format("cannot make a folder like %s", folder.c_str())};
   const std::string log = folder + "/lockstepd.log";
-  Result<ChildProcess> process =
-      ChildProcess::start({.arguments = {program_directory() + "/lockstepd", "--data", folder + "/data", "--http", http,
-                                         "--otlp-http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0"},
-                           .stderr_path = log});
+  std::vector<std::string> arguments = {program_directory() + "/lockstepd",
+                                        "--data",
+                                        folder + "/data",
+                                        "--http",
+                                        http,
+                                        "--otlp-http",
+                                        "127.0.0.1:0",
+                                        "--otlp-grpc",
+                                        "127.0.0.1:0"};
+  if (!prices.empty()) arguments.insert(arguments.end(), {"--gpu-hour-price", prices});
+  Result<ChildProcess> process = ChildProcess::start({.arguments = std::move(arguments), .stderr_path = log});
   if (!process.ok()) return prefixed(process.failure(), "cannot start lockstepd: ");
   Result<std::string> ready = process->read_line(20'000);
   if (!ready.ok())
@@ -451,12 +458,14 @@ std::string http_address(const std::string& given, bool verify) {
 
 int run_demo(const Arguments& arguments) {
   bool verify = false, json = false, keep = false;
-  std::string http;
+  std::string http, prices;
   int64_t seed = -1;
   Flags flags("lockstep demo", "a server, three simulated jobs with faults, and what Lockstep says about them");
   flags.toggle(&verify, "--verify", "play once, exit 0 only if every fault is named rightly and no other")
       .toggle(&json, "--json", "print the result as JSON at the end, and nothing else")
       .text(&http, "--http", "ADDR", "where the page is (default 127.0.0.1:7070, or a free port)")
+      .text(&prices, "--gpu-hour-price", "X|MODEL=X,...",
+            "what a GPU-hour costs, as lockstepd takes it: money is shown")
       .toggle(&keep, "--keep", "keep the server's folder at the end")
       .number(&seed, "--seed", "S", "choice of ranks and noise (default: from the clock)", 0, INT64_MAX);
   if (std::optional<int> code = answered(flags, arguments)) return *code;
@@ -465,7 +474,7 @@ int run_demo(const Arguments& arguments) {
     std::fprintf(stderr, "lockstep demo: %s\n", line.c_str());
     return kExitFailed;
   };
-  Result<DemoServer> server = start_server(http_address(http, verify));
+  Result<DemoServer> server = start_server(http_address(http, verify), prices);
   if (!server.ok()) return fail(server.error());
   Result<Url> api = parse_url(server->http, 7070);
   if (!api.ok()) return fail(api.error());

@@ -1,11 +1,14 @@
 // GET /api/fleet: the fleet in a few numbers.
 #include <algorithm>
+#include <limits>
+#include <optional>
 
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/jobs/job_view.h"
 #include "api/nodes/node_view.h"
 #include "incident/incident_registry.h"
+#include "incident/incident_report.h"
 
 namespace lockstep {
 namespace {
@@ -13,9 +16,9 @@ namespace {
 constexpr int64_t kDayNs = 86'400'000'000'000;
 
 // What verdicts of the last day cost, as incidents count it: of one job those that overlap count once, with the one that
-// says most. Of one that began before, the share of its time that is in the day. NaN: no incidents are kept.
-double lost_gpu_seconds(const ApiContext& context, int64_t now) {
-  if (context.incidents == nullptr) return std::numeric_limits<double>::quiet_NaN();
+// says most. Of one that began before, the share of its time that is in the day. nullopt: no incidents are kept.
+std::optional<GpuCost> lost_in_a_day(const ApiContext& context, int64_t now) {
+  if (context.incidents == nullptr) return std::nullopt;
   incident::Incident day;
   const int64_t since = now - kDayNs;
   for (const incident::Incident& one :
@@ -28,9 +31,7 @@ double lost_gpu_seconds(const ApiContext& context, int64_t now) {
       day.findings.push_back(std::move(finding));
     }
   }
-  double lost = 0;
-  for (const incident::JobCost& cost : incident::costs_of(day, now)) lost += cost.lost_gpu_seconds;
-  return lost;
+  return incident::lost_of(day, now, context.gpu_prices());
 }
 
 }  // namespace
@@ -63,7 +64,11 @@ HttpResponse get_fleet(const ApiContext& context, const ApiRequest&) {
       .field("verdicts_open", open);
   // For whoever asks how to send something here; with a port of 0 only the ready line knows it.
   json.field("otlp_http", context.otlp_http.ends_with(":0") ? "" : context.otlp_http).field("is_tls", context.is_tls);
-  write_number(json, "lost_gpu_seconds_day", lost_gpu_seconds(context, now));
+  const std::optional<GpuCost> lost = lost_in_a_day(context, now);
+  const double unknown = std::numeric_limits<double>::quiet_NaN();
+  write_number(json, "lost_gpu_seconds_day", lost ? lost->gpu_seconds : unknown);
+  write_number(json, "lost_money_day", lost && lost->has_price() ? lost->money : unknown);
+  json.field("money_day", lost ? money_text(*lost) : "");
   json.end_object();
   return json_answer(json);
 }

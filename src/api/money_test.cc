@@ -125,6 +125,7 @@ TEST_F(MoneyTest, AnIncidentCostsTheSameInVerdictAlertIncidentNodePageAndPrometh
   EXPECT_EQ(text(json("/api/incidents/" + id)["cost"]), cost);
   EXPECT_EQ(text(json("/api/incidents/" + id)["jobs"].at(0)["cost"]), cost);
   EXPECT_EQ(text(json("/api/nodes/node-1")["incidents"].at(0)["cost"]), cost);
+  EXPECT_EQ(text(json("/api/fleet")["money_day"]), money);
   EXPECT_EQ(text(json("/api/gpus/GPU-1")["incidents"].at(0)["cost"]), cost);
   // The one that fires comes from the registry, the one that is pending from the suspected verdict.
   size_t shown = 0;

@@ -1,10 +1,12 @@
 """The demo names every fault, and its page leads a browser from the fleet to the guilty rank."""
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
+import urllib.request
 
 import pytest
 
@@ -48,7 +50,7 @@ def demo(tmp_path):
     """A demo that plays until it is stopped; gives its URL."""
     log = open(tmp_path / "demo.log", "w+")
     process = subprocess.Popen(
-        [str(harness.BIN / "lockstep"), "demo", "--http", "127.0.0.1:0", "--seed", "2"],
+        [str(harness.BIN / "lockstep"), "demo", "--http", "127.0.0.1:0", "--seed", "2", "--gpu-hour-price", "2.5"],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -98,4 +100,6 @@ def test_a_browser_is_led_from_the_fleet_to_the_guilty_rank_of_a_running_demo(de
             page.wait()
     assert page.returncode == 0, output
     assert "leads from the fleet to the guilty rank" in output, output
+    with urllib.request.urlopen(demo + "/api/fleet") as answer:
+        assert json.load(answer)["money_day"].endswith(" at 2.50 a GPU-hour"), "what the faults cost"
     assert {path.stem for path in artifacts.glob("*.png")} >= {"live-fleet", "live-job", "live-rank", "live-table"}

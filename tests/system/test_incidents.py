@@ -2,8 +2,10 @@
 resolved by people, and leaves as Markdown and JSON with nothing of a hostile name in force."""
 
 import json
+import re
 
 import harness
+import pytest
 from receivers import Receiver
 from test_alerts import notify_file, once, webhook, xid
 from test_feedback import SLOW, WORLD, confirmed, play
@@ -38,7 +40,7 @@ def change(server, incident, what, body=b"{}"):
 
 
 def test_two_jobs_that_wait_for_one_host_are_one_incident_that_outlives_a_kill(start, tmp_path):
-    server = start(harness.Server, tmp_path / "data", more=["--gpu-hour-price", "H100=2"])
+    server = start(harness.Server, tmp_path / "data", more=["--gpu-hour-price", "H100=200"])
     report_models(server)
     for job in ("first", "second"):
         play(server, job, 40, gpu_of)
@@ -52,9 +54,10 @@ def test_two_jobs_that_wait_for_one_host_are_one_incident_that_outlives_a_kill(s
     report = server.get(f"/api/incidents/{one['id']}")
     assert [job["suffers"] for job in report["jobs"]] == [True, True]
     assert report["lost_gpu_seconds"] == sum(job["lost_gpu_seconds"] for job in report["jobs"]) > 0
-    hours = report["lost_gpu_seconds"] / 3600
-    money = f"{hours * 6 / 8 * 2:.2f} at 2.00 a GPU-hour, and {hours * 2 / 8 * 60:.1f} GPU-minutes without a price (GPUs of unknown model, NVIDIA L4)"
-    assert report["cost"].endswith(money), report["cost"]
+    money = r"lost, ([\d.]+) at 200\.00 a GPU-hour, and ([\d.]+) GPU-minutes without a price \(GPUs of unknown model, NVIDIA L4\)"
+    paid, unpriced = map(float, re.search(money, report["cost"]).groups())
+    minutes = report["lost_gpu_seconds"] / 60
+    assert paid == pytest.approx(minutes / 60 * 6 / 8 * 200, abs=0.01) and unpriced == pytest.approx(minutes * 2 / 8, abs=0.11), report
     assert "not report how many steps are planned" in report["jobs"][0]["completion"]["sentence"]
     assert report["jobs"][0]["path"].startswith("/jobs/") and "rank=5" in report["jobs"][0]["path"]
     harness.eventually(lambda: server.get(f"/api/incidents/{one['id']}")["blast_radius"]["known"] or None, 10, "who is hit")

@@ -11,6 +11,7 @@ export interface FleetNumbers {
   ranks: number | null;
   verdicts: number | null;
   lostGpuSeconds: number | null;  // in 24 hours
+  money: string;                  // what that cost, in words; empty: the server knows no prices
   otlp: string;                   // where agents send to: "0.0.0.0:4318"; empty: not told
   isTls: boolean;
 }
@@ -19,7 +20,7 @@ export function decodeFleet(value: unknown): FleetNumbers {
   const json = object(value);
   return {
     jobs: num(json['jobs']), running: num(json['jobs_running']), nodes: num(json['nodes']), silent: num(json['nodes_silent']), gpus: num(json['gpus']),
-    idle: num(json['gpus_idle']), ranks: num(json['ranks']), verdicts: num(json['verdicts_open']), lostGpuSeconds: num(json['lost_gpu_seconds_day']),
+    idle: num(json['gpus_idle']), ranks: num(json['ranks']), verdicts: num(json['verdicts_open']), lostGpuSeconds: num(json['lost_gpu_seconds_day']), money: text(json['money_day']),
     otlp: text(json['otlp_http']), isTls: json['is_tls'] === true,
   };
 }

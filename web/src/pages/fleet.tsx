@@ -75,7 +75,7 @@ function Numbers({ numbers }: { numbers: FleetNumbers | null }) {
     ['GPUs', count(numbers?.gpus), `${count(numbers?.idle)} idle`],
     ['ranks', count(numbers?.ranks), `on ${count(numbers?.nodes)} nodes${numbers?.silent ? `, ${count(numbers.silent)} silent` : ''}`],
     ['open verdicts', count(numbers?.verdicts), numbers?.verdicts === 0 ? 'nothing is wrong' : ''],
-    ['lost in 24 h', (numbers && (gpuTime(numbers.lostGpuSeconds) || (numbers.lostGpuSeconds === null ? '–' : '0 GPU-hours'))) ?? '–', 'to what verdicts name'],
+    ['lost in 24 h', (numbers && (gpuTime(numbers.lostGpuSeconds) || (numbers.lostGpuSeconds === null ? '–' : '0 GPU-hours'))) ?? '–', numbers?.money || 'to what verdicts name'],
   ];
   return (
     <dl class="card figures" aria-label="The fleet in numbers">
