@@ -64,7 +64,7 @@ void add_flags(AgentOptions& options, Flags& flags) {
       .text(&options.slurm_gpu_folder, "--slurm-gpu-folder", "DIR",
             "files that say which Slurm job has which GPU, as dcgm-exporter reads them")
       .text(&options.environments, "--environments", "on|off",
-            "look for a job's name in the environment of its processes (default on)")
+            "look for a job's name, and the version of its code, in the environment of its processes (default on)")
       .text(&options.stacks, "--stacks", "on|off",
             "take stacks of ranks that the server asks for; off also for a job with LOCKSTEP_STACKS=0 (default on)")
       .text(&options.profiles, "--profiles", "on|off",

@@ -192,8 +192,10 @@ def known(server, ranks=1):
 
 
 def test_the_stack_of_a_stuck_python_process_comes_by_command(server, agent, python_rank):
-    process = python_rank(STUCK)
+    process = python_rank(STUCK, LOCKSTEP_CODE_VERSION="9f3a1c2")
     known(server)
+    started = server.get("/api/logs", event="job.start", job=JOB)["logs"]
+    assert [log["attributes"].get("version") for log in started] == ["9f3a1c2"], "which code its environment names"
     said = harness.lockstep("hang", JOB, "--server", server.url, "--stacks", ODD)
     assert said.returncode == 0, said.stderr
     assert "main thread is in load_batch, loader.py:7, waiting in a futex" in " ".join(said.stdout.split()), said.stdout

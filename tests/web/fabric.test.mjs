@@ -53,6 +53,19 @@ describe('the fabric on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set'
     await page.waitForFunction((wanted) => document.querySelectorAll('.graph-node').length === wanted, names.length);
   }));
 
+  it('draws who waited for whom and what changed, and says so in the table', () => visit(`/fabric?focus=rank:${kSlow}/43`, async (page) => {
+    await page.getByText('Longest wait: llama-70b/44 for llama-70b/43, 12.4 s in ten minutes.').waitFor();
+    await counted(page.locator('path.edge-waits-for'), 7);
+    assert.equal(await page.locator('path.edge-waits-for').first().getAttribute('marker-end'), 'url(#awaited)');
+    await counted(page.locator('path.edge-changed-at'), 1);
+    await page.keyboard.press('t');
+    await says(page.getByRole('row', { name: /llama-70b\/44/ }), /waits-for \(12\.4 s\) llama-70b\/43/);
+    await page.keyboard.press('t');
+    await box(page, 'version driver 570.124.06').locator('button').first().click();
+    await page.getByRole('heading', { name: 'around version driver 570.124.06?' }).waitFor();
+    await accessible(page);
+  }));
+
   it('needs no mouse', () => visit(`/fabric?focus=rank:${kSlow}/43`, async (page) => {
     await page.getByRole('button', { name: 'rank 43' }).focus();
     await page.keyboard.press('ArrowRight');

@@ -19,14 +19,21 @@ const hostOfRank = (job, rank) => kPlaced[job].first + Math.floor(rank / kPlaced
 const leafOf = (host, rail) => Math.floor(host / kPodHosts) * kRails + rail;
 const uplink = (leaf, spine) => `leaf-${leaf}:Ethernet${49 + spine} - spine-${spine}:Ethernet${leaf + 1}`;
 
-// [id, kind of the edge, label, known] of everything beside a part.
+// Rank 43 is late: its group waits for it, rank 44 longest. Its host has a new driver.
+const isWaiting = (job, rank) => job === 'llama-70b' && rank >= 40 && rank < 48;
+const waited = (from, to) => ({ from, to, weight: from.endsWith('/44') ? 12.4 : 3.5 });
+const kDriver = ['version:driver 570.124.06', 'changed-at', 'was 550.90', 'agent', { from: 'host:node-17', to: 'version:driver 570.124.06', at_unix_ns: 1_768_446_000_000_000_000 }];
+
+// [id, kind of the edge, label, known, what else it has] of everything beside a part.
 function neighbours(id) {
   const [kind, ...rest] = id.split(':');
   const name = rest.join(':');
   if (kind === 'job') return Array.from({ length: kPlaced[name].ranks }, (_, rank) => [`rank:${name}/${rank}`, 'member-of', '', '']);
   if (kind === 'rank') {
     const [job, rank] = [name.slice(0, name.lastIndexOf('/')), Number(name.slice(name.lastIndexOf('/') + 1))];
-    return [[`job:${job}`, 'member-of', '', ''], [`gpu:GPU-${hostOfRank(job, rank)}-${rank % kPlaced[job].perHost}`, 'runs-on', '', 'agent']];
+    const waits = !isWaiting(job, rank) ? [] : rank !== 43 ? [[`rank:${job}/43`, 'waits-for', '', 'diagnosis', waited(id, `rank:${job}/43`)]]
+      : [40, 41, 42, 44, 45, 46, 47].map((other) => [`rank:${job}/${other}`, 'waits-for', '', 'diagnosis', waited(`rank:${job}/${other}`, id)]);
+    return [...waits, [`job:${job}`, 'member-of', '', ''], [`gpu:GPU-${hostOfRank(job, rank)}-${rank % kPlaced[job].perHost}`, 'runs-on', '', 'agent']];
   }
   if (kind === 'gpu' || kind === 'nic') {
     const [host, index] = (kind === 'gpu' ? /^GPU-(\d+)-(\d+)$/ : /^node-(\d+):mlx5_(\d+)$/).exec(name).slice(1).map(Number);
@@ -41,8 +48,10 @@ function neighbours(id) {
   }
   if (kind === 'host') {
     const host = Number(name.slice(5));
-    return Array.from({ length: kRails }, (_, index) => [[`gpu:GPU-${host}-${index}`, 'member-of', '', 'agent'], [`nic:${name}:mlx5_${index}`, 'member-of', '', 'agent']]).flat();
+    const parts = Array.from({ length: kRails }, (_, index) => [[`gpu:GPU-${host}-${index}`, 'member-of', '', 'agent'], [`nic:${name}:mlx5_${index}`, 'member-of', '', 'agent']]).flat();
+    return host === 17 ? [kDriver, ...parts] : parts;
   }
+  if (kind === 'version') return [['host:node-17', ...kDriver.slice(1)]];
   if (kind === 'link') {
     const [leaf, spine] = name.split(' - ').map((port) => port.slice(0, port.indexOf(':')));
     return [[`leaf:${leaf}`, 'carries', '', 'file'], [`spine:${spine}`, 'carries', '', 'file']];
@@ -60,6 +69,7 @@ const kFocus = [
   [/^(?:job:)?(llama-70b|vit-pretrain|frontier-4096)$/, (name) => `job:${name}`], [/^(rank:(?:llama-70b|vit-pretrain|frontier-4096)\/\d+)$/, (id) => id],
   [/^(?:leaf:)?(leaf-\d+)$/, (name) => `leaf:${name}`], [/^(?:spine:)?(spine-\d+)$/, (name) => `spine:${name}`], [/^(?:host:)?(node-\d+)$/, (name) => `host:${name}`],
   [/^link:leaf-(\d+:Ethernet\d+)(?: - .*)?$/, (port) => `link:${uplink(...port.split(':Ethernet').map((number, at) => Number(number) - 49 * at))}`],
+  [/^(version:driver 570\.124\.06)$/, (id) => id],
   [/^(?:nic:)?(node-\d+:mlx5_\d)$/, (name) => `nic:${name}`], [/^(?:gpu:)?(GPU-\d+-\d)$/, (name) => `gpu:${name}`],
 ];
 function named(text) {
@@ -80,7 +90,7 @@ function graph(query) {
   for (const one of nodes.values()) {
     if (one.depth >= depth) continue;
     let taken = 0;
-    for (const [id, kind, label, known] of neighbours(one.id).sort(([a], [b]) => (kTroubled[b] ?? 0) - (kTroubled[a] ?? 0))) {
+    for (const [id, kind, label, known, more] of neighbours(one.id).sort(([a], [b]) => (kTroubled[b] ?? 0) - (kTroubled[a] ?? 0))) {
       if (!nodes.has(id) && (taken >= kFanOut || nodes.size >= limit)) {
         one.neighbours_left_out = (one.neighbours_left_out ?? 0) + 1;
         continue;
@@ -90,7 +100,7 @@ function graph(query) {
         nodes.set(id, node(id, one.depth + 1));
       }
       const key = [one.id, id].sort().join(' ');
-      if (!edges.has(key)) edges.set(key, { from: one.id, to: id, kind, weight: 1, ...(label && { label }), ...(known && { known }) });
+      if (!edges.has(key)) edges.set(key, { from: one.id, to: id, kind, weight: 1, ...(label && { label }), ...(known && { known }), ...more });
     }
   }
   return [200, { at_unix_ns: 1, nodes: [...nodes.values()], edges: [...edges.values()] }];

@@ -20,6 +20,8 @@
 #include "recorder/folder_reader.h"
 #include "recorder/identity_variables.h"
 #include "sources/ownership/process_handle.h"
+#include "sources/ownership/process_text.h"
+#include "sources/ownership/variables.h"
 
 namespace lockstep {
 namespace {
@@ -28,6 +30,16 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kTryAgainNs = 10 * kSecondNs;
 constexpr int64_t kStoppedMostNs = 3'600 * kSecondNs;  // a step that says more would not be believed
 constexpr int64_t kDrainsAfterDeathMax = 1024;         // of a file that somebody else goes on writing
+
+// The user's own word, so it is cut and has no control characters.
+std::string code_version_of(const ProcessHandle& process) {
+  constexpr size_t kVersionBytesMax = 128;
+  const Result<std::string> text = process.read("environ", kEnvironmentBytesMax);
+  if (!text.ok()) return {};
+  const Environment environment = parse_environment(*text);
+  const auto found = environment.find(kCodeVersion);
+  return found == environment.end() ? std::string() : std::string(utf8_prefix(found->second, kVersionBytesMax));
+}
 
 // Of "lockstep-1000", where it is a folder of user 1000: nobody else's files are read or removed through it.
 std::shared_ptr<const UserFolder> open_users_folder(const std::string& parent, const std::string& name) {
@@ -250,6 +262,7 @@ void RecorderWatch::look_at_process(WatchedRank& rank, RankPoll& seen) {
     std::optional<ProcessHandle> writes =
         ProcessHandle::open_ended_too(rank.header.pid, rank.header.process_start_ticks, owner);
     rank.pid_counts = writes.has_value();
+    if (writes && options_.read_environment) rank.code_version = code_version_of(*writes);
     if (writes) rank.process_exit = ProcessExit::watch(std::move(*writes), owner);
   }
   const std::optional<ProcessState> writer = rank.pid_counts       ? writer_state(*rank.reader, rank.header)

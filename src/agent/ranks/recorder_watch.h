@@ -60,6 +60,7 @@ struct WatchOptions {
   Heartbeat* keeper = nullptr;         // of the thread that keeps recorders
   EvidenceUploads* uploads = nullptr;  // takes what is kept; nullptr: it stays on the node
   size_t memory_per_user = user_limits::kMemoryPerUser;
+  bool read_environment = true;  // of processes, for the version of their code
 };
 
 // What one poll of all recorders gave.

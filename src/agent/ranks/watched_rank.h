@@ -35,6 +35,7 @@ struct RecorderWatch::WatchedRank {
   bool pid_checked = false;                 // whether the process that it names is its owner's
   bool pid_counts = false;                  // it is
   std::optional<ProcessExit> process_exit;  // where it is
+  std::string code_version;                 // by its environment; empty: it says none, or may not be read
   bool unread = false;                      // the last drain left something
   int64_t drains_after_death = 0;
   std::shared_ptr<const KeptRecorders::Keeping> keeping;

@@ -71,7 +71,8 @@ void look_at_path(std::string_view path, CgroupFacts& facts) {
 const std::set<std::string_view>& wanted_variables() {
   static const std::set<std::string_view> wanted = [] {
     namespace names = identity_variables;
-    std::set<std::string_view> all = {names::kJobId, names::kSlurmJobId, names::kElasticJobId, names::kGpuUuid};
+    std::set<std::string_view> all = {names::kJobId, names::kSlurmJobId, names::kElasticJobId, names::kGpuUuid,
+                                      kCodeVersion};
     for (const auto& list : {names::kAttempt, names::kRank, names::kLocalRank, kPodVariables, kVisibleGpus})
       all.insert(list.begin(), list.end());
     return all;

@@ -1,4 +1,4 @@
-// Variables that tell of a process's pod and of the GPUs it was given, beside those of recorder/identity_variables.h.
+// Variables that tell of a process's pod, its code and the GPUs it was given, beside those of recorder/identity_variables.h.
 //
 // Thread rule: Immutable.
 #pragma once
@@ -17,6 +17,9 @@ inline constexpr const char* kPodJobName = "JOB_NAME";
 inline constexpr const char* kPodJobIndex = "JOB_COMPLETION_INDEX";
 inline constexpr identity_variables::Names kPodVariables = {kPodName,     kPodNamespace, kPodContainer,
                                                             kPodHostName, kPodJobName,   kPodJobIndex};
+
+// Of the code that a job runs: a commit, an image's tag. Whoever starts the job says it.
+inline constexpr const char* kCodeVersion = "LOCKSTEP_CODE_VERSION";
 
 // Read for uuids alone: indices count from zero in every container and under Slurm's device cgroup, so they say
 // nothing. SLURM_JOB_GPUS is not among them: it is wrong for processes that were adopted into a job (pam_slurm_adopt).
