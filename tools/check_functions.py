@@ -16,7 +16,7 @@ FOLDERS = ("src", "apps", "plugin", "bench", "tests")
 LINES_MAX = 100
 LONG = 60
 # Only ever lowered: who makes one more of them cuts one of them (--longest says which there are).
-LONG_FUNCTIONS_MAX = 77
+LONG_FUNCTIONS_MAX = 29
 
 # path and function: why it is longer. What is no longer so long has to leave the list.
 REASONS = {
