@@ -146,6 +146,7 @@ class ApiTest : public ::testing::Test {
     ApiContext context{steps_,     spans_,    traces_, metrics_, *state_,    agents_,
                        diagnosis_, counters_, clock_,  ready_,   web_folder_};
     context.ask_detail = ask_detail_;
+    context.who_answers = who_answers_;
     const GpuPricing pricing(prices_, steps_, metrics_, clock_);
     context.pricing = &pricing;
     context.feedback = feedback_.get();
@@ -234,6 +235,7 @@ class ApiTest : public ::testing::Test {
   TestDiagnosis diagnosis_;
   std::atomic<bool> ready_{true};
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail_;
+  WhoAnswers who_answers_;
   std::unique_ptr<FeedbackStore> feedback_;
   fabric::Fabric fabric_{[] {
                            fabric::Declared declared;
@@ -252,6 +254,21 @@ class ApiTest : public ::testing::Test {
   std::string body_;
   simdjson::dom::parser parser_;
 };
+
+TEST_F(ApiTest, AJobSaysWhatSomeOfItsRanksCanBeAskedFor) {
+  const auto answers = [&](const std::string& path) {
+    std::string words;
+    for (const element one : json(path)["answers"].get_array().value()) words += text(one) + " ";
+    return words;
+  };
+  EXPECT_EQ(answers("/api/jobs/llama-70b/why"), "detail stacks profiles samples ") << "nobody knows better";
+  who_answers_ = [](const std::string& host, CommandKind kind) {
+    if (host == "node-0") return Answers::kUnknown;  // no agent there asks for commands
+    return kind == CommandKind::kStacks ? Answers::kYes : Answers::kNo;
+  };
+  EXPECT_EQ(answers("/api/jobs/llama-70b/why"), "stacks ");
+  EXPECT_EQ(answers("/api/jobs/llama-70b/traced"), "stacks ");
+}
 
 TEST_F(ApiTest, JobsAreListedWorstFirst) {
   steps_.append_step(identity_of(0_rank, "a-fine"), step_of(1_step, false), clock_.unix_ns());

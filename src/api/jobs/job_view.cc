@@ -194,7 +194,7 @@ void write_answers(JsonWriter& json, const ApiContext& context, const JobInfo& j
   for (size_t i = 0; i < std::size(kCommandKinds); ++i) {
     const auto answers = [&](const RankInfo& rank) {
       return !context.who_answers ||
-             context.who_answers(rank.identity.host, static_cast<CommandKind>(i)) != Answers::kNo;
+             context.who_answers(rank.identity.host, static_cast<CommandKind>(i)) == Answers::kYes;
     };
     if (std::any_of(job.ranks.begin(), job.ranks.end(), answers)) json.string(kCommandKinds[i]);
   }
