@@ -342,13 +342,28 @@ void find_flows_behind(const JobWindow& window, const Look& look, std::vector<Fi
   report_flows(window, steps, step_ns, std::move(ranks), slow, findings);
 }
 
-// The longest that what came by one flow in a step waited to be handed on; nothing: the rank received nothing.
+// The longest that what came by one flow in a step waited to be handed on, by slot; below 0: the rank received nothing.
+struct StepHanding {
+  std::vector<double> longest_ns;
+};
+
+// Once for each step: the same steps are looked at again and again.
+const StepHanding& handing_in(const StepFrame& frame) {
+  return frame.derived<StepHanding>([&] {
+    StepHanding made{.longest_ns = std::vector<double>(frame.rows.size(), -1)};
+    for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+      if (!frame.knows(slot)) continue;
+      for (const FlowStep& flow : frame.rows[slot].summary.flows)
+        if (!flow.send && flow.transfers > 0)
+          made.longest_ns[slot] = std::max(made.longest_ns[slot], static_cast<double>(flow.wire_ns));
+    }
+    return made;
+  });
+}
+
 std::optional<double> longest_handing_ns(const StepFrame& frame, size_t slot) {
-  std::optional<double> longest;
-  if (!frame.knows(slot)) return longest;
-  for (const FlowStep& flow : frame.rows[slot].summary.flows)
-    if (!flow.send && flow.transfers > 0) longest = std::max(longest.value_or(0), static_cast<double>(flow.wire_ns));
-  return longest;
+  const std::vector<double>& longest = handing_in(frame).longest_ns;
+  return slot < longest.size() && longest[slot] >= 0 ? std::optional(longest[slot]) : std::nullopt;
 }
 
 struct SlowReceiver {
