@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -42,6 +43,8 @@ constexpr size_t kRanksApartMax = 2;
 constexpr size_t kRanksNamedMax = 64;
 // A class in which more than this is slow has no like.
 constexpr double kSlowShareMax = 0.5;
+// Who hands on what has arrived so much longer than others holds up who sends to it.
+constexpr double kHandingShareMin = 0.05;
 
 struct Flow {
   uint32_t from = 0;  // slot
@@ -371,6 +374,83 @@ void find_flows_behind(const JobWindow& window, const Look& look, std::vector<Fi
   }
 }
 
+// The longest that what came by one flow in a step waited to be handed on, by slot; below 0: the rank received nothing.
+struct StepHanding {
+  std::vector<double> longest_ns;
+};
+
+// Once for each step: the same steps are looked at again and again.
+const StepHanding& handing_in(const StepFrame& frame) {
+  return frame.derived<StepHanding>([&] {
+    StepHanding made{.longest_ns = std::vector<double>(frame.rows.size(), -1)};
+    for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+      if (!frame.knows(slot)) continue;
+      for (const FlowStep& flow : frame.rows[slot].summary.flows)
+        if (!flow.send && flow.transfers > 0)
+          made.longest_ns[slot] = std::max(made.longest_ns[slot], static_cast<double>(flow.wire_ns));
+    }
+    return made;
+  });
+}
+
+std::optional<double> longest_handing_ns(const StepFrame& frame, size_t slot) {
+  const std::vector<double>& longest = handing_in(frame).longest_ns;
+  return slot < longest.size() && longest[slot] >= 0 ? std::optional(longest[slot]) : std::nullopt;
+}
+
+struct SlowReceiver {
+  size_t slot = 0;
+  double own_ns = 0;    // a step
+  double peers_ns = 0;  // median
+};
+
+// One that is far behind all others; where two are it is something that they share.
+std::optional<SlowReceiver> slow_receiver_in(const JobWindow& window, const Look& look) {
+  std::vector<std::pair<double, size_t>> handing;  // of a step, by slot
+  for (size_t slot = 0; slot < window.slots(); ++slot) {
+    std::vector<double> of_steps;
+    for (StepNumber number : look.steps)
+      if (const std::optional<double> ns = longest_handing_ns(*window.frame(number), slot)) of_steps.push_back(*ns);
+    if (of_steps.size() >= look.steps_min) handing.emplace_back(median(std::move(of_steps)), slot);
+  }
+  if (handing.size() < kAlikeMin) return std::nullopt;
+  std::sort(handing.rbegin(), handing.rend());
+  const SlowReceiver slow{handing[0].second, handing[0].first, handing[handing.size() / 2].first};
+  const double saved = slow.own_ns - slow.peers_ns;
+  const bool is_alone = slow.own_ns >= kSlowTimes * handing[1].first;
+  const bool is_late = typical_lateness(window, look.steps, slow.slot) > 0.5 * saved;
+  return is_alone && !is_late && saved >= kHandingShareMin * look.step_ns ? std::optional(slow) : std::nullopt;
+}
+
+// Every wire is as fast as ever: no flow is slow, and yet all wait for the one that does not take what arrives.
+void find_slow_receiver(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
+  const std::optional<SlowReceiver> slow = slow_receiver_in(window, look);
+  if (!slow) return;
+  const Rank rank = window.rank_of(slow->slot);
+  const Handling handling = Handlings(window, look.steps).of(rank);
+  const double saved = std::min(slow->own_ns - slow->peers_ns, look.step_ns);
+  if (!handling.starved(saved)) return;
+  Finding finding;
+  finding.ranks = {rank};
+  const double late = typical_lateness(window, look.steps, slow->slot);
+  finding.chain.push_back(claim(ClaimKind::kExclusion, format("rank %d", rank.value()),
+                                format("Not its GPU and not its input: its own time differs from its peers' by %s.",
+                                       human_duration(std::fabs(late)).c_str()),
+                                {.value = late / 1e6, .unit = "ms"}, look.steps.front(), look.steps.back(),
+                                Measure{.of = "late_ms", .ranks = {rank}, .steps = look.steps}.query()));
+  common(window, look.steps, look.step_ns, saved, finding);
+  const std::vector<StepNumber> all = window.complete_steps();
+  for (auto at = all.rbegin(); at != all.rend(); ++at) {
+    const std::optional<double> ns = longest_handing_ns(*window.frame(*at), slow->slot);
+    if (ns && *ns < (slow->own_ns + slow->peers_ns) / 2) break;
+    if (ns) finding.since_step = *at;
+  }
+  finding.sure = enough_steps(static_cast<size_t>(finding.through_step - finding.since_step + 1), kStepsSure,
+                              saved >= kPlainShareSure * look.step_ns, look.step_ns);
+  blame_starved_proxy(window, look.steps, rank, handling, finding);
+  findings.push_back(std::move(finding));
+}
+
 }  // namespace
 
 std::vector<Finding> find_slow_flows_of_large_jobs(const JobWindow& window, const std::vector<AttributedRange>&) {
@@ -400,6 +480,7 @@ std::vector<Finding> find_slow_flows_of_large_jobs(const JobWindow& window, cons
   if (const std::vector<StepNumber> seen = last_steps_with_flows(window, all, kWindow); !seen.empty()) {
     find_flows_behind(window, look_at(seen), findings);
     if (findings.empty()) find_flows_behind(window, plain(last_steps_with_flows(window, all, kWindowPlain)), findings);
+    if (findings.empty()) find_slow_receiver(window, look_at(seen), findings);
   }
   return findings;
 }

@@ -2,7 +2,8 @@
 //
 // The idea: flows that carry about as much are comparable, and where there are many the spread of their rates tells
 // what is unusual, so that a fifth less shows. The slow ones vote: all flows of one rank blame its adapter or link,
-// those of one host its host, those of many hosts the switches between them. Jobs with few flows are slow_link's: there
+// those of one host its host, those of many hosts the switches between them. Where no flow is slow, and one rank takes far
+// longer than all others to hand on what has arrived, it is that rank's CPU: who sends to it waits, and no wire is slow. Jobs with few flows are slow_link's: there
 // chance makes differences that no statistics tells from a fault.
 //
 // Thread rule: Thread-safe (pure functions).

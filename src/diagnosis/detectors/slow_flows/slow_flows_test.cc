@@ -40,6 +40,32 @@ TEST(SlowFlows, SlowFlowsOfManyHostsAreTheSwitches) {
   EXPECT_EQ(findings[0].cause, Cause::kCongestion);
 }
 
+TEST(SlowFlows, WhoDoesNotTakeWhatArrivesIsNamedAndNoLink) {
+  MadeUpJob job(64);
+  job.ring_flows = true;
+  job.flow_wire_ms = 20;
+  const auto found = [&](std::vector<size_t> slow, double handing_on_ms, double own_ms) {
+    JobWindow window;
+    job.play(window, 0_step, 30_step, [&](StepNumber step, std::vector<RankPlan>& ranks) {
+      for (size_t rank : step >= 15_step ? slow : std::vector<size_t>{}) {
+        ranks[rank].handing_on_ms = handing_on_ms;
+        ranks[rank].own_ms += own_ms;
+      }
+    });
+    return find_slow_flows_of_large_jobs(window, {});
+  };
+  const std::vector<Finding> findings = found({9}, 40, 0);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<Rank>{9_rank});
+  EXPECT_EQ(findings[0].layer, Layer::kHost);
+  EXPECT_EQ(findings[0].cause, Cause::kCpuContention);
+  EXPECT_EQ(findings[0].since_step, 15_step);
+  EXPECT_TRUE(findings[0].sure);
+  EXPECT_TRUE(found({9}, 2, 0).empty()) << "it costs next to nothing";
+  EXPECT_TRUE(found({9, 10, 11}, 40, 0).empty()) << "something that they share";
+  EXPECT_TRUE(found({9}, 40, 60).empty()) << "it is late, and that has a name";
+}
+
 TEST(SlowFlows, EqualFlowsAccuseNobody) {
   MadeUpJob job(64);
   job.ring_flows = true;
