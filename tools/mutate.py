@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Do the tests notice? Changes one operator of the code at a time, builds the folder's own tests, runs them, and puts the file back.
 
-./dev mutate [N] [--seed S] [--folder F] [--each]: N changes (default 20), drawn from all places of F (default: every folder of FOLDERS);
+./dev mutate [N] [--seed S] [--folder F] [--each] | --again: N changes (default 20), drawn from all places of F (default: every folder of FOLDERS);
 with --each, N of every folder, so that the large ones do not stand for all. A change is noticed when a test fails, crashes or does not
 end; one that does not compile is drawn again. So is a survivor that is no change at all: every source of the product that includes the
 file compiles to the same bytes with and without it, optimized as the product is ("same code").
 
 A run is kept in bench/results/mutate.json (one of the same folder and seed takes its place; delete the file to begin anew), and all of
 them are the page bench/results/mutate.md. Survivors are there with the line and the change; a reason written beside one stays. With N 0
-nothing is changed but the page, whose sums go by those reasons: "no difference: ...", "a test was written after this run (...)".
+nothing is changed but the page, whose sums go by those reasons: "no difference: ...", "a test was written after this run (...)". With
+--again the survivors are tried again, those that make no difference apart: which of them do today's tests notice?
 
 A change costs one source file and one link, because it has a build folder of its own (build/mutate) without batches of sources and without
 optimization; the first run fills it (minutes). It works in this tree. So it refuses a tree with changes, puts the file back on every way
@@ -296,14 +297,58 @@ def reasons():
     if RESULTS.exists():
         for line in RESULTS.read_text().splitlines():
             row = re.match(r"\| (`[^|]*`) \(line \d+\) \| (.*) \|$", line)
-            if row and row[2].strip():
-                known[row[1]] = row[2].strip()
+            reason = re.sub(r"; noticed at \w+$", "", row[2].strip()) if row else ""
+            if reason:
+                known[row[1]] = reason
     return known
 
 
 def kind_of(reason):
     """What a reason says of its survivor."""
     return next((kind for kind in ("no difference", "a test was written") if reason.startswith(kind)), "a test is missing")
+
+
+def survivors_to_try(runs, wanted):
+    """(home, survivor, path, place) of every survivor of these folders that is still in the code and makes a difference."""
+    known, found = reasons(), []
+    for run in runs:
+        for survivor in run["survivors"]:
+            path = ROOT / survivor["change"].split("`")[1]
+            is_wanted = any(f"{path.relative_to(ROOT)}/".startswith(f"{folder}/") for folder in wanted)
+            if not is_wanted or not path.exists() or kind_of(known.get(survivor["change"], "")) == "no difference":
+                continue
+            lines = path.read_text().split("\n")
+            same = [place for place in places(path) if key_of(path.relative_to(ROOT), place, lines[place[0]]) == survivor["change"]]
+            if same:
+                found.append((run["folder"], survivor, path, min(same, key=lambda place: abs(place[0] + 1 - survivor["line"]))))
+    return found
+
+
+def try_again(wanted):
+    """Writes beside each survivor whether the tests of today notice it."""
+    runs = json.loads(RUNS.read_text())
+    configure()
+    commit = commit_of_head()
+    tests = {}
+    try:
+        for home, survivor, path, place in survivors_to_try(runs, wanted):
+            if home not in tests:
+                tests[home] = Tests(FOLDERS[home])
+            with Changed(path, changed(path.read_text(), place)):
+                result = tests[home].notice(path)
+            survivor.pop("noticed at", None)
+            if result == "noticed":
+                survivor["noticed at"] = commit
+            print(f"{result:16} {survivor['change']}", flush=True)
+    finally:
+        RUNS.write_text(json.dumps(runs, indent=1) + "\n")
+        keep_runs([])
+        for test in tests.values():  # nobody is to run the program of the last change
+            build(test.target)
+
+
+def commit_of_head():
+    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def share(noticed, tried):
@@ -334,6 +379,7 @@ def page(runs, known):
     folders = sorted({run["folder"] for run in runs})
     noticed, same, survived, no_difference = sums(folders)
     written = sum(kind == "a test was written" for _, kind in kinds)
+    since = sum("noticed at" in survivor for _, survivor in survivors)
     left_out = {folder: sum(len(places(path, left_out=True)) for path in sources(folder)) for folder in FOLDERS}
     drawn_from = {folder: sum(len(places(path)) for path in sources(folder)) for folder in FOLDERS}
     text = f"""# What the tests notice
@@ -343,6 +389,9 @@ numbers of a run are of its commit, before the tests that it led to; a run may h
 
 **{share(noticed, noticed + survived)} changes were noticed.** Of the {survived} survivors {no_difference} make no difference as far as reading tells; of the others
 {share(noticed, noticed + survived - no_difference)} were noticed. For {written} a test was written after the run; for {survived - no_difference - written} a test is missing.
+
+**{share(noticed + since, noticed + survived)} are noticed by the tests of today**: survivors that make a difference were tried again
+(`./dev mutate --again`); the commit at which they were noticed stands beside them.
 
 What is left out of these numbers:
 - **Same code**, {same} times: the change was survived, and every source of the product that includes the file compiles to the same object
@@ -368,7 +417,8 @@ What is left out of these numbers:
         text += "\nTests left out, as they fail without a change where a folder's tests run in one process: " + ", ".join(failing) + ".\n"
     text += "\n## Survivors\n\nA reason says why no test has to notice; without one, a test is missing.\n\n| change | reason |\n|---|---|\n"
     for _, survivor in survivors:
-        text += f"| {survivor['change']} (line {survivor['line']}) | {known.get(survivor['change'], '')} |\n"
+        noticed_at = f"; noticed at {survivor['noticed at']}" if "noticed at" in survivor else ""
+        text += f"| {survivor['change']} (line {survivor['line']}) | {known.get(survivor['change'], '')}{noticed_at} |\n"
     return text
 
 
@@ -378,6 +428,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", action="append", default=[], help="one of " + ", ".join(FOLDERS) + ", a folder below one, or a file; may be said several times")
     parser.add_argument("--each", action="store_true", help="N changes in every folder, not in all together")
+    parser.add_argument("--again", action="store_true", help="no new changes: the survivors of all runs")
     parser.add_argument("--list", action="store_true", help="only say what would be tried")
     arguments = parser.parse_args()
     put_back()
@@ -393,6 +444,9 @@ def main():
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(130))  # as Ctrl-C does: by an exception, so that the file is put back
 
+    if arguments.again:
+        try_again(wanted)
+        return 0
     all_places = [(home, path, place) for home in FOLDERS for path in sources(home)
                   if any(f"{path.relative_to(ROOT)}/".startswith(f"{folder}/") for folder in wanted) for place in places(path)]
     random.Random(arguments.seed).shuffle(all_places)
@@ -401,7 +455,7 @@ def main():
     if not arguments.list:
         configure()
         same_code = SameCode()
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+        commit = commit_of_head()
     tests, runs, done, done_of = {}, {}, 0, dict.fromkeys(FOLDERS, 0)
     try:
         for home, path, place in all_places:

@@ -23,6 +23,16 @@ class MutateTest(unittest.TestCase):
         self.file.write_text(text)
         return sorted({mutate.changed(text, place) for place in mutate.places(self.file)})
 
+    def test_survivors_that_are_still_there_and_make_a_difference_are_tried_again(self):
+        self.addCleanup(setattr, mutate, "RESULTS", mutate.RESULTS)
+        mutate.RESULTS = self.root / "page.md"
+        self.file.write_text("b = c;\nx = 1 + y;\nz = 0;\nx = 1 + y;\n")
+        changes = ["`a.cc` `+` to `-` in `x = 1 + y;`", "`a.cc` `0` to `1` in `z = 0;`", "`a.cc` `<` to `<=` in `gone < 2`", "`b.cc` `0` to `1` in `z = 0;`"]
+        mutate.RESULTS.write_text(f"| {changes[1]} (line 3) | no difference: nobody reads z; noticed at 0123abcd |\n")
+        runs = [{"folder": "src/x", "survivors": [{"change": change, "line": 5} for change in changes]}]
+        found = mutate.survivors_to_try(runs, ["a.cc"])
+        self.assertEqual([(home, survivor["change"], path, place[0]) for home, survivor, path, place in found], [("src/x", changes[0], self.file, 3)])
+
     def test_changes_one_operator_at_a_time(self):
         self.assertEqual(self.changes("a = b + c - d;"), ["a = b + c + d;", "a = b - c - d;"])
         self.assertEqual(self.changes("if (a < b && !c) f();"), ["if (a < b && c) f();", "if (a < b || !c) f();", "if (a <= b && !c) f();"])
