@@ -314,6 +314,18 @@ void Applier::begin_attempt(const Identity& first) {
   }
 }
 
+void Applier::apply_job_start(const Identity& identity, const LogRecord& record, int64_t received_unix_ns) {
+  steps_.rank_started(identity, received_unix_ns);
+  const std::string_view version = find_string(record.attributes, "version");
+  // Where records come late the change is as old as the start that it came with.
+  const int64_t began_unix_ns =
+      record.time_unix_ns > 0 ? std::min(record.time_unix_ns, received_unix_ns) : received_unix_ns;
+  notify([&](StoreSubscriber& subscriber) {
+    subscriber.on_rank_started(identity, received_unix_ns);
+    if (!version.empty()) subscriber.on_code_version(identity, version, began_unix_ns);
+  });
+}
+
 Applier::Applied Applier::apply_job_event(const LogRecord& record, const Identity& identity, int64_t received_unix_ns) {
   const std::string& event = record.event_name;
   if (event == kEventGap) {
@@ -360,12 +372,7 @@ Applier::Applied Applier::apply_job_event(const LogRecord& record, const Identit
     if (!finding.ok()) return {.refused = "malformed"};
     notify([&](StoreSubscriber& subscriber) { subscriber.on_profile_finding(identity, *finding, received_unix_ns); });
   } else if (event == kEventJobStart) {
-    steps_.rank_started(identity, received_unix_ns);
-    const std::string_view version = find_string(record.attributes, "version");
-    notify([&](StoreSubscriber& subscriber) {
-      subscriber.on_rank_started(identity, received_unix_ns);
-      if (!version.empty()) subscriber.on_code_version(identity, version, received_unix_ns);
-    });
+    apply_job_start(identity, record, received_unix_ns);
   } else {
     const RankEnd end = rank_end_from_record(record);
     steps_.rank_ended(identity, end.clean, received_unix_ns);

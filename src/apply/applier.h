@@ -104,6 +104,8 @@ class Applier {
   Applied apply_profile_event(const LogRecord& record, const Attributes& resource, int64_t received_unix_ns)
       LOCKSTEP_REQUIRES(mutex_);
   // Of the attempt that counts.
+  void apply_job_start(const Identity& identity, const LogRecord& record, int64_t received_unix_ns)
+      LOCKSTEP_REQUIRES(mutex_);
   Applied apply_job_event(const LogRecord& record, const Identity& identity, int64_t received_unix_ns)
       LOCKSTEP_REQUIRES(mutex_);
   void begin_attempt(const Identity& first) LOCKSTEP_REQUIRES(mutex_);

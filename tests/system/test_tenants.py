@@ -186,6 +186,7 @@ CALLS = {
     "GET /api/fabric": ["/api/fabric"],
     "GET /api/fabric/path": ["/api/fabric/path?job=<word>-job&a=0&b=1", "/api/fabric/path?a=<word>-host:gpu0&b=<word>-host:gpu1"],
     "GET /api/fabric/affected": ["/api/fabric/affected?component=host:<word>-host"],
+    "GET /api/fabric/changes": ["/api/fabric/changes?component=job:<word>-job", "/api/fabric/changes?component=host:<word>-host&what=driver"],
     "GET /api/graph": ["/api/graph?focus=job:<word>-job&depth=2", "/api/graph?focus=host:<word>-host"],
     "GET /api/actions": ["/api/actions"],
     "GET /api/sle": ["/api/sle", "/api/sle?job=<word>-job", "/api/sle?host=<word>-host"],
