@@ -7,7 +7,7 @@ namespace lockstep::logql {
 namespace {
 
 // Within double quotes; what a person cannot see is written by its number.
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   for (const char letter : text) {
     if (letter == '"' || letter == '\\') {
@@ -34,7 +34,7 @@ std::string list_of(const std::vector<std::string>& names) {
 
 std::string text_of(const Matcher& matcher) {
   static constexpr const char* kSigns[] = {"=", "!=", "=~", "!~"};
-  return matcher.name + kSigns[static_cast<size_t>(matcher.op)] + quoted(matcher.value);
+  return matcher.name + kSigns[static_cast<size_t>(matcher.op)] + in_quotes(matcher.value);
 }
 
 std::string text_of(const LabelFilter& filter) {
@@ -56,7 +56,7 @@ std::string text_of(const Stage& stage) {
   switch (stage.type) {
     case Stage::Type::kLineFilter: {
       std::string out = std::string(stage.line.is_not ? "!" : "|") + (stage.line.is_pattern ? "~" : "=");
-      for (size_t i = 0; i < stage.line.texts.size(); ++i) out += (i > 0 ? " or " : " ") + quoted(stage.line.texts[i]);
+      for (size_t i = 0; i < stage.line.texts.size(); ++i) out += (i > 0 ? " or " : " ") + in_quotes(stage.line.texts[i]);
       return out;
     }
     case Stage::Type::kJson:
