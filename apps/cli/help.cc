@@ -76,7 +76,8 @@ std::string own_page() {
                     {"2", "", "wrong usage"},
                     {"3", "", "the server cannot be reached"},
                     {"4", "", "not found"},
-                    {"5", "", "anything else went wrong"}});
+                    {"5", "", "anything else went wrong"},
+                    {"6", "", "two runs that cannot be compared"}});
   return out + ".SH SEE ALSO\n.BR lockstepd (8),\n.BR lockstep\\-agent (8)\n";
 }
 

@@ -122,9 +122,16 @@ def test_diff_holds_a_gate(healthy, tmp_path):
     done = harness.lockstep("diff", healthy, slower, "--gate", "3%")
     assert done.returncode == 1 and "slower" in done.stdout and "the gate is 3 %" in done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
-    other = made(tmp_path / "other", "--device", "NVIDIA A100-SXM4-80GB")
+    other = made(tmp_path / "other", "--device", "NVIDIA A100-SXM4-80GB", "--tokens", "8192")
     done = harness.lockstep("diff", healthy, other, "--gate", "3%")
-    assert done.returncode == 5 and "not comparable: other GPUs" in done.stderr
+    assert done.returncode == 6 and "not comparable: other GPUs" in done.stderr
+    forced = harness.lockstep("diff", healthy, other, "--gate", "3%", "--force", "--json")
+    assert forced.returncode == 1 and "compared all the same" in forced.stderr, forced.stderr
+    answer = json.loads(forced.stdout)
+    assert any("2.00 times the work" in why for why in answer["not_comparable"]), answer["not_comparable"]
+    gemm = next(kernel for kernel in answer["kernels"] if kernel["name"].startswith("nvjet_tst"))
+    assert {shape["shape"] for shape in gemm["shapes"]} == {"[[4096, 4096], [4096, 4096]]", "[[8192, 4096], [4096, 4096]]"}
+    assert harness.lockstep("diff", healthy, tmp_path / "nowhere").returncode == 4
 
 
 def test_tables_fit_a_terminal_and_the_perfetto_file_reads_back(healthy, tmp_path, trace_type):  # noqa: F811
