@@ -47,6 +47,7 @@ int run_sim(const Arguments& arguments);         // sim.cc
 int run_trace(const Arguments& arguments);       // trace.cc
 int run_analyze(const Arguments& arguments);     // analyze.cc
 int run_diff(const Arguments& arguments);        // diff.cc
+int run_baseline(const Arguments& arguments);    // baseline.cc
 int run_export(const Arguments& arguments);      // export.cc
 int run_whatif(const Arguments& arguments);      // whatif.cc
 int run_token(const Arguments& arguments);       // token.cc

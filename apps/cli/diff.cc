@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "apps/cli/baselines.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
@@ -119,21 +120,22 @@ void print_comparison(const ProfileComparison& comparison, size_t most) {
 
 int run_diff(const Arguments& arguments) {
   bool json = false, force = false;
-  std::string gate_text, server = default_server();
+  std::string gate_text, server = default_server(), baselines = default_baselines();
   int64_t kernels = 10;
   Flags flags("lockstep diff", "two runs' kernel traces side by side: by how much a step differs, in which kernels",
               "RUN...");
   add_server_flags(flags, &server)
       .text(&gate_text, "--gate", "PERCENT", "exit with 1 where a step is slower by more, such as 3%")
+      .text(&baselines, "--baselines", "DIR", kBaselinesHelp)
       .toggle(&force, "--force", "compare runs that cannot be compared, too; says what speaks against it")
       .toggle(&json, "--json", "the comparison as JSON")
       .number(&kernels, "--kernels", "N", "kernels to show (default 10)", 1, 100'000);
-  if (std::optional<int> code =
-          answered(flags, arguments,
-                   "RUN is a trace, a folder with one trace per rank, or JOB/CAPTURE of lockstep profile; the first is "
-                   "the baseline.\n"
-                   "exit codes: 0 within the gate, 1 slower than it allows, 2 wrong usage, 4 no such "
-                   "file, 5 not readable, 6 not comparable\n"))
+  if (std::optional<int> code = answered(
+          flags, arguments,
+          "RUN is a trace, a folder with one trace per rank, JOB/CAPTURE of lockstep profile, or baseline:NAME of "
+          "lockstep baseline; the first is the baseline.\n"
+          "exit codes: 0 within the gate, 1 slower than it allows, 2 wrong usage, 4 no such "
+          "file or baseline, 5 not readable, 6 not comparable\n"))
     return *code;
   if (flags.positional().size() != 2) {
     std::fprintf(stderr, "lockstep diff: takes two runs, the baseline first; %zu were given\n",
@@ -147,9 +149,9 @@ int run_diff(const Arguments& arguments) {
   }
   std::vector<RunSummary> sides;
   for (const std::string& run : flags.positional()) {
-    const Result<ProfileAnalysis> analysis = analyze_files("lockstep diff", {run}, server, {});
-    if (!analysis.ok()) return failed(analysis.failure());
-    sides.push_back(summarize(*analysis));
+    Result<RunSummary> side = summary_of("lockstep diff", run, server, baselines);
+    if (!side.ok()) return failed(side.failure());
+    sides.push_back(std::move(*side));
   }
   const Unlike unlike = force ? Unlike::kCompared : Unlike::kRefused;
   const ProfileComparison comparison = compare(sides[0], sides[1], unlike);

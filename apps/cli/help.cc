@@ -68,6 +68,7 @@ std::string own_page() {
   out += ".SH ENVIRONMENT\n";
   add_options(out, {{"LOCKSTEP_SERVER", "", "the server, any of its addresses, where --server is not given"},
                     {"LOCKSTEP_TOKEN_FILE", "", "the file with the token, where --token-file is not given"},
+                    {"LOCKSTEP_BASELINES", "", "the folder of baselines, where --baselines is not given"},
                     {"COLUMNS", "", "how wide output is, instead of the terminal's width"},
                     {"NO_COLOR", "", "no colour; --color always or never wins"}});
   out += ".SH EXIT STATUS\n";

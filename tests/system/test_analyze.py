@@ -132,6 +132,22 @@ def test_diff_holds_a_gate(healthy, tmp_path):
     gemm = next(kernel for kernel in answer["kernels"] if kernel["name"].startswith("nvjet_tst"))
     assert {shape["shape"] for shape in gemm["shapes"]} == {"[[4096, 4096], [4096, 4096]]", "[[8192, 4096], [4096, 4096]]"}
     assert harness.lockstep("diff", healthy, tmp_path / "nowhere").returncode == 4
+    # What was kept under a name says the same as the traces that it was made of.
+    kept = ["--baselines", tmp_path / "kept"]
+    assert harness.lockstep("baseline", "list", *kept).returncode == 4
+    assert harness.lockstep("baseline", "save", "main", healthy, *kept).returncode == 0
+    assert harness.lockstep("baseline", "save", "../main", healthy, *kept).returncode == 2
+    assert harness.lockstep("diff", "baseline:main", healthy, "--gate", "3%", *kept).returncode == 0
+    assert harness.lockstep("diff", "baseline:main", slower, "--gate", "3%", *kept).returncode == 1
+    by_name = harness.lockstep("diff", "baseline:main", other, "--json", *kept)
+    assert by_name.returncode == 6 and json.loads(by_name.stdout) == json.loads(harness.lockstep("diff", healthy, other, "--json").stdout)
+    assert harness.lockstep("diff", "baseline:none", healthy, *kept).returncode == 4
+    (tmp_path / "kept" / "cut.baseline").write_bytes((tmp_path / "kept" / "main.baseline").read_bytes()[:-300])
+    listed = harness.lockstep("baseline", "list", *kept)
+    assert listed.returncode == 5 and "main" in listed.stdout and listed.stderr.count("\n") == 1 and "no baseline" in listed.stderr
+    assert harness.lockstep("diff", "baseline:cut", healthy, *kept).returncode == 5
+    assert harness.lockstep("baseline", "delete", "main", *kept).returncode == 0
+    assert harness.lockstep("baseline", "delete", "main", *kept).returncode == 4
 
 
 def test_tables_fit_a_terminal_and_the_perfetto_file_reads_back(healthy, tmp_path, trace_type):  # noqa: F811

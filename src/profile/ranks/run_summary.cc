@@ -36,8 +36,16 @@ double step_noise(const ProfileAnalysis& analysis) {
   return 1.48 * 1.25 * median_or_zero(distances) / std::sqrt(std::max(1.0, steps));
 }
 
+// As it is kept and shown: one line of UTF-8, whatever a trace has.
 std::string cut(std::string_view text, size_t bytes_max) {
-  return std::string(utf8_prefix(text, bytes_max));
+  std::string line = as_one_line(utf8_prefix(text, bytes_max));
+  if (is_utf8(line)) return line;
+  for (size_t at = 0; at < line.size();) {
+    const size_t length = utf8_length(line, at);
+    if (length == 0) line[at] = '?';
+    at += std::max<size_t>(1, length);
+  }
+  return line;
 }
 
 // Of a trace without a GPU it is the activity itself.
