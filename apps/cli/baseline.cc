@@ -74,6 +74,8 @@ int save(const Arguments& arguments) {
   const Baseline baseline{.written_by = version_line("lockstep"),
                           .saved_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count(),
                           .run = summarize(*analysis)};
+  if (baseline.run.step_ns <= 0 || baseline.run.calls <= 0)
+    return failed(kProgram, Error{"nothing ran in these traces: nothing is kept"});
   const Result<BaselineFolder> folder = BaselineFolder::make(baselines);
   if (!folder.ok()) return failed(kProgram, folder.failure());
   if (const Result<void> written = folder->write(name, baseline); !written.ok())
@@ -157,6 +159,10 @@ int remove(const Arguments& arguments) {
 std::string default_baselines() {
   const char* folder = std::getenv("LOCKSTEP_BASELINES");
   return folder != nullptr && *folder != '\0' ? folder : ".lockstep/baselines";
+}
+
+Result<void> check_run_name(const std::string& run) {
+  return run.starts_with(kPrefix) ? BaselineFolder::check_name(run.substr(kPrefix.size())) : Result<void>();
 }
 
 Result<RunSummary> summary_of(const char* program, const std::string& run, const std::string& server,

@@ -95,7 +95,9 @@ int failed(const Error& error) {
   return error.code == ErrorCode::kNotFound ? kExitNotFound : kExitFailed;
 }
 
+// Of a run in which nothing ran nothing can be said, whatever is asked for.
 int judge(const ProfileComparison& comparison, std::optional<double> gate, Unlike unlike) {
+  if (comparison.before_ns <= 0 || comparison.after_ns <= 0) unlike = Unlike::kRefused;
   for (const std::string& line : comparison.not_comparable) {
     std::fprintf(stderr, "lockstep diff: not comparable: %s%s\n", line.c_str(),
                  unlike == Unlike::kRefused ? "" : "; compared all the same (--force)");
@@ -145,6 +147,12 @@ int run_diff(const Arguments& arguments) {
   const std::optional<double> gate = gate_of(gate_text);
   if (!gate_text.empty() && !gate) {
     std::fprintf(stderr, "lockstep diff: --gate is a percentage such as 3%%, not \"%s\"\n", gate_text.c_str());
+    return kExitUsage;
+  }
+  for (const std::string& run : flags.positional()) {
+    const Result<void> checked = check_run_name(run);
+    if (checked.ok()) continue;
+    std::fprintf(stderr, "lockstep diff: %s\n", checked.error().c_str());
     return kExitUsage;
   }
   std::vector<RunSummary> sides;

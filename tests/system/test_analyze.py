@@ -142,6 +142,12 @@ def test_diff_holds_a_gate(healthy, tmp_path):
     by_name = harness.lockstep("diff", "baseline:main", other, "--json", *kept)
     assert by_name.returncode == 6 and json.loads(by_name.stdout) == json.loads(harness.lockstep("diff", healthy, other, "--json").stdout)
     assert harness.lockstep("diff", "baseline:none", healthy, *kept).returncode == 4
+    assert harness.lockstep("diff", "baseline:../kept/main", healthy, *kept).returncode == 2
+    (tmp_path / "empty.json").write_text('{"traceEvents": []}')
+    for force in ([], ["--force"]):
+        nothing = harness.lockstep("diff", "baseline:main", tmp_path / "empty.json", "--gate", "3%", *force, *kept)
+        assert nothing.returncode == 6 and "nothing ran in the traces of the second run" in nothing.stderr, nothing.stderr
+    assert harness.lockstep("baseline", "save", "empty", tmp_path / "empty.json", *kept).returncode == 5
     (tmp_path / "kept" / "cut.baseline").write_bytes((tmp_path / "kept" / "main.baseline").read_bytes()[:-300])
     listed = harness.lockstep("baseline", "list", *kept)
     assert listed.returncode == 5 and "main" in listed.stdout and listed.stderr.count("\n") == 1 and "no baseline" in listed.stderr

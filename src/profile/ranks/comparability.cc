@@ -26,6 +26,7 @@ class Check {
   Check(const RunSummary& before, const RunSummary& after) : before_(before), after_(after) {}
 
   Comparability all() {
+    check_content();
     check_machines();
     check_versions();
     check_steps();
@@ -38,6 +39,13 @@ class Check {
  private:
   void refuse(std::string why) { out_.not_comparable.push_back(std::move(why)); }
   void note(std::string what) { out_.notes.push_back(std::move(what)); }
+
+  // A trace in which nothing was recorded is no slower than any other.
+  void check_content() {
+    const bool first = before_.step_ns > 0 && before_.calls > 0, second = after_.step_ns > 0 && after_.calls > 0;
+    if (first && second) return;
+    refuse(format("nothing ran in the traces of the %s run", first ? "second" : "first"));
+  }
 
   void check_machines() {
     if (before_.has_gpu != after_.has_gpu) refuse("only one of them ran on a GPU");

@@ -101,6 +101,7 @@ TEST(ProfileCompare, RefusesRunsWhoseDifferenceWouldNotBeTheProgramsAndSaysWhy) 
   EXPECT_EQ(why_not({.ranks = 4}), "2 ranks, then 4");
   EXPECT_EQ(why_not({.tokens = 1024}).substr(0, 63), "other shapes: the same calls get 2.00 times the work by their s");
   EXPECT_EQ(why_not({.tokens = 513}), "");
+  EXPECT_EQ(why_not({.steps = 0}), "nothing ran in the traces of the second run");
   EXPECT_EQ(why_not({.tokens = 1024, .with_shapes = false}), "");  // nothing says so
 }
 
