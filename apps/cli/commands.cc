@@ -24,6 +24,7 @@ constexpr Command kCommands[] = {
     {"trace", "a step, rank by rank, as a file for the Perfetto UI", run_trace},
     {"analyze", "what kernel traces of ranks say: which rank, which kernel, why", run_analyze},
     {"diff", "two runs' kernel traces side by side, with a gate for CI", run_diff},
+    {"baseline", "runs kept under a name, for diff: baseline save, list, delete", run_baseline},
     {"export", "what a PromQL query gives over a range, as CSV or OpenMetrics", run_export},
     {"whatif", "what a step would take with the work evenly spread, and what each part costs", run_whatif},
     {"profile", "kernel profiles of some ranks of a running job, all from the same step on", run_profile},

@@ -1,6 +1,6 @@
 // Every command of `lockstep`, one row each in commands.cc: name, one line of help, function.
 // Exit codes (docs/guide/cli.md): 0 answered; 1 the answer is "no" (an open verdict, a failed check); 2 wrong usage;
-// 3 the server cannot be reached; 4 not found; 5 anything else went wrong.
+// 3 the server cannot be reached; 4 not found; 5 anything else went wrong; 6 two runs that cannot be compared.
 #pragma once
 
 #include <cstdio>
@@ -16,6 +16,7 @@ inline constexpr int kExitUsage = 2;
 inline constexpr int kExitUnreachable = 3;
 inline constexpr int kExitNotFound = 4;
 inline constexpr int kExitFailed = 5;
+inline constexpr int kExitNotComparable = 6;
 
 using Arguments = std::vector<std::string>;
 
@@ -46,6 +47,7 @@ int run_sim(const Arguments& arguments);         // sim.cc
 int run_trace(const Arguments& arguments);       // trace.cc
 int run_analyze(const Arguments& arguments);     // analyze.cc
 int run_diff(const Arguments& arguments);        // diff.cc
+int run_baseline(const Arguments& arguments);    // baseline.cc
 int run_export(const Arguments& arguments);      // export.cc
 int run_whatif(const Arguments& arguments);      // whatif.cc
 int run_token(const Arguments& arguments);       // token.cc

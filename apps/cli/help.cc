@@ -68,6 +68,7 @@ std::string own_page() {
   out += ".SH ENVIRONMENT\n";
   add_options(out, {{"LOCKSTEP_SERVER", "", "the server, any of its addresses, where --server is not given"},
                     {"LOCKSTEP_TOKEN_FILE", "", "the file with the token, where --token-file is not given"},
+                    {"LOCKSTEP_BASELINES", "", "the folder of baselines, where --baselines is not given"},
                     {"COLUMNS", "", "how wide output is, instead of the terminal's width"},
                     {"NO_COLOR", "", "no colour; --color always or never wins"}});
   out += ".SH EXIT STATUS\n";
@@ -76,7 +77,8 @@ std::string own_page() {
                     {"2", "", "wrong usage"},
                     {"3", "", "the server cannot be reached"},
                     {"4", "", "not found"},
-                    {"5", "", "anything else went wrong"}});
+                    {"5", "", "anything else went wrong"},
+                    {"6", "", "two runs that cannot be compared"}});
   return out + ".SH SEE ALSO\n.BR lockstepd (8),\n.BR lockstep\\-agent (8)\n";
 }
 

@@ -181,10 +181,18 @@ class Capture:
                 return
             self.profiler.start_trace()
             self.traces, self.since, self.since_wall = True, self.clock(), self.wall()
+            self._say_version()
             self._is("tracing")
             self._annotate(step)
         except Exception as error:
             self.give_up(f"torch.profiler: {type(error).__name__}: {error}")
+
+    def _say_version(self) -> None:
+        """Kineto writes the versions of CUDA and NCCL; two runs are compared by PyTorch's as well. A trace without it is a trace."""
+        try:
+            self.profiler.add_metadata_json("pytorch_version", json.dumps(str(sys.modules["torch"].__version__)))
+        except Exception as error:
+            _guard.say_once("profiler metadata", f"no version of PyTorch in the profile ({str(error)[:200]})")
 
     def ends(self, step: int, duration_ns: int) -> None:
         if self.state != "tracing":

@@ -43,10 +43,11 @@ inline constexpr Format kKernelLogState{"kernel log position", "", 1, 1, Version
 
 inline constexpr Format kSleLedger{"SLE ledger", "", 3, 1, VersionPlace::kElsewhere};
 inline constexpr Format kBackup{"backup manifest", "", 1, 1, VersionPlace::kElsewhere};
+inline constexpr Format kBaseline{"baseline", "", 1, 1, VersionPlace::kElsewhere};
 
-inline constexpr const Format* kAll[] = {&kDurableLog, &kMetricLog,      &kMetricBlock, &kTombstones,
-                                         &kSpanFile,   &kStepFile,       &kLogFile,     &kState,
-                                         &kSpool,      &kKernelLogState, &kSleLedger,   &kBackup};
+inline constexpr const Format* kAll[] = {&kDurableLog, &kMetricLog, &kMetricBlock, &kTombstones, &kSpanFile,
+                                         &kStepFile,   &kLogFile,   &kState,       &kSpool,      &kKernelLogState,
+                                         &kSleLedger,  &kBackup,    &kBaseline};
 
 enum class Found : uint8_t {
   kKnown,    // a version that is read

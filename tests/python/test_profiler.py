@@ -1,6 +1,7 @@
 """Profiles through torch.profiler, with one that only writes down what is done to it. With a real one:
 tests/system/profiles_hook.py."""
 
+import json
 import os
 import socket
 import tempfile
@@ -29,6 +30,7 @@ class FakeTorch(types.ModuleType):
     def __init__(self, version="2.15.0", enabled=False):
         super().__init__("torch")
         done = self.done = []
+        metadata = self.metadata = {}
         self.__version__ = version
 
         class Inner:  # torch.autograd.profiler.profile
@@ -45,6 +47,9 @@ class FakeTorch(types.ModuleType):
 
             def start_trace(self):
                 done.append("start")
+
+            def add_metadata_json(self, key, value):
+                metadata[key] = json.loads(value)
 
             def stop_trace(self):
                 done.append("stop")
@@ -109,6 +114,7 @@ class ProfilerTest(unittest.TestCase):
             self.torch.done,
             ["prepare", "start", "ProfilerStep#3", "end ProfilerStep#3", "ProfilerStep#4", "end ProfilerStep#4", "stop"],
         )
+        self.assertEqual(self.torch.metadata, {"pytorch_version": "2.15.0"})
         self.assertTrue(self.written())
         self.assertEqual(self.told[:3], ["waiting", "tracing", "writing"])
         self.assertEqual(self.marks._at_step_begin + self.marks._at_step_end, [], "nothing is left at the steps")
@@ -157,11 +163,16 @@ class ProfilerTest(unittest.TestCase):
         self.assertIsNot(self.torch.inner._prepare_trace, original, "nothing of ours is left there")
 
     def test_what_the_profiler_raises_does_not_reach_the_job(self):
-        def broken(_):
+        def broken(*_):
             raise RuntimeError("CUPTI\nis not there")
 
+        self.torch.outer.add_metadata_json = broken
+        _profiler.take(order(start=1, steps=1))
+        self.steps(0, 1)
+        self.assertTrue(self.written())
+        self.assertEqual(self.torch.metadata, {})
         self.torch.outer.start_trace = broken
-        _profiler.take(order())
+        _profiler.take(order(file="lockstep-p-0123456789acab_18.json"))
         self.steps(2, 3, 4)
         self.assertEqual(self.told[-1], "failed torch.profiler: RuntimeError: CUPTI is not there")
 

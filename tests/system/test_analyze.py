@@ -122,9 +122,38 @@ def test_diff_holds_a_gate(healthy, tmp_path):
     done = harness.lockstep("diff", healthy, slower, "--gate", "3%")
     assert done.returncode == 1 and "slower" in done.stdout and "the gate is 3 %" in done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
-    other = made(tmp_path / "other", "--device", "NVIDIA A100-SXM4-80GB")
+    other = made(tmp_path / "other", "--device", "NVIDIA A100-SXM4-80GB", "--tokens", "8192")
     done = harness.lockstep("diff", healthy, other, "--gate", "3%")
-    assert done.returncode == 5 and "not comparable: other GPUs" in done.stderr
+    assert done.returncode == 6 and "not comparable: other GPUs" in done.stderr
+    forced = harness.lockstep("diff", healthy, other, "--gate", "3%", "--force", "--json")
+    assert forced.returncode == 1 and "compared all the same" in forced.stderr, forced.stderr
+    answer = json.loads(forced.stdout)
+    assert any("2.00 times the work" in why for why in answer["not_comparable"]), answer["not_comparable"]
+    gemm = next(kernel for kernel in answer["kernels"] if kernel["name"].startswith("nvjet_tst"))
+    assert {shape["shape"] for shape in gemm["shapes"]} == {"[[4096, 4096], [4096, 4096]]", "[[8192, 4096], [4096, 4096]]"}
+    assert harness.lockstep("diff", healthy, tmp_path / "nowhere").returncode == 4
+    # What was kept under a name says the same as the traces that it was made of.
+    kept = ["--baselines", tmp_path / "kept"]
+    assert harness.lockstep("baseline", "list", *kept).returncode == 4
+    assert harness.lockstep("baseline", "save", "main", healthy, *kept).returncode == 0
+    assert harness.lockstep("baseline", "save", "../main", healthy, *kept).returncode == 2
+    assert harness.lockstep("diff", "baseline:main", healthy, "--gate", "3%", *kept).returncode == 0
+    assert harness.lockstep("diff", "baseline:main", slower, "--gate", "3%", *kept).returncode == 1
+    by_name = harness.lockstep("diff", "baseline:main", other, "--json", *kept)
+    assert by_name.returncode == 6 and json.loads(by_name.stdout) == json.loads(harness.lockstep("diff", healthy, other, "--json").stdout)
+    assert harness.lockstep("diff", "baseline:none", healthy, *kept).returncode == 4
+    assert harness.lockstep("diff", "baseline:../kept/main", healthy, *kept).returncode == 2
+    (tmp_path / "empty.json").write_text('{"traceEvents": []}')
+    for force in ([], ["--force"]):
+        nothing = harness.lockstep("diff", "baseline:main", tmp_path / "empty.json", "--gate", "3%", *force, *kept)
+        assert nothing.returncode == 6 and "nothing ran in the traces of the second run" in nothing.stderr, nothing.stderr
+    assert harness.lockstep("baseline", "save", "empty", tmp_path / "empty.json", *kept).returncode == 5
+    (tmp_path / "kept" / "cut.baseline").write_bytes((tmp_path / "kept" / "main.baseline").read_bytes()[:-300])
+    listed = harness.lockstep("baseline", "list", *kept)
+    assert listed.returncode == 5 and "main" in listed.stdout and listed.stderr.count("\n") == 1 and "no baseline" in listed.stderr
+    assert harness.lockstep("diff", "baseline:cut", healthy, *kept).returncode == 5
+    assert harness.lockstep("baseline", "delete", "main", *kept).returncode == 0
+    assert harness.lockstep("baseline", "delete", "main", *kept).returncode == 4
 
 
 def test_tables_fit_a_terminal_and_the_perfetto_file_reads_back(healthy, tmp_path, trace_type):  # noqa: F811

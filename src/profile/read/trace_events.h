@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -167,6 +168,7 @@ struct TraceEvents {
   int64_t world_size = 0;  // 0: not said
   std::string backend;
   bool has_shapes = false;
+  std::map<std::string, std::string> versions;  // of what the process ran with: "CUDA" is "12.8"
   std::vector<DeviceInfo> devices;
   std::vector<GroupInfo> groups;
   ReadCounts counts;

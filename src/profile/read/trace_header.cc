@@ -25,6 +25,43 @@ std::string text_of(const Json& object, const char* key) {
   return std::string(value);
 }
 
+// Members that are a version, and how it is written: as one number CUDA has 12080 for 12.8, HIP 60342131 for 6.3.42131.
+struct VersionKey {
+  const char* key;
+  const char* name;
+  int64_t major;  // what the number is divided by; 0: it is a text
+  int64_t minor;
+};
+constexpr VersionKey kVersionKeys[] = {
+    {"cuda_runtime_version", "CUDA", 1000, 10},
+    {"cuda_driver_version", "CUDA driver", 1000, 10},
+    {"hip_runtime_version", "HIP", 10'000'000, 100'000},
+    {"hip_driver_version", "HIP driver", 10'000'000, 100'000},
+    {"pytorch_version", "PyTorch", 0, 0},  // not Kineto's own: added by prof.add_metadata_json
+};
+const VersionKey* version_key(std::string_view key) {
+  const auto* const found = std::find_if(std::begin(kVersionKeys), std::end(kVersionKeys),
+                                         [&](const VersionKey& one) { return one.key == key; });
+  return found == std::end(kVersionKeys) ? nullptr : found;
+}
+
+void keep_version(const char* name, std::string_view text, TraceEvents& out) {
+  if (text.empty() || text == "unknown") return;
+  out.versions[name] = as_one_line(utf8_prefix(text, 60));
+}
+void read_version(const VersionKey& key, const Json& value, TraceEvents& out) {
+  int64_t number = 0;
+  std::string_view text;
+  if (key.major > 0 && !value.get(number) && number >= key.major) {
+    keep_version(key.name,
+                 format("%lld.%lld", static_cast<long long>(number / key.major),
+                        static_cast<long long>(number % key.major / key.minor)),
+                 out);
+  } else if (key.major == 0 && !value.get(text)) {
+    keep_version(key.name, text, out);
+  }
+}
+
 void read_devices(const Json& list, TraceEvents& out) {
   simdjson::dom::array devices;
   if (list.get(devices)) return;
@@ -56,6 +93,7 @@ void read_distributed(const Json& info, TraceEvents& out) {
   if (rank >= 0 && rank < kRanksMost) out.rank = Rank{static_cast<int32_t>(rank)};
   out.world_size = std::clamp<int64_t>(integer_of(info, "world_size", out.world_size), 0, kRanksMost);
   if (std::string backend = text_of(info, "backend"); !backend.empty()) out.backend = std::move(backend);
+  keep_version("NCCL", text_of(info, "nccl_version"), out);
   simdjson::dom::array groups;
   if (info["pg_config"].get(groups)) return;
   out.groups.clear();
@@ -67,13 +105,16 @@ void read_distributed(const Json& info, TraceEvents& out) {
 }  // namespace
 
 void read_header_value(std::string_view key, std::string_view raw, TraceEvents& out) {
-  const bool is_wanted = key == "deviceProperties" || key == "distributedInfo" || key == "baseTimeNanoseconds" ||
-                         key == "host_name" || key == "trace_id" || key == "PT_PROFILER_JOB_NAME";
+  const VersionKey* const version = version_key(key);
+  const bool is_wanted = version != nullptr || key == "deviceProperties" || key == "distributedInfo" ||
+                         key == "baseTimeNanoseconds" || key == "host_name" || key == "trace_id" ||
+                         key == "PT_PROFILER_JOB_NAME";
   if (!is_wanted) return;
   simdjson::dom::parser parser;
   Json value;
   if (parser.parse(raw.data(), raw.size(), true).get(value)) return;
   std::string_view text;
+  if (version != nullptr) read_version(*version, value, out);
   if (key == "deviceProperties") read_devices(value, out);
   if (key == "distributedInfo") read_distributed(value, out);
   if (key == "baseTimeNanoseconds") {
