@@ -56,7 +56,8 @@ std::string text_of(const Stage& stage) {
   switch (stage.type) {
     case Stage::Type::kLineFilter: {
       std::string out = std::string(stage.line.is_not ? "!" : "|") + (stage.line.is_pattern ? "~" : "=");
-      for (size_t i = 0; i < stage.line.texts.size(); ++i) out += (i > 0 ? " or " : " ") + in_quotes(stage.line.texts[i]);
+      for (size_t i = 0; i < stage.line.texts.size(); ++i)
+        out += (i > 0 ? " or " : " ") + in_quotes(stage.line.texts[i]);
       return out;
     }
     case Stage::Type::kJson:
