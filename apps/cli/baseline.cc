@@ -35,15 +35,16 @@ std::optional<int> wrong_name(const char* program, const std::string& name) {
   return kExitUsage;
 }
 
-std::string steps_text(const RunSummary& run) {
-  return run.steps > 0 ? format("%.0f steps", run.steps) : "no marked steps";
+std::string length_text(const RunSummary& run) {
+  const std::string length = human_duration(run.step_ns);
+  return run.steps > 0 ? format("%.0f steps, one takes %s", run.steps, length.c_str())
+                       : format("no marked steps, the whole takes %s", length.c_str());
 }
 
 void say_saved(const BaselineFolder& folder, const std::string& name, const RunSummary& run) {
-  std::printf("baseline %s: %llu rank%s, %s, a step takes %s, %zu kernels%s; in %s\n", name.c_str(),
-              static_cast<unsigned long long>(run.ranks), run.ranks == 1 ? "" : "s", steps_text(run).c_str(),
-              human_duration(run.step_ns).c_str(), run.kernels.size(), run.has_shapes ? " with shapes" : "",
-              folder.file_of(name).c_str());
+  std::printf("baseline %s: %llu rank%s, %s, %zu kernels%s; in %s\n", name.c_str(),
+              static_cast<unsigned long long>(run.ranks), run.ranks == 1 ? "" : "s", length_text(run).c_str(),
+              run.kernels.size(), run.has_shapes ? " with shapes" : "", folder.file_of(name).c_str());
   if (run.steps > 0 && run.steps < 2) {
     std::fprintf(stderr, "lockstep baseline save: a single step: how much steps differ by chance is not known\n");
   }

@@ -104,8 +104,9 @@ int judge(const ProfileComparison& comparison, std::optional<double> gate, Unlik
     if (unlike == Unlike::kRefused) return kExitNotComparable;
   }
   if (!gate || 100 * comparison.change() <= *gate) return kExitOk;
-  std::fprintf(stderr, "lockstep diff: a step is %.1f %% slower, the gate is %g %%\n", 100 * comparison.change(),
-               *gate);
+  const bool may_be_chance = comparison.is_within_noise();
+  std::fprintf(stderr, "lockstep diff: a step is %.1f %% slower, the gate is %g %%%s\n", 100 * comparison.change(),
+               *gate, may_be_chance ? "; that is within the noise of its steps: profile more of them" : "");
   return kExitNo;
 }
 

@@ -130,8 +130,7 @@ std::string sentence_of(const ProfileComparison& out, Unlike unlike) {
   text += format("A step takes %s, before it was %s: %.1f %% %s", human_duration(out.after_ns).c_str(),
                  human_duration(out.before_ns).c_str(), 100 * std::fabs(out.change()),
                  out.change() >= 0 ? "slower" : "faster");
-  if (std::fabs(out.after_ns - out.before_ns) <= 2 * out.noise_ns)
-    return text + ", which is within the noise of its steps.";
+  if (out.is_within_noise()) return text + ", which is within the noise of its steps.";
   return text + where_it_is(out);
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,8 @@ struct ProfileComparison {
   std::string sentence;
 
   bool is_comparable() const { return not_comparable.empty(); }
+  // No more than steps differ from each other by chance; of single steps that is not known, and 0.
+  bool is_within_noise() const { return std::fabs(after_ns - before_ns) <= 2 * noise_ns; }
   double change() const { return before_ns > 0 ? after_ns / before_ns - 1 : 0; }  // 0.03: 3 % slower
 };
 
