@@ -219,7 +219,7 @@ def test_a_server_that_was_away_is_asked_again_and_asks_for_nothing_old(start, r
     first = start(harness.Server, tmp_path / "data")
     address = first.otlp_http
     agent = start(TracingAgent, tmp_path / "agent", recorders, address, "--trace-budget", "0")
-    finish(replay(PULSES, speed=4))
+    finish(replay(PULSES, speed=2))
     asks = harness.eventually(
         lambda: first.counters().total("lockstep_detail_asks_total", reason="verdict"), DELIVERED_S, "a verdict"
     )
