@@ -272,9 +272,11 @@ TEST(KafkaBus, WhatWasDeletedBeforeItWasReadIsMissing) {
   const std::string payload = noise(1 << 20, 2);
   for (int i = 0; i < 9; ++i)
     ASSERT_TRUE(bus.write({.key = "job-8", .received_unix_ns = kTimeNs + i * kMs, .payload = payload}));
-  const std::vector<TakenRecord> all = bus.read(1);
+  // The first may have been fetched before it was deleted.
+  int64_t taken = 0;
+  while (taken + bus.missing < 9) taken += static_cast<int64_t>(bus.read(1).size());
   EXPECT_GT(bus.missing, 0);
-  EXPECT_EQ(static_cast<int64_t>(all.size()) + bus.missing, 9);
+  EXPECT_EQ(taken + bus.missing, 9);
 }
 
 TEST(RecordTimes, AreThoseThatCanBe) {
