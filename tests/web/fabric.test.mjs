@@ -93,9 +93,10 @@ describe('the fabric on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set'
     await page.getByRole('textbox', { name: 'at', exact: true }).fill('soon');
     await page.getByText('such as -5m or 2026-11-15T22:00:00Z').waitFor();
     await page.getByRole('textbox', { name: 'at', exact: true }).fill('2026-01-15T03:00:00Z');
+    const asked = page.waitForRequest((one) => one.url().includes('/api/graph?focus=spine-3') && one.url().includes('at=1768446000000000000'));
     await page.keyboard.press('Enter');
     await page.waitForFunction(() => new URL(location.href).searchParams.get('at') === '1768446000000000000');
-    assert.ok(held.world.requests.some((path) => path.includes('/api/graph?focus=spine-3') && path.includes('at=1768446000000000000')));
+    await asked;
   }));
 
   it('says so where nothing is known', async () => {
