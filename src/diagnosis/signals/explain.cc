@@ -722,8 +722,8 @@ void add_alternatives(const std::vector<Hypothesis>& all, const Hypothesis* best
       explanation.also.push_back(signature.cause);
     if (explanation.alternatives.size() >= kAlternativesMax || !causes.insert(signature.cause).second) continue;
     explanation.alternatives.push_back({format("%s (%s)", to_text(signature.cause), to_text(signature.layer)),
-                                        std::round(hypothesis->score / score_sum * 100) / 100, why_lower(*hypothesis, best),
-                                        signature.decided_by, signature.cause, checked});
+                                        std::round(hypothesis->score / score_sum * 100) / 100,
+                                        why_lower(*hypothesis, best), signature.decided_by, signature.cause, checked});
   }
 }
 
