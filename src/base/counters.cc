@@ -65,11 +65,11 @@ std::string with_former_label(const std::string& labels) {
 std::string Counters::prometheus_text() const {
   MutexLock lock(mutex_);
   std::string text;
-  const auto* const values = &values_;
-  const auto append = [&](const CounterDescriptor& entry, const char* name, const std::string& help) {
+  const auto append = [&](const CounterDescriptor& entry, const char* name,
+                          const std::string& help) LOCKSTEP_REQUIRES(mutex_) {
     text += format("# HELP %s %s\n# TYPE %s %s\n", name, help.c_str(), name, entry.type);
-    auto row = values->find(std::string_view(entry.name));
-    if (row == values->end()) {
+    auto row = values_.find(std::string_view(entry.name));
+    if (row == values_.end()) {
       text += format("%s 0\n", name);
       return;
     }

@@ -83,14 +83,13 @@ void IncidentRegistry::read_back() {
 
 void IncidentRegistry::take_rows(std::span<const StoredIncident> rows, const Wanted& is_wanted, bool saved) {
   size_t unreadable = 0;
-  const auto* const known = &by_finding_;
   for (const StoredIncident& row : rows) {
     Result<Incident> incident = incident_from_json(row.json);
     if (!incident.ok() || incident->id != row.id) {
       ++unreadable;
       continue;
     }
-    const auto is_known = [&](const Finding& one) { return known->contains(one.id); };
+    const auto is_known = [&](const Finding& one) LOCKSTEP_REQUIRES(mutex_) { return by_finding_.contains(one.id); };
     if (by_id_.contains(row.id) || renamed_.contains(row.id) || by_id_.size() >= kIncidentsMax ||
         std::any_of(incident->findings.begin(), incident->findings.end(), is_known) || !is_wanted(*incident))
       continue;
