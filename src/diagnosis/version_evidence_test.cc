@@ -74,10 +74,10 @@ TEST_F(VersionEvidenceTest, AFirmwareIsOfThatAdapterAlone) {
 
 TEST_F(VersionEvidenceTest, AJobThatIsSlowerAsAWholeIsAskedForItsCode) {
   job_.play(window_, 0_step, 10_step, {});
-  fabric_.versions.on_code_version(job_.identity(0_rank), "v1", kEpochNs - 9'000 * kSecondNs);
+  fabric_.versions.on_code_version(job_.identity(0_rank), "v1", kEpochNs - 9'000 * kSecondNs, kEpochNs);
   Identity again = job_.identity(0_rank);
   again.attempt = 1;
-  fabric_.versions.on_code_version(again, "v2", kEpochNs);
+  fabric_.versions.on_code_version(again, "v2", kEpochNs, kEpochNs);
   EXPECT_EQ(claims({.layer = Layer::kSoftware}, kEpochNs + 5 * kSecondNs),
             std::vector<std::string>{"The code of job job changed 5 s before it began: v2, before that v1."});
 }

@@ -41,10 +41,13 @@ VersionStore::Host* VersionStore::host_of(std::string_view name, int64_t now_uni
   auto found = hosts_.find(name);
   if (found == hosts_.end()) {
     if (hosts_.size() >= kHostsMax) {
+      if (now_unix_ns < full_until_unix_ns_) return nullptr;
       const auto silent = std::min_element(hosts_.begin(), hosts_.end(), [](const auto& a, const auto& b) {
         return a.second.heard_unix_ns < b.second.heard_unix_ns;
       });
-      if (silent->second.heard_unix_ns > now_unix_ns - kForgottenNs) return nullptr;
+      full_until_unix_ns_ = silent->second.heard_unix_ns + kForgottenNs;
+      if (now_unix_ns < full_until_unix_ns_) return nullptr;
+      parts_ -= silent->second.versions.size();
       hosts_.erase(silent);
     }
     found = hosts_.try_emplace(std::string(name)).first;
@@ -69,10 +72,12 @@ VersionStore::Job& VersionStore::job_of(const std::string& name, int64_t now_uni
 std::string VersionStore::set_part(Host& host, const std::string& part, std::string_view version) {
   auto found = host.versions.find(part);
   if (found == host.versions.end()) {
-    if (host.versions.size() >= kPartsMax)
+    if (host.versions.size() >= kPartsMax || parts_ >= parts_max_) {
       ++refused_;
-    else
+    } else {
       host.versions.emplace(part, version);
+      ++parts_;
+    }
     return {};
   }
   if (found->second == version) return {};
@@ -112,15 +117,15 @@ void VersionStore::take_firmware(std::string_view name, Host& host, const Metric
 }
 
 void VersionStore::take_of_job(const std::string& job, int64_t attempt, OfJob what, std::string_view version,
-                               int64_t now_unix_ns) {
+                               int64_t at_unix_ns, int64_t received_unix_ns) {
   if (!is_name(job) || !is_version(version)) return;
-  JobVersion& known = job_of(job, now_unix_ns).versions[what];
+  JobVersion& known = job_of(job, received_unix_ns).versions[what];
   const bool is_first = known.text.empty();
   if (!is_first && attempt <= known.attempt) return;
   known.attempt = attempt;
   std::string had = std::exchange(known.text, std::string(version));
   if (!is_first && had != version)
-    note({now_unix_ns, "job:" + job, what == kCode ? "code" : "nccl", std::move(had), std::string(version)});
+    note({at_unix_ns, "job:" + job, what == kCode ? "code" : "nccl", std::move(had), std::string(version)});
 }
 
 void VersionStore::on_metrics(const Attributes& resource, std::span<const MetricPoint> points,
@@ -128,15 +133,17 @@ void VersionStore::on_metrics(const Attributes& resource, std::span<const Metric
   const std::string_view name = find_string(resource, "host.name");
   const std::string_view resource_gpu = find_string(resource, "lockstep.gpu_uuid");
   MutexLock lock(mutex_);
+  Host* host = nullptr;
+  bool is_asked = false;
   for (const MetricPoint& point : points) {
     if (point.is_stale() || !hears_metric(point.name)) continue;
     if (point.name == kNcclVersion) {
       const double value = point.is_int ? static_cast<double>(point.int_value) : point.value;
       take_of_job(std::string(find_string(resource, "lockstep.job_id")), find_int(resource, "lockstep.attempt"), kNccl,
-                  nccl_text(value), received_unix_ns);
+                  nccl_text(value), received_unix_ns, received_unix_ns);
       continue;
     }
-    Host* const host = is_name(name) ? host_of(name, received_unix_ns) : nullptr;
+    if (!std::exchange(is_asked, true) && is_name(name)) host = host_of(name, received_unix_ns);
     if (host == nullptr) {
       ++refused_;
     } else if (point.name == kGpuInfo) {
@@ -147,9 +154,10 @@ void VersionStore::on_metrics(const Attributes& resource, std::span<const Metric
   }
 }
 
-void VersionStore::on_code_version(const Identity& identity, std::string_view version, int64_t began_unix_ns) {
+void VersionStore::on_code_version(const Identity& identity, std::string_view version, int64_t began_unix_ns,
+                                   int64_t received_unix_ns) {
   MutexLock lock(mutex_);
-  take_of_job(identity.job_id, identity.attempt, kCode, version, began_unix_ns);
+  take_of_job(identity.job_id, identity.attempt, kCode, version, began_unix_ns, received_unix_ns);
 }
 
 // The next word of this attempt counts, though a later one was heard of.

@@ -5,9 +5,9 @@
 // version that job.start carries; reading the durable log back makes it again. What is heard first of a part is how it
 // was found, no change. A host has one driver for each vendor: its GPUs tell it several times, and it is one change. A
 // job changes its version with an attempt: ranks of one attempt that differ are no change.
-// Limits: kHostsMax hosts (one of which nothing was heard for kForgottenNs makes room), kPartsMax parts of each,
-//   kJobsMax jobs (the one that was heard of longest ago makes room), kTextMax bytes of a version; what is beyond is
-//   refused and counted. kChangesMax changes, oldest forgotten first.
+// Limits: kHostsMax hosts (one of which nothing was heard for kForgottenNs makes room), kPartsMax parts of each and
+//   kPartsInAllMax of all, kJobsMax jobs (the one that was heard of longest ago makes room), kTextMax bytes of a
+//   version; what is beyond is refused and counted. kChangesMax changes, oldest forgotten first.
 // Thread rule: Thread-safe.
 #pragma once
 
@@ -31,19 +31,22 @@ class VersionStore final : public StoreSubscriber {
  public:
   static constexpr size_t kHostsMax = 100'000;
   static constexpr size_t kPartsMax = 512;
+  static constexpr size_t kPartsInAllMax = 1'000'000;
   static constexpr size_t kJobsMax = 10'000;
   static constexpr size_t kChangesMax = 50'000;
   static constexpr size_t kTextMax = 128;
   static constexpr int64_t kForgottenNs = 86'400'000'000'000;
 
-  explicit VersionStore(size_t changes_max = kChangesMax) : changes_max_(changes_max) {}
+  explicit VersionStore(size_t changes_max = kChangesMax, size_t parts_max = kPartsInAllMax)
+      : changes_max_(changes_max), parts_max_(parts_max) {}
 
   bool hears_metric(std::string_view name) const override;
   void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) override;
-  void on_code_version(const Identity& identity, std::string_view version, int64_t began_unix_ns) override;
+  void on_code_version(const Identity& identity, std::string_view version, int64_t began_unix_ns,
+                       int64_t received_unix_ns) override;
   void on_attempt_back(const std::string& job_id, int64_t attempt) override;
 
-  // Newest first, both times included.
+  // Last heard first, both times included.
   std::vector<Change> changes(int64_t from_unix_ns, int64_t to_unix_ns) const;
   uint64_t refused_count() const;
 
@@ -70,14 +73,17 @@ class VersionStore final : public StoreSubscriber {
                    int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   void take_firmware(std::string_view name, Host& host, const MetricPoint& point, int64_t now_unix_ns)
       LOCKSTEP_REQUIRES(mutex_);
-  void take_of_job(const std::string& job, int64_t attempt, OfJob what, std::string_view version, int64_t now_unix_ns)
-      LOCKSTEP_REQUIRES(mutex_);
+  void take_of_job(const std::string& job, int64_t attempt, OfJob what, std::string_view version, int64_t at_unix_ns,
+                   int64_t received_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   bool is_version(std::string_view text) LOCKSTEP_REQUIRES(mutex_);
   void note(Change change) LOCKSTEP_REQUIRES(mutex_);
 
   const size_t changes_max_;
+  const size_t parts_max_;
   mutable Mutex mutex_;
   std::map<std::string, Host, std::less<>> hosts_ LOCKSTEP_GUARDED_BY(mutex_);
+  int64_t full_until_unix_ns_ LOCKSTEP_GUARDED_BY(mutex_) = INT64_MIN;  // no host makes room before
+  size_t parts_ LOCKSTEP_GUARDED_BY(mutex_) = 0;                        // of all hosts
   std::map<std::string, Job, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
   std::deque<Change> changes_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t refused_ LOCKSTEP_GUARDED_BY(mutex_) = 0;

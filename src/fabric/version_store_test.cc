@@ -27,7 +27,8 @@ class VersionStoreTest : public ::testing::Test {
     store_.on_metrics({{"lockstep.job_id", "llama"}, {"lockstep.attempt", attempt}}, {{point}}, at_s * kSecond);
   }
   void code(int64_t attempt, std::string_view version, int64_t at_s, int32_t rank = 0) {
-    store_.on_code_version({"llama", attempt, Rank{rank}, 8, 0, "node-1", "GPU-1"}, version, at_s * kSecond);
+    store_.on_code_version({"llama", attempt, Rank{rank}, 8, 0, "node-1", "GPU-1"}, version, at_s * kSecond,
+                           at_s * kSecond);
   }
   std::vector<std::string> changes(int64_t from_s = 0, int64_t to_s = 1'000'000) {
     std::vector<std::string> all;
@@ -98,6 +99,17 @@ TEST_F(VersionStoreTest, RefusesWhatIsNoVersionAndWhatHasNoRoom) {
   nccl(0, -5, 30);
   nccl(0, 22809, 30);
   EXPECT_TRUE(changes().empty());
+}
+
+TEST_F(VersionStoreTest, AllPartsTogetherHaveALimit) {
+  VersionStore store(kChangesMax, 3);
+  for (const char* host : {"node-1", "node-2"}) {
+    std::vector<MetricPoint> points;
+    for (const char* device : {"mlx5_0", "mlx5_1"})
+      points.push_back({.name = "lockstep_nic_info", .attributes = {{"device", device}, {"firmware", "28.40"}}});
+    store.on_metrics({{"host.name", host}}, points, kSecond);
+  }
+  EXPECT_EQ(store.refused_count(), 1u);
 }
 
 TEST_F(VersionStoreTest, ForgetsTheOldestChanges) {
