@@ -63,6 +63,7 @@ struct Outcome {
   const CulpritView* culprit = nullptr;
   std::string subject;
   std::string device;
+  int64_t through_unix_ns = 0;  // the newest sample that is in value
   double value = 0;
   bool has_before = false;
   double before = 0;
@@ -101,11 +102,6 @@ std::string number_text(double value) {
   return format(size >= 100 ? "%.0f" : size >= 10 ? "%.1f" : "%.2f", value);
 }
 
-// The end of what is looked at: what had been heard by then. What comes late changes what is stored, not what was said.
-int64_t heard_through(const CulpritView& culprit, const Question& question) {
-  return culprit.heard_ns > 0 ? std::min(question.through_unix_ns, culprit.heard_ns) : question.through_unix_ns;
-}
-
 class Case {
  public:
   Case(const SignalStore& signals, const Question& question) : question_(question) {
@@ -123,14 +119,12 @@ class Case {
     for (const Identity* identity : sample(question.culprits, kCulpritsMax)) {
       CulpritView view;
       view.identity = identity;
-      // What comes while this is read is not in it: the query of a claim asks for what had been heard by then.
       view.heard_ns = signals.last_heard_unix_ns(identity->host);
-      const SignalSpan heard{span.before_from_unix_ns, span.since_unix_ns, heard_through(view, question)};
-      view.gpu = signals.read(Place::kGpu, identity->host, identity->gpu_uuid, heard);
-      view.host = signals.read(Place::kHost, identity->host, "", heard);
+      view.gpu = signals.read(Place::kGpu, identity->host, identity->gpu_uuid, span);
+      view.host = signals.read(Place::kHost, identity->host, "", span);
       std::vector<std::string> near = signals.adapters_of(identity->host, identity->gpu_uuid);
       for (const std::string& device : near) {
-        if (auto nic = signals.read(Place::kNic, identity->host, device, heard)) view.nics.push_back(std::move(*nic));
+        if (auto nic = signals.read(Place::kNic, identity->host, device, span)) view.nics.push_back(std::move(*nic));
       }
       for (std::string& device : signals.adapters_of(identity->host, "")) {
         if (std::find(near.begin(), near.end(), device) == near.end()) view.other_adapters.push_back(std::move(device));
@@ -229,6 +223,7 @@ class Case {
                                                      : entity.id + " of " + entity.host;
     if (entity.place == Place::kNic) outcome.device = entity.id;
     SignalReading reading = entity.of(signal);
+    outcome.through_unix_ns = entity.through_unix_ns;
     outcome.value = reading.now;
     outcome.has_before = reading.before_known;
     outcome.before = reading.before;
@@ -291,6 +286,7 @@ class Case {
       SignalReading own = nic.of(signal), other = nic.of(sibling);
       own_known |= own.known;
       sibling_known |= other.known;
+      outcome.through_unix_ns = std::max(outcome.through_unix_ns, nic.through_unix_ns);
       outcome.value += own.known ? own.now : 0;
       outcome.sibling += other.known ? other.now : 0;
       outcome.has_before |= own.before_known;
@@ -463,7 +459,7 @@ std::string query_of(const Outcome& outcome, SignalIndex signal, const Question&
   } else if (signal_row(signal).place == Place::kGpu) {
     ids = {culprit.identity->gpu_uuid};
   }
-  return signal_query(signal, culprit.identity->host, ids, question.since_unix_ns, heard_through(culprit, question));
+  return signal_query(signal, culprit.identity->host, ids, question.since_unix_ns, outcome.through_unix_ns);
 }
 
 std::string with_capital(std::string text) {

@@ -94,6 +94,28 @@ TEST(Explain, NamesHeatWhereThrottleTimeRisesAndTheClockFalls) {
   EXPECT_EQ(reported.gpu_uuid, MadeUpFleet::gpu_name(kHost, kGpu));
 }
 
+// A request's groups are heard one after the other: what of this moment is still to come is not in the number.
+TEST(Explain, AClaimAsksNoFurtherThanWhatWasHeardOfItsOwnGpu) {
+  Reported test;
+  test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+    fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.5e9);
+    fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.6);
+  });
+  const int64_t heard = test.fleet.now(), next = heard + 5 * kSecond;
+  const MetricPoint load = {.name = "lockstep_host_tasks_running", .time_unix_ns = next, .value = 21};
+  test.fleet.book.on_metrics({{"host.name", MadeUpFleet::host_name(kHost)}}, {{load}}, next);
+  Question question = test.fleet.question({kGuilty}, kGpuBehind, test.since);
+  question.through_unix_ns = next;
+  const Explanation reported = explain(test.fleet.book, test.priors, question);
+  size_t of_the_gpu = 0;
+  for (const Claim& claim : reported.chain) {
+    if (claim.query.find("&gpu=") == std::string::npos || claim.kind != ClaimKind::kCounter) continue;
+    ++of_the_gpu;
+    EXPECT_TRUE(claim.query.ends_with(format("&to=%lld", static_cast<long long>(heard)))) << claim.query;
+  }
+  EXPECT_GT(of_the_gpu, 0u);
+}
+
 // Ranks that are late together are late for one reason: what one of them shows is not it.
 TEST(Explain, OneGpuOfManyThatAreSlowTogetherExplainsNothing) {
   for (int32_t hot : {1, 8}) {

@@ -94,6 +94,7 @@ struct SignalStore::Entity {
   std::vector<SharedSeries> shared;
   uint32_t first_bucket = 0;
   uint8_t pages_max = 0;
+  int64_t newest_ns = 0;       // time of its newest point
   int64_t report_ns = 0;       // time of the newest report
   int64_t gap_ns = kBucketNs;  // between it and the one before
 
@@ -484,6 +485,7 @@ void SignalStore::on_metrics(const Attributes& resource, std::span<const MetricP
         entity = entity_for(*host, feed, point, resource_gpu, bucket);
       }
       if (entity == nullptr) break;
+      entity->newest_ns = std::max(entity->newest_ns, time);
       if (time > entity->report_ns + 500'000'000) {
         entity->gap_ns = entity->report_ns == 0 ? kBucketNs : time - entity->report_ns;
         entity->report_ns = time;
@@ -567,6 +569,7 @@ std::optional<EntityReadings> SignalStore::read(Place place, std::string_view ho
   const Entity* entity = host ? find_entity(*host, place, id) : nullptr;
   if (entity == nullptr) return std::nullopt;
   readings.id = entity->id;
+  readings.through_unix_ns = std::min(span.through_unix_ns, entity->newest_ns);
   const uint32_t since = bucket_of(span.since_unix_ns);
   const uint32_t through = bucket_of(span.through_unix_ns);
   const uint32_t before_from = span.before_from_unix_ns > 0 ? bucket_of(span.before_from_unix_ns) + 1 : 0;

@@ -50,6 +50,9 @@ struct EntityReadings {
   Place place = Place::kGpu;
   std::string host;
   std::string id;  // gpu_uuid, device, or the host again
+  // Its newest sample in the span: what comes later is not in the readings, whatever its time, so the query that
+  // returns their number asks no further.
+  int64_t through_unix_ns = 0;
   std::vector<SignalReading> by_ordinal;
   SignalReading of(SignalIndex signal) const;
 };

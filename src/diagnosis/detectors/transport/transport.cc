@@ -51,6 +51,7 @@ LastSteps last_steps(const JobWindow& window) {
 // What a host's adapters send.
 struct Sent {
   double net = 0, rdma = 0;  // MB/s
+  int64_t through_unix_ns = 0;
 };
 
 // Nothing where no adapter tells both numbers.
@@ -65,6 +66,7 @@ std::optional<Sent> sent_by(const SignalStore& signals, const std::string& host,
     if (!sent) sent = Sent{};
     sent->net += net_now.now;
     sent->rdma += rdma_now.now;
+    sent->through_unix_ns = std::max(sent->through_unix_ns, readings->through_unix_ns);
   }
   return sent;
 }
@@ -72,7 +74,7 @@ std::optional<Sent> sent_by(const SignalStore& signals, const std::string& host,
 // How many hosts send by TCP, of those that were asked.
 struct Hosts {
   size_t asked = 0, reported = 0, over_tcp = 0;
-  double most_sent = 0;
+  Sent most;
   std::string most_host;
   double share() const { return static_cast<double>(over_tcp) / static_cast<double>(reported); }
 };
@@ -90,8 +92,8 @@ Hosts ask_hosts(const JobWindow& window, const SignalStore& signals, const Signa
     ++found.reported;
     if (sent->net < kSentMin || sent->net < kSentTimes * sent->rdma) continue;
     ++found.over_tcp;
-    if (sent->net <= found.most_sent) continue;
-    found.most_sent = sent->net;
+    if (sent->net <= found.most.net) continue;
+    found.most = *sent;
     found.most_host = hosts[at];
   }
   return found;
@@ -102,8 +104,8 @@ void add_claims(const LastSteps& last, const Hosts& hosts, std::string sent_quer
   finding.chain.push_back(claim(ClaimKind::kCounter, finding.component,
                                 format("On %zu of %zu hosts the interfaces send and RDMA next to nothing; those of %s "
                                        "send %.0f MB/s.",
-                                       hosts.over_tcp, hosts.reported, hosts.most_host.c_str(), hosts.most_sent),
-                                {.value = hosts.most_sent, .unit = "MB/s"}, from, to, std::move(sent_query)));
+                                       hosts.over_tcp, hosts.reported, hosts.most_host.c_str(), hosts.most.net),
+                                {.value = hosts.most.net, .unit = "MB/s"}, from, to, std::move(sent_query)));
   finding.chain.push_back(claim(ClaimKind::kExclusion, "adapters",
                                 "Not a slow link: the adapters are there and carry the job's bytes, by TCP.", {}, from,
                                 to, "/api/metrics?name=hw.network.up"));
@@ -141,7 +143,7 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
   finding.confidence = 0.9 * static_cast<double>(hosts.over_tcp) / static_cast<double>(hosts.reported);
   add_claims(last, hosts,
              signal_query(signal_index("net_sent"), hosts.most_host, signals.adapters_of(hosts.most_host, ""),
-                          span.since_unix_ns, span.through_unix_ns),
+                          span.since_unix_ns, hosts.most.through_unix_ns),
              finding);
   finding.alternatives.push_back({"a job that is meant to use TCP", 0.2, "its hosts have RDMA adapters",
                                   "NCCL's init log (NCCL_DEBUG=INFO) says which transport it took, and why"});
