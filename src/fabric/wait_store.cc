@@ -60,6 +60,7 @@ void WaitStore::add_to(Minute& minute, const RankWait& wait) {
 // What is over keeps its worst.
 void WaitStore::close(Minute& minute) {
   if (minute.rows.empty()) return;
+  kept_ -= minute.worst.size();  // a clock that was set back opened it again
   for (const auto& [rank, row] : minute.rows)
     for (const RankWait& one : row)
       if (one.awaited != kNoRank) minute.worst.push_back(one);
@@ -74,7 +75,7 @@ void WaitStore::close(Minute& minute) {
 }
 
 void WaitStore::make_room() {
-  while (kept_ > kKeptMax) {
+  while (kept_ > kept_max_) {
     Job* oldest = nullptr;
     for (auto& [name, job] : jobs_) {
       if (job.minutes.empty() || job.minutes.begin()->second.worst.empty()) continue;
@@ -102,7 +103,7 @@ void WaitStore::add(std::string_view name, std::span<const RankWait> waits, int6
 }
 
 std::vector<RankWait> WaitStore::worst(std::string_view name, int64_t from_unix_ns, int64_t to_unix_ns) const {
-  std::map<std::pair<Rank, Rank>, double> sums;
+  std::vector<RankWait> rows;
   {
     MutexLock lock(mutex_);
     const auto job = jobs_.find(name);
@@ -111,15 +112,23 @@ std::vector<RankWait> WaitStore::worst(std::string_view name, int64_t from_unix_
     const int64_t last = to_unix_ns / kMinuteNs;
     for (auto minute = minutes.lower_bound(from_unix_ns / kMinuteNs); minute != minutes.end() && minute->first <= last;
          ++minute) {
-      for (const RankWait& one : minute->second.worst) sums[{one.waiter, one.awaited}] += one.seconds;
+      rows.insert(rows.end(), minute->second.worst.begin(), minute->second.worst.end());
       for (const auto& [rank, row] : minute->second.rows)
-        for (const RankWait& one : row)
-          if (one.awaited != kNoRank) sums[{one.waiter, one.awaited}] += one.seconds;
+        std::copy_if(row.begin(), row.end(), std::back_inserter(rows),
+                     [](const RankWait& one) { return one.awaited != kNoRank; });
     }
   }
+  // Added up without the lock: diagnosis waits for it.
+  std::sort(rows.begin(), rows.end(), [](const RankWait& a, const RankWait& b) {
+    return a.waiter != b.waiter ? a.waiter < b.waiter : a.awaited < b.awaited;
+  });
   std::vector<RankWait> all;
-  all.reserve(sums.size());
-  for (const auto& [pair, seconds] : sums) all.push_back({pair.first, pair.second, seconds});
+  for (const RankWait& one : rows) {
+    if (!all.empty() && all.back().waiter == one.waiter && all.back().awaited == one.awaited)
+      all.back().seconds += one.seconds;
+    else
+      all.push_back(one);
+  }
   std::sort(all.begin(), all.end(), is_longer);
   return all;
 }

@@ -40,7 +40,8 @@ class WaitStore {
   static constexpr size_t kRowsMax = 1'000'000;
   static constexpr size_t kKeptMax = 4'000'000;
 
-  explicit WaitStore(size_t rows_max = kRowsMax) : rows_max_(rows_max) {}
+  explicit WaitStore(size_t rows_max = kRowsMax, size_t kept_max = kKeptMax)
+      : rows_max_(rows_max), kept_max_(kept_max) {}
 
   void add(std::string_view job, std::span<const RankWait> waits, int64_t unix_ns);
 
@@ -66,6 +67,7 @@ class WaitStore {
   void make_room() LOCKSTEP_REQUIRES(mutex_);
 
   const size_t rows_max_;
+  const size_t kept_max_;
   mutable Mutex mutex_;
   std::map<std::string, Job, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
   size_t rows_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // of all newest minutes

@@ -97,5 +97,17 @@ TEST(WaitStore, WaitsOfRanksForWhichThereIsNoRowAreCounted) {
   EXPECT_EQ(worst(store, 3, 3).size(), 99u) << "minutes that are over have made room";
 }
 
+// Minutes that a clock opens again and again are counted once: beyond a limit everybody's older minutes make room.
+TEST(WaitStore, AClockThatGoesBackAndForthTakesNoRoomOfOthers) {
+  WaitStore store(WaitStore::kRowsMax, 3 * WaitStore::kWorstPerJob);
+  store.add("qwen", std::vector<RankWait>{wait(1, 0, 1)}, 0);
+  store.add("qwen", std::vector<RankWait>{wait(1, 0, 1)}, 3 * kMinuteNs);
+  std::vector<RankWait> many;
+  for (int32_t rank = 1; rank <= 3'000; ++rank) many.push_back(wait(rank, 0, rank));
+  for (int turn = 0; turn < 10; ++turn)
+    for (const int64_t minute : {1, 2, 3, 2}) store.add("llama", many, minute * kMinuteNs);
+  EXPECT_FALSE(store.worst("qwen", 0, 0).empty());
+}
+
 }  // namespace
 }  // namespace lockstep::fabric
