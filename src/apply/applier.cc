@@ -322,7 +322,7 @@ void Applier::apply_job_start(const Identity& identity, const LogRecord& record,
       record.time_unix_ns > 0 ? std::min(record.time_unix_ns, received_unix_ns) : received_unix_ns;
   notify([&](StoreSubscriber& subscriber) {
     subscriber.on_rank_started(identity, received_unix_ns);
-    if (!version.empty()) subscriber.on_code_version(identity, version, began_unix_ns, received_unix_ns);
+    if (!version.empty()) subscriber.on_code_version(identity, version, began_unix_ns);
   });
 }
 

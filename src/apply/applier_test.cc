@@ -33,7 +33,7 @@ struct Heard : StoreSubscriber {
   void on_rank_started(const Identity& identity, int64_t) override {
     calls.push_back(format("started %d", identity.rank.value()));
   }
-  void on_code_version(const Identity&, std::string_view version, int64_t began, int64_t) override {
+  void on_code_version(const Identity&, std::string_view version, int64_t began) override {
     calls.push_back(format("code %s@%lld", std::string(version).c_str(), static_cast<long long>(began)));
   }
   void on_rank_ended(const Identity& identity, const RankEnd& end, int64_t) override {

@@ -33,8 +33,7 @@ class StoreSubscriber {
   virtual void on_comm(const Identity&, const CommInit&, int64_t /*received_unix_ns*/) {}
   virtual void on_rank_started(const Identity&, int64_t /*received_unix_ns*/) {}
   // Of the code that the rank runs, where its start tells it: as it came, whatever its length.
-  virtual void on_code_version(const Identity&, std::string_view /*version*/, int64_t /*began_unix_ns*/,
-                               int64_t /*received_unix_ns*/) {}
+  virtual void on_code_version(const Identity&, std::string_view /*version*/, int64_t /*began_unix_ns*/) {}
   virtual void on_rank_ended(const Identity&, const RankEnd&, int64_t /*received_unix_ns*/) {}
   // What was fetched of a rank that seems to hang.
   virtual void on_stack(const Identity&, const RankStack&, int64_t /*received_unix_ns*/) {}

@@ -280,10 +280,23 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
   return explanation.by_signals;
 }
 
+// The same by the server's clock, which changes are known by, and as early as was ever known: the window forgets the
+// steps in which a long trouble began.
+int64_t DiagnosisEngine::heard_since_unix_ns(const std::string& job_id, const Job& job, const Finding& finding,
+                                             int64_t now_unix_ns) const {
+  if (is_standstill(finding.kind)) return now_unix_ns - finding.lost_ns_per_step;
+  const StepFrame* const frame = job.window.frame(finding.since_step);
+  const int64_t in_window = frame != nullptr ? frame->first_heard_unix_ns : 0;
+  MutexLock lock(tracker_mutex_);
+  const int64_t open_since = tracker_.open_since_unix_ns(job_id, finding);
+  if (in_window == 0 && open_since == 0) return now_unix_ns - kSignalsTimeNs;
+  return in_window == 0 || open_since == 0 ? in_window + open_since : std::min(in_window, open_since);
+}
+
 void DiagnosisEngine::add_changes(const std::string& job_id, const Job& job, Finding& finding,
                                   int64_t now_unix_ns) const {
   if (fabric_ == nullptr) return;
-  add_version_evidence(*fabric_, {job_id, job.window, since_unix_ns(job_id, job, finding, now_unix_ns)}, finding);
+  add_version_evidence(*fabric_, {job_id, job.window, heard_since_unix_ns(job_id, job, finding, now_unix_ns)}, finding);
 }
 
 // A few hosts at a time, so that a look stays short: a small fleet is seen every kAheadRoundS, one of 12,500 hosts in

@@ -144,6 +144,8 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   bool explain(const std::string& job_id, const Job& job, Finding& finding,
                int64_t now_unix_ns) const;  // true: by signals
   int64_t since_unix_ns(const std::string& job_id, const Job& job, const Finding& finding, int64_t now_unix_ns) const;
+  int64_t heard_since_unix_ns(const std::string& job_id, const Job& job, const Finding& finding,
+                              int64_t now_unix_ns) const;
   void add_changes(const std::string& job_id, const Job& job, Finding& finding, int64_t now_unix_ns) const;
   void add_failure(const std::string& job_id, Job& job, std::vector<Finding>& hangs, int64_t now_unix_ns) const;
   bool evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);

@@ -74,10 +74,12 @@ TEST_F(VersionEvidenceTest, AFirmwareIsOfThatAdapterAlone) {
 
 TEST_F(VersionEvidenceTest, AJobThatIsSlowerAsAWholeIsAskedForItsCode) {
   job_.play(window_, 0_step, 10_step, {});
-  fabric_.versions.on_code_version(job_.identity(0_rank), "v1", kEpochNs - 9'000 * kSecondNs, kEpochNs);
-  Identity again = job_.identity(0_rank);
-  again.attempt = 1;
-  fabric_.versions.on_code_version(again, "v2", kEpochNs, kEpochNs);
+  Identity rank = job_.identity(0_rank);
+  fabric_.versions.on_rank_started(rank, kEpochNs - 9'000 * kSecondNs);
+  fabric_.versions.on_code_version(rank, "v1", kEpochNs - 9'000 * kSecondNs);
+  rank.attempt = 1;
+  fabric_.versions.on_rank_started(rank, kEpochNs);
+  fabric_.versions.on_code_version(rank, "v2", kEpochNs);
   EXPECT_EQ(claims({.layer = Layer::kSoftware}, kEpochNs + 5 * kSecondNs),
             std::vector<std::string>{"The code of job job changed 5 s before it began: v2, before that v1."});
 }
@@ -88,13 +90,16 @@ TEST_F(VersionEvidenceTest, IsPartOfTheVerdict) {
   engine.look_at_network({&fabric_, nullptr});
   engine.keep_waits(fabric_.waits);
   upgrade_driver(kEpochNs);
-  job_.play(engine, 0_step, 60_step,
-            [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[9].own_ms += step >= 30_step ? 60 : 0; });
+  auto slow = [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[9].own_ms += step >= 30_step ? 60 : 0; };
+  job_.play(engine, 0_step, 60_step, slow);
   const std::vector<Verdict> verdicts = engine.verdicts("job");
   ASSERT_EQ(verdicts.size(), 1u);
   EXPECT_EQ(verdicts[0].state, VerdictState::kConfirmed);
-  const auto event = std::find_if(verdicts[0].chain.begin(), verdicts[0].chain.end(),
-                                  [](const Claim& claim) { return claim.kind == ClaimKind::kEvent; });
+  auto event_of = [](const Verdict& verdict) {
+    return std::find_if(verdict.chain.begin(), verdict.chain.end(),
+                        [](const Claim& claim) { return claim.kind == ClaimKind::kEvent; });
+  };
+  const auto event = event_of(verdicts[0]);
   ASSERT_NE(event, verdicts[0].chain.end());
   EXPECT_EQ(event->subject, "host:node-1");
   const std::string began =
@@ -105,6 +110,14 @@ TEST_F(VersionEvidenceTest, IsPartOfTheVerdict) {
   ASSERT_FALSE(waits.empty());
   EXPECT_EQ(waits[0].awaited, 9_rank) << "and everybody waited for that rank";
   EXPECT_NEAR(waits[0].seconds, 31 * 0.06, 0.3);
+
+  // Since when it is slow does not move with the steps that are still remembered.
+  job_.play(engine, 60_step, 400_step, slow);
+  const std::vector<Verdict> later = engine.verdicts("job");
+  ASSERT_EQ(later.size(), 1u);
+  const auto still = event_of(later[0]);
+  ASSERT_NE(still, later[0].chain.end());
+  EXPECT_NEAR(still->value, event->value, 2);
 }
 
 }  // namespace

@@ -8,12 +8,17 @@
 
 namespace lockstep::fabric {
 
+Change as_change(const TopologyChange& change) {
+  return {change.time_unix_ns, (change.is_gpu ? "gpu:" : "nic:") + change.subject, change.is_gpu ? "gpu" : "link",
+          change.before, change.after};
+}
+
 Changes find_changes(const TopologyStore& topology, const VersionStore& versions, const ChangeQuestion& question) {
   Changes found;
   found.shown = versions.changes(question.from_unix_ns, question.to_unix_ns);
-  for (TopologyChange& one : topology.changes(TopologyStore::kChangesMax, question.from_unix_ns, question.to_unix_ns))
-    found.shown.push_back({one.time_unix_ns, (one.is_gpu ? "gpu:" : "nic:") + one.subject, one.is_gpu ? "gpu" : "link",
-                           std::move(one.before), std::move(one.after)});
+  for (const TopologyChange& one :
+       topology.changes(TopologyStore::kChangesMax, question.from_unix_ns, question.to_unix_ns))
+    found.shown.push_back(as_change(one));
   std::erase_if(found.shown, [&](const Change& one) {
     return (!question.component.empty() && one.component != question.component) ||
            (!question.what.empty() && one.what != question.what);

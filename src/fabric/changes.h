@@ -12,6 +12,7 @@ namespace lockstep::fabric {
 
 class TopologyStore;
 class VersionStore;
+struct TopologyChange;
 
 struct Change {
   int64_t time_unix_ns = 0;   // when it was reported
@@ -19,6 +20,8 @@ struct Change {
   std::string what;           // "driver", "firmware", "code", "nccl"; "link": where it hangs; "gpu": where it is
   std::string before, after;  // empty: it was not there, or is gone
 };
+
+Change as_change(const TopologyChange& change);
 
 struct ChangeQuestion {
   std::string_view component;  // empty: any

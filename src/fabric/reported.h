@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "fabric/symbol.h"
@@ -19,8 +21,15 @@ struct ReportedGpu {
   bool operator==(const ReportedGpu&) const = default;
 };
 
+// "mlx5_0"; of a second port "mlx5_0/2".
+inline std::string adapter_name(std::string_view device, std::string_view port) {
+  std::string name(device);
+  if (!port.empty() && port != "1") name.append("/").append(port);
+  return name;
+}
+
 struct ReportedNic {
-  Symbol device = kNoText;  // "mlx5_0"; with a second port "mlx5_0/2"
+  Symbol device = kNoText;  // adapter_name()
   Symbol netdev = kNoText;
   Symbol pci = kNoText;
   Symbol gpu = kNoText;  // UUID of the GPU it is for

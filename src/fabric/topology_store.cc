@@ -118,9 +118,7 @@ void TopologyStore::take_nic(uint32_t host, const MetricPoint& point, std::strin
     }
   }
   if (labels[0].empty()) return;
-  std::string device(labels[0]);
-  if (const std::string_view port = std::exchange(labels[6], {}); !port.empty() && port != "1")
-    device.append("/").append(port);
+  const std::string device = adapter_name(labels[0], std::exchange(labels[6], {}));
   labels[0] = device;
   if (!can_intern(labels, point)) return;
   TextTable& texts = reported_.texts;

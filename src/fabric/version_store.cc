@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "fabric/reported.h"
 #include "model/step.h"
 
 namespace lockstep::fabric {
@@ -37,19 +38,23 @@ bool VersionStore::is_version(std::string_view text) {
   return is_one;
 }
 
+// Of the host that nothing was heard of for longest, where that is long ago.
+bool VersionStore::make_room(int64_t now_unix_ns) {
+  if (now_unix_ns < full_until_unix_ns_) return false;
+  const auto silent = std::min_element(hosts_.begin(), hosts_.end(), [](const auto& a, const auto& b) {
+    return a.second.heard_unix_ns < b.second.heard_unix_ns;
+  });
+  full_until_unix_ns_ = silent->second.heard_unix_ns + kForgottenNs;
+  if (now_unix_ns < full_until_unix_ns_) return false;
+  parts_ -= silent->second.parts.size();
+  hosts_.erase(silent);
+  return true;
+}
+
 VersionStore::Host* VersionStore::host_of(std::string_view name, int64_t now_unix_ns) {
   auto found = hosts_.find(name);
   if (found == hosts_.end()) {
-    if (hosts_.size() >= kHostsMax) {
-      if (now_unix_ns < full_until_unix_ns_) return nullptr;
-      const auto silent = std::min_element(hosts_.begin(), hosts_.end(), [](const auto& a, const auto& b) {
-        return a.second.heard_unix_ns < b.second.heard_unix_ns;
-      });
-      full_until_unix_ns_ = silent->second.heard_unix_ns + kForgottenNs;
-      if (now_unix_ns < full_until_unix_ns_) return nullptr;
-      parts_ -= silent->second.versions.size();
-      hosts_.erase(silent);
-    }
+    if (hosts_.size() >= kHostsMax && !make_room(now_unix_ns)) return nullptr;
     found = hosts_.try_emplace(std::string(name)).first;
   }
   found->second.heard_unix_ns = now_unix_ns;
@@ -69,19 +74,20 @@ VersionStore::Job& VersionStore::job_of(const std::string& name, int64_t now_uni
   return found->second;
 }
 
-std::string VersionStore::set_part(Host& host, const std::string& part, std::string_view version) {
-  auto found = host.versions.find(part);
-  if (found == host.versions.end()) {
-    if (host.versions.size() >= kPartsMax || parts_ >= parts_max_) {
+std::optional<VersionStore::Part> VersionStore::set_part(Host& host, const std::string& name, std::string_view version,
+                                                         int64_t now_unix_ns) {
+  const auto found = host.parts.find(name);
+  if (found == host.parts.end()) {
+    if (host.parts.size() >= kPartsMax || (parts_ >= parts_max_ && !make_room(now_unix_ns))) {
       ++refused_;
     } else {
-      host.versions.emplace(part, version);
+      host.parts.emplace(name, Part{std::string(version)});
       ++parts_;
     }
-    return {};
+    return std::nullopt;
   }
-  if (found->second == version) return {};
-  return std::exchange(found->second, std::string(version));
+  if (found->second.version == version) return std::nullopt;
+  return std::exchange(found->second, {std::string(version), now_unix_ns});
 }
 
 void VersionStore::note(Change change) {
@@ -97,35 +103,34 @@ void VersionStore::take_driver(std::string_view name, Host& host, const MetricPo
   const std::string_view vendor = find_string(point.attributes, "vendor");
   if (!is_version(driver) || !is_name(uuid) || vendor.size() > kTextMax) return;
   const std::string of_host = "driver/" + std::string(vendor);
-  const std::string gpu_had = set_part(host, of_host + "/" + std::string(uuid), driver);
-  const auto before = host.versions.find(of_host);
-  if (before != host.versions.end() && gpu_had.empty()) return;
-  const std::string host_had = set_part(host, of_host, driver);
-  if (!host_had.empty()) note({now_unix_ns, "host:" + std::string(name), "driver", host_had, std::string(driver)});
+  const std::optional<Part> gpu_was = set_part(host, of_host + "/" + std::string(uuid), driver, now_unix_ns);
+  if (!gpu_was && host.parts.contains(of_host)) return;
+  if (const std::optional<Part> was = set_part(host, of_host, driver, now_unix_ns))
+    note({now_unix_ns, "host:" + std::string(name), "driver", was->version, std::string(driver)});
 }
 
+// Two machines of one name that disagree for ever are one change, not one for each word of theirs.
 void VersionStore::take_firmware(std::string_view name, Host& host, const MetricPoint& point, int64_t now_unix_ns) {
   const std::string_view firmware = find_string(point.attributes, "firmware");
   const std::string_view device = find_string(point.attributes, "device");
   const std::string_view port = find_string(point.attributes, "port");
   if (!is_version(firmware) || !is_name(device) || port.size() > kTextMax || has_control_characters(port)) return;
-  std::string adapter(device);  // as the topology names it
-  if (!port.empty() && port != "1") adapter.append("/").append(port);
-  const std::string had = set_part(host, "firmware/" + adapter, firmware);
-  if (!had.empty())
-    note({now_unix_ns, "nic:" + std::string(name) + ":" + adapter, "firmware", had, std::string(firmware)});
+  const std::string adapter = adapter_name(device, port);
+  const std::optional<Part> was = set_part(host, "firmware/" + adapter, firmware, now_unix_ns);
+  if (was && (was->changed_unix_ns == 0 || now_unix_ns - was->changed_unix_ns >= kUnsettledNs))
+    note({now_unix_ns, "nic:" + std::string(name) + ":" + adapter, "firmware", was->version, std::string(firmware)});
 }
 
-void VersionStore::take_of_job(const std::string& job, int64_t attempt, OfJob what, std::string_view version,
-                               int64_t at_unix_ns, int64_t received_unix_ns) {
-  if (!is_name(job) || !is_version(version)) return;
-  JobVersion& known = job_of(job, received_unix_ns).versions[what];
-  const bool is_first = known.text.empty();
-  if (!is_first && attempt <= known.attempt) return;
+void VersionStore::take_of_job(std::string_view name, int64_t attempt, OfJob what, std::string_view version,
+                               int64_t at_unix_ns) {
+  const auto job = jobs_.find(name);
+  if (job == jobs_.end() || attempt != job->second.attempt || !is_version(version)) return;
+  JobVersion& known = job->second.versions[what];
+  if (attempt <= known.attempt) return;
   known.attempt = attempt;
   std::string had = std::exchange(known.text, std::string(version));
-  if (!is_first && had != version)
-    note({at_unix_ns, "job:" + job, what == kCode ? "code" : "nccl", std::move(had), std::string(version)});
+  if (!had.empty() && had != version)
+    note({at_unix_ns, "job:" + job->first, what == kCode ? "code" : "nccl", std::move(had), std::string(version)});
 }
 
 void VersionStore::on_metrics(const Attributes& resource, std::span<const MetricPoint> points,
@@ -139,8 +144,8 @@ void VersionStore::on_metrics(const Attributes& resource, std::span<const Metric
     if (point.is_stale() || !hears_metric(point.name)) continue;
     if (point.name == kNcclVersion) {
       const double value = point.is_int ? static_cast<double>(point.int_value) : point.value;
-      take_of_job(std::string(find_string(resource, "lockstep.job_id")), find_int(resource, "lockstep.attempt"), kNccl,
-                  nccl_text(value), received_unix_ns, received_unix_ns);
+      take_of_job(find_string(resource, "lockstep.job_id"), find_int(resource, "lockstep.attempt"), kNccl,
+                  nccl_text(value), received_unix_ns);
       continue;
     }
     if (!std::exchange(is_asked, true) && is_name(name)) host = host_of(name, received_unix_ns);
@@ -154,10 +159,15 @@ void VersionStore::on_metrics(const Attributes& resource, std::span<const Metric
   }
 }
 
-void VersionStore::on_code_version(const Identity& identity, std::string_view version, int64_t began_unix_ns,
-                                   int64_t received_unix_ns) {
+void VersionStore::on_rank_started(const Identity& identity, int64_t received_unix_ns) {
   MutexLock lock(mutex_);
-  take_of_job(identity.job_id, identity.attempt, kCode, version, began_unix_ns, received_unix_ns);
+  Job& job = job_of(identity.job_id, received_unix_ns);
+  job.attempt = std::max(job.attempt, identity.attempt);
+}
+
+void VersionStore::on_code_version(const Identity& identity, std::string_view version, int64_t began_unix_ns) {
+  MutexLock lock(mutex_);
+  take_of_job(identity.job_id, identity.attempt, kCode, version, began_unix_ns);
 }
 
 // The next word of this attempt counts, though a later one was heard of.
@@ -165,6 +175,7 @@ void VersionStore::on_attempt_back(const std::string& job_id, int64_t attempt) {
   MutexLock lock(mutex_);
   const auto job = jobs_.find(job_id);
   if (job == jobs_.end()) return;
+  job->second.attempt = attempt;
   for (JobVersion& version : job->second.versions) version.attempt = std::min(version.attempt, attempt - 1);
 }
 

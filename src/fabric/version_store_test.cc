@@ -26,9 +26,12 @@ class VersionStoreTest : public ::testing::Test {
     const MetricPoint point{.name = "lockstep_plugin_nccl_version", .value = static_cast<double>(number)};
     store_.on_metrics({{"lockstep.job_id", "llama"}, {"lockstep.attempt", attempt}}, {{point}}, at_s * kSecond);
   }
+  void start(int64_t attempt, int64_t at_s) {
+    store_.on_rank_started({"llama", attempt, 0_rank, 8, 0, "node-1", "GPU-1"}, at_s * kSecond);
+  }
   void code(int64_t attempt, std::string_view version, int64_t at_s, int32_t rank = 0) {
-    store_.on_code_version({"llama", attempt, Rank{rank}, 8, 0, "node-1", "GPU-1"}, version, at_s * kSecond,
-                           at_s * kSecond);
+    start(attempt, at_s);
+    store_.on_code_version({"llama", attempt, Rank{rank}, 8, 0, "node-1", "GPU-1"}, version, at_s * kSecond);
   }
   std::vector<std::string> changes(int64_t from_s = 0, int64_t to_s = 1'000'000) {
     std::vector<std::string> all;
@@ -75,9 +78,12 @@ TEST_F(VersionStoreTest, AJobChangesItsVersionsWithAnAttempt) {
   code(0, "v1", 10);
   code(0, "v2", 11, 1);  // ranks that differ
   nccl(0, 22809, 12);
+  start(1, 20);
   nccl(1, 22809, 20);
   code(1, "v3", 21);
+  start(2, 29);
   nccl(2, 23007, 30);
+  nccl(9, 99999, 30);  // at which attempt a job is, no metric says
   code(1, "v1", 31, 2);
   nccl(0, 22809, 32);  // a late word
   EXPECT_EQ(changes(),
@@ -112,12 +118,33 @@ TEST_F(VersionStoreTest, AllPartsTogetherHaveALimit) {
   EXPECT_EQ(store.refused_count(), 1u);
 }
 
+TEST_F(VersionStoreTest, WhatIsSilentForADayMakesRoomForPartsToo) {
+  VersionStore store(kChangesMax, 2);
+  auto hear = [&](const char* host, const char* firmware, int64_t at_ns) {
+    const MetricPoint point{.name = "lockstep_nic_info", .attributes = {{"device", "mlx5_0"}, {"firmware", firmware}}};
+    store.on_metrics({{"host.name", host}}, {{point}}, at_ns);
+  };
+  hear("node-1", "28.40", 0);
+  hear("node-2", "28.40", kSecond);
+  hear("node-3", "28.40", VersionStore::kForgottenNs - 1);
+  EXPECT_EQ(store.refused_count(), 1u);
+  hear("node-3", "28.40", VersionStore::kForgottenNs);
+  EXPECT_EQ(store.refused_count(), 1u);
+  hear("node-3", "28.43", VersionStore::kForgottenNs + 1);
+  EXPECT_EQ(store.changes(0, INT64_MAX).size(), 1u);
+}
+
+TEST_F(VersionStoreTest, TwoMachinesOfOneNameThatDisagreeAreOneChange) {
+  for (int64_t at = 0; at < 600; at += 10) nic("localhost", "mlx5_0", at % 20 == 0 ? "28.40" : "28.43", 1'000 + at);
+  EXPECT_EQ(changes(), std::vector<std::string>{"1010 nic:localhost:mlx5_0 firmware: 28.40 -> 28.43"});
+}
+
 TEST_F(VersionStoreTest, ForgetsTheOldestChanges) {
   for (size_t i = 0; i <= kChangesMax + 5; ++i)
-    nic("node-1", "mlx5_0", i % 2 == 0 ? "28.40" : "28.43", static_cast<int64_t>(i));
+    nic("node-1", "mlx5_0", i % 2 == 0 ? "28.40" : "28.43", static_cast<int64_t>(60 * i));
   const std::vector<std::string> all = changes();
   EXPECT_EQ(all.size(), kChangesMax);
-  EXPECT_TRUE(all.back().starts_with("6 nic:node-1:mlx5_0")) << all.back();
+  EXPECT_TRUE(all.back().starts_with("360 nic:node-1:mlx5_0")) << all.back();
 }
 
 }  // namespace

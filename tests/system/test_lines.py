@@ -103,15 +103,22 @@ def known(server):
     )
 
 
+def look(server, path, seconds):
+    ranks = f"{SLOW},0,1"
+    said = harness.lockstep("lines", JOB, "--server", server.url, "--ranks", ranks, "--seconds", seconds, "-o", path)
+    assert said.returncode == 0, said
+    answer = server.get(f"/api/jobs/{JOB}/samples", ranks=ranks)
+    return said, next(rank for rank in answer["ranks"] if rank["rank"] == SLOW)
+
+
 def test_the_slow_line_is_named_by_hand_and_in_the_verdict(tmp_path, start, recorders, job):
     server = start(harness.Server, tmp_path / "server", more=("--sample-culprits",))
     agent = start(harness.Agent, tmp_path / "agent", recorders, server=server.otlp_http)
     job()
     known(server)
-    said = harness.lockstep(
-        "lines", JOB, "--server", server.url, "--ranks", f"{SLOW},0,1", "--seconds", 2, "-o", tmp_path / "x.speedscope.json"
-    )
-    assert said.returncode == 0, said
+    said, slow = look(server, tmp_path / "x.speedscope.json", 2)
+    if slow["looks"] < 50:  # whoever looks has no processor to himself
+        said, slow = look(server, tmp_path / "x.speedscope.json", 15)
     assert f"train.py:{LINE} in decode: " in said.stdout, said.stdout
     assert "Meanwhile the peers are in train.py" in said.stdout, said.stdout
     profile = json.loads((tmp_path / "x.speedscope.json").read_text())
@@ -122,7 +129,6 @@ def test_the_slow_line_is_named_by_hand_and_in_the_verdict(tmp_path, start, reco
     answer = server.get(f"/api/jobs/{JOB}/samples", ranks=f"{SLOW},0,1")
     named = answer["difference"]["named"]
     assert named["line"] == LINE and named["share"] > 0.5 and named["peer_share"] < 0.05, named
-    slow = next(rank for rank in answer["ranks"] if rank["rank"] == SLOW)
     assert slow["looks"] >= 50 and slow["stacks_dropped"] <= slow["stacks_whole"] / 10, slow
     main = next(thread for thread in slow["threads"] if thread["thread"] == "main thread")
     assert main["tid"] == slow["pid"] and main["running"] < main["looks"], "it sleeps most of the time"

@@ -370,9 +370,7 @@ void NetworkLocator::add_changes(const Question& question, Located& located) con
     };
     if (!is_about(change.subject) && !is_about(change.before) && !is_about(change.after)) continue;
     ++said;
-    const fabric::Change as_listed{change.time_unix_ns, (change.is_gpu ? "gpu:" : "nic:") + change.subject,
-                                   change.is_gpu ? "gpu" : "link", change.before, change.after};
-    located.claims.push_back(change_claim(as_listed, question.moment.since_unix_ns, question.finding));
+    located.claims.push_back(change_claim(fabric::as_change(change), question.moment.since_unix_ns, question.finding));
   }
 }
 
