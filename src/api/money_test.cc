@@ -59,10 +59,10 @@ class MoneyTest : public ::testing::Test {
   }
   ~MoneyTest() override { alerts_.stop(); }
 
-  void judge(const std::string& id, VerdictState state, const std::string& gpu) {
+  void judge(const std::string& id, VerdictState state, const std::string& gpu, const std::string& job = "train") {
     Verdict verdict;
     verdict.id = id;
-    verdict.job_id = "train";
+    verdict.job_id = job;
     verdict.state = state;
     verdict.sentence = "A rank is slow.";
     verdict.since_unix_ns = verdict.found_unix_ns = clock_.unix_ns();
@@ -149,6 +149,37 @@ TEST_F(MoneyTest, AnIncidentKeepsItsPriceWhenItsJobIsForgotten) {
   const Result<incident::Incident> kept = incident::incident_from_json(to_json(*incidents_.find(id)));
   ASSERT_TRUE(kept.ok()) << kept.error();
   EXPECT_EQ(money_text(incident::lost_of(*kept, clock_.unix_ns(), later.prices())), cost.substr(cost.find("7.00")));
+}
+
+TEST_F(MoneyTest, AVerdictCostsWhatItsIncidentDoesAlsoWhenItsJobBeginsAgainOnOtherGpus) {
+  const auto run = [&](const std::string& job, int64_t attempt, const char* model) {
+    const std::string gpu = format("GPU-%s-%lld", job.c_str(), static_cast<long long>(attempt));
+    steps_.append_step({.job_id = job, .attempt = attempt, .rank = 0_rank, .world_size = 1, .gpu_uuid = gpu},
+                       {.step = 1_step}, clock_.unix_ns());
+    metrics_.add({{"__name__", "lockstep_gpu_info"}, {"gpu_uuid", gpu}, {"model", model}}, clock_.unix_ms(), 1);
+  };
+  const auto look = [&] {
+    clock_.advance(GpuPricing::kKeptNs + incident::IncidentWatch::kLookEveryNs);
+    watch_.tick();
+  };
+  const auto money_of = [&](const std::string& verdict) {
+    const Result<incident::Incident> found = incidents_.find(incidents_.id_of_finding(verdict));
+    EXPECT_TRUE(found.ok()) << verdict;
+    const std::string of_incident = money_text(incident::lost_of(*found, clock_.unix_ns(), pricing_.prices()));
+    EXPECT_EQ(text(json("/api/verdicts/" + verdict)["money"]), of_incident);
+    return of_incident;
+  };
+  run("lasts", 1, "NVIDIA H100");
+  run("ends", 1, "");  // of no model that is known: nothing else may be taken for it later
+  judge("v-lasts", VerdictState::kConfirmed, "GPU-lasts-1", "lasts");
+  judge("v-ends", VerdictState::kConfirmed, "GPU-ends-1", "ends");
+  look();
+  EXPECT_EQ(money_of("v-lasts"), "12.00 at 3.00 a GPU-hour");
+  diagnosis_.list.back().state = VerdictState::kCleared;
+  for (const char* job : {"lasts", "ends"}) run(job, 2, "NVIDIA A100");
+  look();
+  EXPECT_EQ(money_of("v-lasts"), "12.00 at 3.00 a GPU-hour");
+  EXPECT_EQ(money_of("v-ends"), "no price for GPUs of unknown model");
 }
 
 }  // namespace

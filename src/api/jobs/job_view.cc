@@ -53,17 +53,13 @@ std::string with_feedback(const ApiContext& context, const std::string& id, std:
   return json + ",\"feedback\":" + said.take() + "}";
 }
 
-// What the time that it cost is worth, by the GPUs of its job; of a job that is no longer known, by those that the incident
-// has kept.
+// What the time that it cost is worth, by the GPUs that its incident has of it, as there; of one that is in none, by those
+// that its job has now.
 GpuCost cost_of(const ApiContext& context, const std::string& verdict_id, const std::string& job_id,
                 double lost_gpu_seconds) {
-  GpusByModel gpus = context.pricing->gpus_of(job_id);
-  if (gpus.empty() && context.incidents != nullptr) {
-    const Result<incident::Incident> found = context.incidents->find(context.incidents->id_of_finding(verdict_id));
-    for (size_t i = 0; found.ok() && i < found->findings.size(); ++i)
-      if (found->findings[i].id == verdict_id) gpus = found->findings[i].gpus;
-  }
-  return context.gpu_prices().cost(lost_gpu_seconds, gpus);
+  std::optional<GpusByModel> gpus;
+  if (context.incidents != nullptr) gpus = context.incidents->gpus_of_finding(verdict_id);
+  return context.gpu_prices().cost(lost_gpu_seconds, gpus ? *gpus : context.pricing->gpus_of(job_id));
 }
 
 std::string with_cost(std::string json, const GpuCost& cost) {
