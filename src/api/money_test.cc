@@ -35,6 +35,20 @@ struct FixedDiagnosis final : VerdictSource {
   std::string summary(std::string_view) const override { return ""; }
 };
 
+// GPU pricing reads it each time that it is asked for a job's GPUs.
+struct CountedClock final : Clock {
+  explicit CountedClock(const Clock& clock) : clock_(clock) {}
+  int64_t unix_ns() const override { return clock_.unix_ns(); }
+  int64_t monotonic_ns() const override {
+    ++asked;
+    return clock_.monotonic_ns();
+  }
+  mutable int asked = 0;
+
+ private:
+  const Clock& clock_;
+};
+
 // Job "train" on two H100 and an A100, and a GPU of which no model is reported; prices are by model.
 class MoneyTest : public ::testing::Test {
  protected:
@@ -73,12 +87,14 @@ class MoneyTest : public ::testing::Test {
   }
   element json(const std::string& path) {
     ApiContext context{steps_, spans_, traces_, metrics_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
-    context.pricing = &pricing_;
+    context.pricing = shown_pricing_;
     context.alerts = &alerts_;
     context.incidents = &incidents_;
     ServerRequest request;
     request.method = "GET";
-    request.path = path;
+    const size_t question = path.find('?');
+    request.path = path.substr(0, question);
+    if (question != std::string::npos) request.query = path.substr(question + 1);
     const HttpResponse response = answer(context, request);
     EXPECT_EQ(response.status, 200) << path << ": " << response.body;
     element document;
@@ -104,6 +120,7 @@ class MoneyTest : public ::testing::Test {
   FixedDiagnosis diagnosis_;
   fabric::Fabric fabric_{{}, clock_};
   const GpuPricing pricing_{*GpuPrices::parse("H100=3,A100=1"), steps_, metrics_, clock_};
+  const GpuPricing* shown_pricing_ = &pricing_;
   AlertCenter alerts_{{},       *state_,  {diagnosis_, agents_, spans_, metrics_, &pricing_}, nullptr, clock_,
                       witness_, counters_};
   incident::IncidentRegistry incidents_{*state_, clock_, witness_, counters_};
@@ -180,6 +197,25 @@ TEST_F(MoneyTest, AVerdictCostsWhatItsIncidentDoesAlsoWhenItsJobBeginsAgainOnOth
   look();
   EXPECT_EQ(money_of("v-lasts"), "12.00 at 3.00 a GPU-hour");
   EXPECT_EQ(money_of("v-ends"), "no price for GPUs of unknown model");
+}
+
+TEST_F(MoneyTest, OnlyVerdictsThatAreShownArePriced) {
+  for (int i = 0; i < 100; ++i) {
+    Verdict past;
+    past.id = format("past-%d", i);
+    past.job_id = format("job-%d", i);
+    past.lost_gpu_seconds = 3600;
+    ASSERT_TRUE(state_->save_verdict(past).ok());
+  }
+  const CountedClock counted(clock_);
+  const GpuPricing pricing(pricing_.prices(), steps_, metrics_, counted);
+  shown_pricing_ = &pricing;
+  const element answer = json("/api/verdicts?state=all&limit=4");
+  EXPECT_EQ(answer["total"].get_uint64().value(), 102u);
+  EXPECT_EQ(answer["shown"].get_uint64().value(), 4u);
+  EXPECT_EQ(text(answer["verdicts"].at(3)["money"]), "no price for GPUs of unknown model");
+  EXPECT_LE(counted.asked, 20);
+  shown_pricing_ = &pricing_;
 }
 
 }  // namespace
