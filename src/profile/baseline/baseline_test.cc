@@ -124,5 +124,29 @@ TEST(BaselineFolder, FollowsNoLinkOutOfItselfAndWaitsForNoPipe) {
   EXPECT_EQ(*read_file(outside, 1 << 20), text);
 }
 
+TEST(BaselineFolder, ASaverLeavesTheFileOfAnotherAloneAndRemovesWhatADeadOneLeft) {
+  const TemporaryFolder temporary;
+  const Result<BaselineFolder> folder = BaselineFolder::make(temporary.path());
+  ASSERT_TRUE(folder.ok());
+  const std::string process = format(".main.%d.tmp", ::getpid());  // of another container, where it is that process too
+  const std::vector<std::string> begun = {process, ".main.tmp-00c0ffee0001"},
+                                 left = {".main.17.tmp", ".other.x.tmp-00c0ffee0002"},
+                                 others = {".main.tmp", ".notes.tmp-mine", "main.tmp-1"};
+  for (const auto* list : {&begun, &left, &others}) {
+    for (const std::string& name : *list) {
+      const std::string file = temporary.path() + "/" + name;
+      ASSERT_TRUE(write_file_atomically(file, "{").ok());
+      if (list == &begun) continue;
+      std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+    }
+  }
+  ASSERT_TRUE(folder->write("main", example()).ok());
+  for (const std::string& name : begun) EXPECT_TRUE(std::filesystem::exists(temporary.path() + "/" + name)) << name;
+  for (const std::string& name : others) EXPECT_TRUE(std::filesystem::exists(temporary.path() + "/" + name)) << name;
+  for (const std::string& name : left) EXPECT_FALSE(std::filesystem::exists(temporary.path() + "/" + name)) << name;
+  EXPECT_EQ(*folder->names(), std::vector<std::string>{"main"});
+  EXPECT_TRUE(folder->read("main").ok());
+}
+
 }  // namespace
 }  // namespace lockstep::profile
