@@ -48,6 +48,23 @@ TEST(Baseline, ComparesAsTheRunDidThatItWasMadeOf) {
   EXPECT_EQ(comparison_json(compare(read->run, slower)), comparison_json(compare(before.run, slower)));
 }
 
+TEST(Baseline, NothingIsWrittenThatCouldNotBeRead) {
+  testing::TraceText trace("\"distributedInfo\": {\"rank\": 0, \"world_size\": 1},");
+  const char* shapes = "[[1000000000000, 1000000000000], [1000000000000, 1000000000000]]";  // 2e36 FLOPs
+  trace.launched("gemm", 7, 1000, 1010, 200, "", "aten::mm", shapes);
+  const Result<ProfileAnalysis> analysis = testing::analyze_texts(std::vector<std::string>{trace.text()});
+  ASSERT_TRUE(analysis.ok()) << analysis.error();
+  Baseline baseline{.written_by = "lockstep 0", .saved_unix_ms = 1, .run = summarize(*analysis)};
+  const Result<std::string> text = baseline_text(baseline);
+  ASSERT_TRUE(text.ok()) << text.error();
+  EXPECT_TRUE(parse_baseline_untrusted(*text).ok());
+  for (int i = 0; i < 65; ++i) baseline.run.devices.push_back(format("GPU %d", i));
+  EXPECT_EQ(
+      baseline_text(baseline).error(),
+      "nothing was written, because it could not be read: this is no baseline that can be used: its devices are not "
+      "as they are written");
+}
+
 TEST(Baseline, RefusesWithOneLineWhatWasCutChangedOrMadeUp) {
   const std::string text = *baseline_text(example());
   const auto refused = [](const std::string& changed) {
