@@ -122,6 +122,8 @@ def test_diff_holds_a_gate(healthy, tmp_path):
     done = harness.lockstep("diff", healthy, slower, "--gate", "3%")
     assert done.returncode == 1 and "slower" in done.stdout and "the gate is 3 %" in done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    unset = harness.lockstep("diff", healthy, slower, "--gate", "")
+    assert unset.returncode == 2 and unset.stderr == 'lockstep diff: --gate is a percentage such as 3%, not ""\n'
     other = made(tmp_path / "other", "--device", "NVIDIA A100-SXM4-80GB", "--tokens", "8192")
     done = harness.lockstep("diff", healthy, other, "--gate", "3%")
     assert done.returncode == 6 and "not comparable: other GPUs" in done.stderr
