@@ -143,6 +143,11 @@ def test_diff_holds_a_gate(healthy, tmp_path):
     assert harness.lockstep("diff", "baseline:main", slower, "--gate", "3%", *kept).returncode == 1
     by_name = harness.lockstep("diff", "baseline:main", other, "--json", *kept)
     assert by_name.returncode == 6 and json.loads(by_name.stdout) == json.loads(harness.lockstep("diff", healthy, other, "--json").stdout)
+    compared = analyzed(slower, "--compare", "baseline:main", *kept, code=1)["comparison"]
+    assert compared == analyzed(slower, "--compare", healthy, code=1)["comparison"]
+    assert harness.lockstep("analyze", slower, "--compare", "baseline:none", *kept).returncode == 4
+    two = harness.lockstep("analyze", slower, "--compare", "baseline:main", "--compare", healthy, *kept)
+    assert two.returncode == 2 and "baseline:main is a run by itself" in two.stderr, two.stderr
     assert harness.lockstep("diff", "baseline:none", healthy, *kept).returncode == 4
     assert harness.lockstep("diff", "baseline:../kept/main", healthy, *kept).returncode == 2
     (tmp_path / "empty.json").write_text('{"traceEvents": []}')
