@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "apps/cli/baselines.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
@@ -176,9 +177,9 @@ void print_analysis(const ProfileAnalysis& analysis, size_t kernels) {
   for (const std::string& note : analysis.notes) print_wrapped(note, 6, "note: ");
 }
 
-int failed(const Result<ProfileAnalysis>& analysis) {
-  std::fprintf(stderr, "lockstep analyze: %s\n", analysis.error().c_str());
-  return analysis.code() == ErrorCode::kNotFound ? kExitNotFound : kExitFailed;
+int failed(const Error& error) {
+  std::fprintf(stderr, "lockstep analyze: %s\n", error.message.c_str());
+  return error.code == ErrorCode::kNotFound ? kExitNotFound : kExitFailed;
 }
 
 Result<PerfettoCounts> export_perfetto(const ProfileAnalysis& analysis, const std::string& path) {
@@ -202,13 +203,34 @@ void print_json(const ProfileAnalysis& analysis, const std::optional<ProfileComp
   std::printf("%s\n", text.c_str());
 }
 
+// The run to compare with: traces, read as those that are analysed, or a baseline by itself.
+Result<RunSummary> run_before(const std::vector<std::string>& others, const std::string& server,
+                              const std::string& baselines, const AnalyzeOptions& options) {
+  if (is_baseline(others.front())) return summary_of("lockstep analyze", others.front(), server, baselines);
+  const ProfileAnalysis analysis = LOCKSTEP_TRY(analyze_files("lockstep analyze", others, server, options));
+  return summarize(analysis);
+}
+
+// The exit code where the others are no run.
+std::optional<int> wrong_others(const std::vector<std::string>& others) {
+  for (const std::string& other : others) {
+    Result<void> checked = check_run_name(other);
+    if (checked.ok() && is_baseline(other) && others.size() > 1)
+      checked = Error{format("--compare: %s is a run by itself; there is more beside it", other.c_str())};
+    if (checked.ok()) continue;
+    std::fprintf(stderr, "lockstep analyze: %s\n", checked.error().c_str());
+    return kExitUsage;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 int run_analyze(const Arguments& arguments) {
   bool json = false;
   int64_t kernels = 10, threads = 0;
   std::vector<std::string> others;
-  std::string perfetto_file, server = default_server();
+  std::string perfetto_file, server = default_server(), baselines = default_baselines();
   AnalyzeOptions options;
   Flags flags("lockstep analyze",
               "what kernel traces say: which rank, which kernel, why (Kineto's Chrome JSON, gzip or not; an "
@@ -217,7 +239,8 @@ int run_analyze(const Arguments& arguments) {
   add_server_flags(flags, &server)
       .toggle(&json, "--json", "everything, as JSON")
       .number(&kernels, "--kernels", "N", "kernels to show (default 10)", 1, 100'000)
-      .list(&others, "--compare", "OTHER", "traces or folders of another run, to compare these with")
+      .list(&others, "--compare", "OTHER", "traces or folders of another run, or baseline:NAME, to compare these with")
+      .text(&baselines, "--baselines", "DIR", kBaselinesHelp)
       .text(&perfetto_file, "--perfetto", "FILE",
             "also write all ranks on one time axis, for the Perfetto UI (.pftrace)")
       .toggle(&options.index.within_steps, "--within-steps",
@@ -227,14 +250,15 @@ int run_analyze(const Arguments& arguments) {
                                          "exit codes: 0 analysed, 1 a rank holds the others up, 2 wrong usage, 4 no "
                                          "such file, 5 no trace can be read\n"))
     return *code;
+  if (const std::optional<int> code = wrong_others(others)) return *code;
   options.threads = static_cast<size_t>(threads);
   Result<ProfileAnalysis> analysis = analyze_files("lockstep analyze", flags.positional(), server, options);
-  if (!analysis.ok()) return failed(analysis);
+  if (!analysis.ok()) return failed(analysis.failure());
   std::optional<ProfileComparison> comparison;
   if (!others.empty()) {
-    Result<ProfileAnalysis> other = analyze_files("lockstep analyze", others, server, options);
-    if (!other.ok()) return failed(other);
-    comparison = compare(*other, *analysis);
+    const Result<RunSummary> before = run_before(others, server, baselines, options);
+    if (!before.ok()) return failed(before.failure());
+    comparison = compare(*before, summarize(*analysis));
   }
   if (!perfetto_file.empty()) {
     if (Result<PerfettoCounts> written = export_perfetto(*analysis, perfetto_file); !written.ok()) {

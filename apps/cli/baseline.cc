@@ -162,13 +162,17 @@ std::string default_baselines() {
   return folder != nullptr && *folder != '\0' ? folder : ".lockstep/baselines";
 }
 
+bool is_baseline(const std::string& run) {
+  return run.starts_with(kPrefix);
+}
+
 Result<void> check_run_name(const std::string& run) {
-  return run.starts_with(kPrefix) ? BaselineFolder::check_name(run.substr(kPrefix.size())) : Result<void>();
+  return is_baseline(run) ? BaselineFolder::check_name(run.substr(kPrefix.size())) : Result<void>();
 }
 
 Result<RunSummary> summary_of(const char* program, const std::string& run, const std::string& server,
                               const std::string& baselines) {
-  if (run.starts_with(kPrefix)) {
+  if (is_baseline(run)) {
     const BaselineFolder folder = LOCKSTEP_TRY(BaselineFolder::open(baselines));
     Baseline baseline = LOCKSTEP_TRY(folder.read(run.substr(kPrefix.size())));
     return std::move(baseline.run);

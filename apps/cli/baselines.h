@@ -14,6 +14,7 @@ inline constexpr const char* kBaselinesHelp =
     "the folder of baselines (default $LOCKSTEP_BASELINES, or .lockstep/baselines)";
 std::string default_baselines();
 
+bool is_baseline(const std::string& run);  // baseline:NAME
 // An error where it is baseline: and no name.
 Result<void> check_run_name(const std::string& run);
 // baselines: the folder of those. kNotFound: there is no such file, capture or baseline.

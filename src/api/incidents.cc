@@ -49,7 +49,7 @@ std::vector<incident::Evidence> evidence_for(const ApiContext& context, const In
       const auto found =
           std::find_if(verdicts.begin(), verdicts.end(), [&](const VerdictView& one) { return one.id == finding->id; });
       if (found != verdicts.end() && list.size() < incident::kEvidenceMax)
-        list.push_back(incident::evidence_of(found->json));
+        list.push_back(incident::evidence_of(shown_json(context, *found)));
     }
   }
   return list;

@@ -35,6 +35,20 @@ struct FixedDiagnosis final : VerdictSource {
   std::string summary(std::string_view) const override { return ""; }
 };
 
+// GPU pricing reads it each time that it is asked for a job's GPUs.
+struct CountedClock final : Clock {
+  explicit CountedClock(const Clock& clock) : clock_(clock) {}
+  int64_t unix_ns() const override { return clock_.unix_ns(); }
+  int64_t monotonic_ns() const override {
+    ++asked;
+    return clock_.monotonic_ns();
+  }
+  mutable int asked = 0;
+
+ private:
+  const Clock& clock_;
+};
+
 // Job "train" on two H100 and an A100, and a GPU of which no model is reported; prices are by model.
 class MoneyTest : public ::testing::Test {
  protected:
@@ -59,10 +73,10 @@ class MoneyTest : public ::testing::Test {
   }
   ~MoneyTest() override { alerts_.stop(); }
 
-  void judge(const std::string& id, VerdictState state, const std::string& gpu) {
+  void judge(const std::string& id, VerdictState state, const std::string& gpu, const std::string& job = "train") {
     Verdict verdict;
     verdict.id = id;
-    verdict.job_id = "train";
+    verdict.job_id = job;
     verdict.state = state;
     verdict.sentence = "A rank is slow.";
     verdict.since_unix_ns = verdict.found_unix_ns = clock_.unix_ns();
@@ -73,12 +87,14 @@ class MoneyTest : public ::testing::Test {
   }
   element json(const std::string& path) {
     ApiContext context{steps_, spans_, traces_, metrics_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
-    context.pricing = &pricing_;
+    context.pricing = shown_pricing_;
     context.alerts = &alerts_;
     context.incidents = &incidents_;
     ServerRequest request;
     request.method = "GET";
-    request.path = path;
+    const size_t question = path.find('?');
+    request.path = path.substr(0, question);
+    if (question != std::string::npos) request.query = path.substr(question + 1);
     const HttpResponse response = answer(context, request);
     EXPECT_EQ(response.status, 200) << path << ": " << response.body;
     element document;
@@ -104,6 +120,7 @@ class MoneyTest : public ::testing::Test {
   FixedDiagnosis diagnosis_;
   fabric::Fabric fabric_{{}, clock_};
   const GpuPricing pricing_{*GpuPrices::parse("H100=3,A100=1"), steps_, metrics_, clock_};
+  const GpuPricing* shown_pricing_ = &pricing_;
   AlertCenter alerts_{{},       *state_,  {diagnosis_, agents_, spans_, metrics_, &pricing_}, nullptr, clock_,
                       witness_, counters_};
   incident::IncidentRegistry incidents_{*state_, clock_, witness_, counters_};
@@ -149,6 +166,56 @@ TEST_F(MoneyTest, AnIncidentKeepsItsPriceWhenItsJobIsForgotten) {
   const Result<incident::Incident> kept = incident::incident_from_json(to_json(*incidents_.find(id)));
   ASSERT_TRUE(kept.ok()) << kept.error();
   EXPECT_EQ(money_text(incident::lost_of(*kept, clock_.unix_ns(), later.prices())), cost.substr(cost.find("7.00")));
+}
+
+TEST_F(MoneyTest, AVerdictCostsWhatItsIncidentDoesAlsoWhenItsJobBeginsAgainOnOtherGpus) {
+  const auto run = [&](const std::string& job, int64_t attempt, const char* model) {
+    const std::string gpu = format("GPU-%s-%lld", job.c_str(), static_cast<long long>(attempt));
+    steps_.append_step({.job_id = job, .attempt = attempt, .rank = 0_rank, .world_size = 1, .gpu_uuid = gpu},
+                       {.step = 1_step}, clock_.unix_ns());
+    metrics_.add({{"__name__", "lockstep_gpu_info"}, {"gpu_uuid", gpu}, {"model", model}}, clock_.unix_ms(), 1);
+  };
+  const auto look = [&] {
+    clock_.advance(GpuPricing::kKeptNs + incident::IncidentWatch::kLookEveryNs);
+    watch_.tick();
+  };
+  const auto money_of = [&](const std::string& verdict) {
+    const Result<incident::Incident> found = incidents_.find(incidents_.id_of_finding(verdict));
+    EXPECT_TRUE(found.ok()) << verdict;
+    const std::string of_incident = money_text(incident::lost_of(*found, clock_.unix_ns(), pricing_.prices()));
+    EXPECT_EQ(text(json("/api/verdicts/" + verdict)["money"]), of_incident);
+    return of_incident;
+  };
+  run("lasts", 1, "NVIDIA H100");
+  run("ends", 1, "");  // of no model that is known: nothing else may be taken for it later
+  judge("v-lasts", VerdictState::kConfirmed, "GPU-lasts-1", "lasts");
+  judge("v-ends", VerdictState::kConfirmed, "GPU-ends-1", "ends");
+  look();
+  EXPECT_EQ(money_of("v-lasts"), "12.00 at 3.00 a GPU-hour");
+  diagnosis_.list.back().state = VerdictState::kCleared;
+  for (const char* job : {"lasts", "ends"}) run(job, 2, "NVIDIA A100");
+  look();
+  EXPECT_EQ(money_of("v-lasts"), "12.00 at 3.00 a GPU-hour");
+  EXPECT_EQ(money_of("v-ends"), "no price for GPUs of unknown model");
+}
+
+TEST_F(MoneyTest, OnlyVerdictsThatAreShownArePriced) {
+  for (int i = 0; i < 100; ++i) {
+    Verdict past;
+    past.id = format("past-%d", i);
+    past.job_id = format("job-%d", i);
+    past.lost_gpu_seconds = 3600;
+    ASSERT_TRUE(state_->save_verdict(past).ok());
+  }
+  const CountedClock counted(clock_);
+  const GpuPricing pricing(pricing_.prices(), steps_, metrics_, counted);
+  shown_pricing_ = &pricing;
+  const element answer = json("/api/verdicts?state=all&limit=4");
+  EXPECT_EQ(answer["total"].get_uint64().value(), 102u);
+  EXPECT_EQ(answer["shown"].get_uint64().value(), 4u);
+  EXPECT_EQ(text(answer["verdicts"].at(3)["money"]), "no price for GPUs of unknown model");
+  EXPECT_LE(counted.asked, 20);
+  shown_pricing_ = &pricing_;
 }
 
 }  // namespace

@@ -195,17 +195,17 @@ AlertSeverity severity_of(const Incident& incident) {
 
 std::vector<JobCost> costs_of(const Incident& incident, int64_t now_unix_ns) {
   std::map<std::string, JobCost> by_job;
-  std::map<std::string, std::pair<int64_t, double>> together;  // of the verdicts that overlap: their end, the dearest
-  for (const Finding& one : incident.findings) {               // by begin
+  std::map<std::string, int64_t> together_until;  // the verdicts that overlap
+  for (const Finding& one : incident.findings) {  // by begin
     if (one.kind != FindingKind::kVerdict || one.job_id.empty()) continue;
     JobCost& job = by_job[one.job_id];
-    auto& [until, dearest] = together[one.job_id];
+    int64_t& until = together_until[one.job_id];
     job.job_id = one.job_id;
-    if (one.begin_unix_ns > until) {
-      job.lost_gpu_seconds += dearest;
-      dearest = 0;
+    if (job.counted.empty() || one.begin_unix_ns > until) {
+      job.counted.push_back(&one);
+    } else if (one.lost_gpu_seconds > job.counted.back()->lost_gpu_seconds) {
+      job.counted.back() = &one;
     }
-    dearest = std::max(dearest, one.lost_gpu_seconds);
     until = std::max(until, one.until_unix_ns());
     const bool now = lasts(incident, one, now_unix_ns);
     // What lasts says how it is; else the last word.
@@ -213,12 +213,11 @@ std::vector<JobCost> costs_of(const Incident& incident, int64_t now_unix_ns) {
       job.lost_share = now && job.suffers ? std::max(job.lost_share, one.lost_share) : one.lost_share;
     job.suffers = job.suffers || now;
     job.victims = std::max(job.victims, one.victims);
-    if (!one.gpus.empty()) job.gpus = one.gpus;
     job.verdicts.push_back(&one);
   }
   std::vector<JobCost> costs;
   for (auto& [name, job] : by_job) {
-    job.lost_gpu_seconds += together[name].second;
+    for (const Finding* one : job.counted) job.lost_gpu_seconds += one->lost_gpu_seconds;
     std::stable_sort(job.verdicts.begin(), job.verdicts.end(),
                      [](const Finding* a, const Finding* b) { return a->lost_gpu_seconds > b->lost_gpu_seconds; });
     costs.push_back(std::move(job));

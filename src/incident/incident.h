@@ -131,11 +131,11 @@ AlertSeverity severity_of(const Incident& incident);
 struct JobCost {
   std::string job_id;
   double lost_gpu_seconds = 0;
-  GpusByModel gpus = {};  // of the job, as its newest verdict has them
   double lost_share = 0;  // of what lasts, or of the last; of the job's time while it was so
   bool suffers = false;   // now
   int64_t victims = 0;
   std::vector<const Finding*> verdicts;  // most costly first; they point into the incident
+  std::vector<const Finding*> counted;   // likewise: of those that overlap the dearest; lost_gpu_seconds is their sum
 };
 std::vector<JobCost> costs_of(const Incident& incident, int64_t now_unix_ns);  // most costly first
 

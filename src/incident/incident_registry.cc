@@ -39,6 +39,12 @@ State joined(State a, State b) {
   return a == State::kAcknowledged || b == State::kAcknowledged ? State::kAcknowledged : State::kOpen;
 }
 
+// Where all were known once, they stay: the job may begin again on others under its name.
+GpusByModel kept_gpus(const Finding& known, const Finding& now) {
+  const bool were_all_known = !known.gpus.empty() && !known.gpus.contains("");
+  return were_all_known || now.gpus.empty() ? known.gpus : now.gpus;
+}
+
 // Numbers that change with every look, apart.
 Finding without_numbers(Finding finding) {
   finding.seen_unix_ns = 0;
@@ -212,7 +218,7 @@ void IncidentRegistry::update(Kept& kept, Finding& known, const Finding& finding
   now.begin_unix_ns = std::min(known.begin_unix_ns, finding.begin_unix_ns);
   now.lost_gpu_seconds = std::max(known.lost_gpu_seconds, finding.lost_gpu_seconds);
   now.count = std::max(known.count, finding.count);
-  if (now.gpus.empty()) now.gpus = known.gpus;  // the job is no longer known
+  now.gpus = kept_gpus(known, now);
   if (now == known) return;
   const bool is_back = known.end_unix_ns != 0 && now.end_unix_ns == 0;
   kept.has_grown = true;
@@ -273,7 +279,7 @@ void IncidentRegistry::move(ById::iterator from, const Finding& known, const Fin
   Finding moved = finding;
   moved.begin_unix_ns = std::min(known.begin_unix_ns, finding.begin_unix_ns);
   moved.lost_gpu_seconds = std::max(known.lost_gpu_seconds, finding.lost_gpu_seconds);
-  if (moved.gpus.empty()) moved.gpus = known.gpus;
+  moved.gpus = kept_gpus(known, moved);
   const bool is_back = known.end_unix_ns != 0 && finding.end_unix_ns == 0;
   Incident& incident = from->second.incident;
   by_finding_.erase(finding.id);
@@ -496,6 +502,15 @@ std::string IncidentRegistry::id_of_finding(std::string_view finding_id) const {
   MutexLock lock(mutex_);
   const auto known = by_finding_.find(finding_id);
   return known == by_finding_.end() ? std::string() : known->second;
+}
+
+std::optional<GpusByModel> IncidentRegistry::gpus_of_finding(std::string_view finding_id) const {
+  MutexLock lock(mutex_);
+  const auto known = by_finding_.find(finding_id);
+  if (known == by_finding_.end()) return std::nullopt;
+  for (const Finding& one : by_id_.find(known->second)->second.incident.findings)
+    if (one.id == finding_id) return one.gpus;
+  return std::nullopt;
 }
 
 std::vector<IncidentRegistry::Offender> IncidentRegistry::offenders() const {

@@ -76,9 +76,10 @@ class IncidentRegistry {
 
   // Not resolved, lasting, gravest, newest first. wanted: which of them, empty for all.
   std::vector<Incident> incidents(const Wanted& wanted = {}) const;
-  Result<Incident> find(std::string_view id) const;              // kNotFound
-  std::string newest_at(const FaultPlace& place) const;          // id; empty: none is there
-  std::string id_of_finding(std::string_view finding_id) const;  // empty: none has it
+  Result<Incident> find(std::string_view id) const;                               // kNotFound
+  std::string newest_at(const FaultPlace& place) const;                           // id; empty: none is there
+  std::string id_of_finding(std::string_view finding_id) const;                   // empty: none has it
+  std::optional<GpusByModel> gpus_of_finding(std::string_view finding_id) const;  // nullopt: likewise
   // How often a component was guilty in the last kOffendersNs, this time included.
   struct Offender {
     std::string component;

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/text.h"
+#include "incident/incident_report.h"
 #include "ingest/counters_table.h"
 #include "store/forwarding_state.h"
 #include "store/sqlite_state_store.h"
@@ -443,10 +444,12 @@ TEST_F(Incidents, VerdictsThatNobodyHoldsAnyMoreEndedWhenTheyWereLastSeen) {
 }
 
 TEST_F(Incidents, CostsOfJobsAddUpAndOverlappingVerdictsOfOneJobCountOnce) {
-  Finding dear = verdict("b", "gpu:GPU-1", 5, 15);
+  Finding dear = verdict("b", "gpu:GPU-1", 5, 15), on_others = verdict("c", "gpu:GPU-1", 20, 30);
   dear.lost_gpu_seconds = 300;
-  for (const Finding& one : {verdict("a", "gpu:GPU-1", 0, 10), dear, verdict("c", "gpu:GPU-1", 20, 30),
-                             verdict("d", "gpu:GPU-1", 0, 10, "other")})
+  dear.gpus = {{"NVIDIA H100", 8}};
+  on_others.gpus = {{"NVIDIA A100", 8}};
+  for (const Finding& one :
+       {verdict("a", "gpu:GPU-1", 0, 10), dear, on_others, verdict("d", "gpu:GPU-1", 0, 10, "other")})
     registry_->add(one);
   at(31);
   const Incident incident = only();
@@ -456,6 +459,9 @@ TEST_F(Incidents, CostsOfJobsAddUpAndOverlappingVerdictsOfOneJobCountOnce) {
   EXPECT_DOUBLE_EQ(costs[0].lost_gpu_seconds, 400);
   EXPECT_EQ(costs[0].verdicts.front()->id, "b");
   EXPECT_DOUBLE_EQ(costs[1].lost_gpu_seconds, 100);
+  const GpuCost lost = lost_of(incident, clock_.unix_ns(), *GpuPrices::parse("H100=3600,A100=1800"));
+  EXPECT_DOUBLE_EQ(lost.money, 300 + 50) << "each by the GPUs that its job was on then";
+  EXPECT_DOUBLE_EQ(lost.gpu_seconds - lost.priced_gpu_seconds, 100);
 }
 
 TEST_F(Incidents, HardwareThatIsGuiltyAgainIsCountedOverThirtyDaysAndAJobIsNot) {

@@ -52,8 +52,15 @@ void write_brief(JsonWriter& json, const Brief& brief) {
       .end_object();
 }
 
+// Each verdict by the GPUs that it was on: its job may have begun again on others.
+GpuCost money_of(const JobCost& cost, const GpuPrices& prices) {
+  GpuCost lost;
+  for (const Finding* one : cost.counted) lost += prices.cost(one->lost_gpu_seconds, one->gpus);
+  return lost;
+}
+
 std::string text_of(const JobCost& cost, const GpuPrices& prices) {
-  return cost_text(prices.cost(cost.lost_gpu_seconds, cost.gpus), cost.lost_share);
+  return cost_text(money_of(cost, prices), cost.lost_share);
 }
 
 void write_jobs(JsonWriter& json, const Report& report) {
@@ -311,7 +318,7 @@ std::string repeat_sentence(const FaultPlace& place, size_t times) {
 
 GpuCost lost_of(const Incident& incident, int64_t now_unix_ns, const GpuPrices& prices) {
   GpuCost lost;
-  for (const JobCost& cost : costs_of(incident, now_unix_ns)) lost += prices.cost(cost.lost_gpu_seconds, cost.gpus);
+  for (const JobCost& cost : costs_of(incident, now_unix_ns)) lost += money_of(cost, prices);
   return lost;
 }
 

@@ -140,11 +140,13 @@ class Ledger::PricedRanks {
     if (query_.prices == nullptr) return;
     const Rank end = first + count;
     if (placement != nullptr && query_.prices->by_model()) {
-      for (const ModelRun& run : runs_of(row, *placement)) {
-        if (run.end <= first) continue;
-        if (first >= end) break;
-        const Rank until = std::min(run.end, end);
-        by_model_[run.model] += static_cast<int64_t>(until - first) * minutes;
+      const std::vector<ModelRun>& runs = runs_of(row, *placement);
+      // Not from the first one: a large job has thousands of these, and as many runs of cells.
+      auto run = std::upper_bound(runs.begin(), runs.end(), first,
+                                  [](Rank rank, const ModelRun& one) { return rank < one.end; });
+      for (; run != runs.end() && first < end; ++run) {
+        const Rank until = std::min(run->end, end);
+        by_model_[run->model] += static_cast<int64_t>(until - first) * minutes;
         first = until;
       }
     }

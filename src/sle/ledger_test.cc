@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <ctime>
 #include <map>
 #include <random>
 #include <tuple>
@@ -302,6 +303,33 @@ TEST_F(LedgerTest, EachGpuCostsWhatItsModelCostsAndWhatHasNoPriceIsKeptApart) {
   EXPECT_EQ(cost(), "1.50 at 30.00 to 60.00 a GPU-hour");
   query.prices = nullptr;
   EXPECT_EQ(cost(), "");
+}
+
+TEST_F(LedgerTest, ThePriceOfALargeJobWithManyModelsIsNotSoughtFromTheBeginningForEachRank) {
+  constexpr int32_t kRanks = 32'000;
+  auto ledger = open();
+  const auto placement = placement_of(kRanks, "a", "");
+  GpuModels models;
+  for (size_t i = 0; i < placement->gpus.size(); ++i) models[placement->gpus[i]] = i % 4 < 2 ? "H100" : "A100";
+  RankCells in_turn;
+  for (const Rank rank : lockstep::all_ranks(kRanks))
+    append(in_turn, rank, 1, index_of(rank) % 2 == 0 ? Cell::degraded(kUnexplained) : Cell::good());
+  ledger->put("job", judged(kFirst, all_ranks(kRanks, Cell::degraded(kUnexplained)), placement));
+  ledger->put("job", judged(kFirst + 1, std::move(in_turn), placement));
+  const GpuPrices prices = *GpuPrices::parse("H100=60,A100=30");
+  SleQuery query{.scope = {}, .prices = &prices, .models = std::make_shared<const GpuModels>(std::move(models))};
+  double money = 0;
+  const auto processor_time = [&](int32_t minute) {
+    query.from = minute;
+    query.end = minute + 1;
+    const std::clock_t before = std::clock();
+    money = ledger->totals(query)[static_cast<size_t>(Sle::kProgress)].chosen_cost.money;
+    return std::clock() - before;
+  };
+  const std::clock_t of_one_run = processor_time(kFirst);
+  EXPECT_DOUBLE_EQ(money, 24'000);
+  EXPECT_LT(processor_time(kFirst + 1), 10 * of_one_run);
+  EXPECT_DOUBLE_EQ(money, 12'000);
 }
 
 TEST_F(LedgerTest, ATornEndCostsWhatIsInIt) {

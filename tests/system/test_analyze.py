@@ -122,6 +122,8 @@ def test_diff_holds_a_gate(healthy, tmp_path):
     done = harness.lockstep("diff", healthy, slower, "--gate", "3%")
     assert done.returncode == 1 and "slower" in done.stdout and "the gate is 3 %" in done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    unset = harness.lockstep("diff", healthy, slower, "--gate", "")
+    assert unset.returncode == 2 and unset.stderr == 'lockstep diff: --gate is a percentage such as 3%, not ""\n'
     other = made(tmp_path / "other", "--device", "NVIDIA A100-SXM4-80GB", "--tokens", "8192")
     done = harness.lockstep("diff", healthy, other, "--gate", "3%")
     assert done.returncode == 6 and "not comparable: other GPUs" in done.stderr
@@ -141,6 +143,11 @@ def test_diff_holds_a_gate(healthy, tmp_path):
     assert harness.lockstep("diff", "baseline:main", slower, "--gate", "3%", *kept).returncode == 1
     by_name = harness.lockstep("diff", "baseline:main", other, "--json", *kept)
     assert by_name.returncode == 6 and json.loads(by_name.stdout) == json.loads(harness.lockstep("diff", healthy, other, "--json").stdout)
+    compared = analyzed(slower, "--compare", "baseline:main", *kept, code=1)["comparison"]
+    assert compared == analyzed(slower, "--compare", healthy, code=1)["comparison"]
+    assert harness.lockstep("analyze", slower, "--compare", "baseline:none", *kept).returncode == 4
+    two = harness.lockstep("analyze", slower, "--compare", "baseline:main", "--compare", healthy, *kept)
+    assert two.returncode == 2 and "baseline:main is a run by itself" in two.stderr, two.stderr
     assert harness.lockstep("diff", "baseline:none", healthy, *kept).returncode == 4
     assert harness.lockstep("diff", "baseline:../kept/main", healthy, *kept).returncode == 2
     (tmp_path / "empty.json").write_text('{"traceEvents": []}')

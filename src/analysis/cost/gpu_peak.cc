@@ -42,20 +42,39 @@ std::vector<Row> rows() {
   return all;
 }
 
-// visit(uuid, model) for each series of lockstep_gpu_info that says a model.
-template <typename Visit>
-void visit_models(const MetricReader& metrics, std::vector<LabelMatcher> which, const Visit& visit) {
+// When a series of the selection was reported last; 0: that cannot be read.
+int64_t newest_ms(const MetricSelection& found, size_t series, int64_t from_ms) {
+  SampleColumns samples;
+  const bool is_read = found.newest(series, from_ms, kEverMs, samples).ok();
+  return is_read && !samples.times_ms.empty() ? samples.times_ms.back() : 0;
+}
+
+// By the series of lockstep_gpu_info that say a model. A selection is in no promised order, so where two of a GPU's series
+// differ their times decide.
+Result<GpuModels> models_of(const MetricReader& metrics, std::vector<LabelMatcher> which, int64_t from_ms) {
   which.push_back(label_is(kMetricNameLabel, "lockstep_gpu_info"));
-  Result<std::unique_ptr<MetricSelection>> found = metrics.select(which, {.from_ms = 0, .to_ms = kEverMs});
-  for (size_t i = 0; found.ok() && i < (*found)->size(); ++i) {
+  const std::unique_ptr<MetricSelection> found =
+      LOCKSTEP_TRY(metrics.select(which, {.from_ms = from_ms, .to_ms = kEverMs}));
+  GpuModels models;
+  std::unordered_map<std::string_view, size_t> series;  // that a model is of
+  for (size_t i = 0; i < found->size(); ++i) {
     std::string_view gpu_uuid, model;
-    for (const LabelSymbols& label : (*found)->labels(i)) {
-      const std::string_view name = (*found)->text(label.name);
-      if (name == "gpu_uuid") gpu_uuid = (*found)->text(label.value);
-      if (name == "model") model = (*found)->text(label.value);
+    for (const LabelSymbols& label : found->labels(i)) {
+      const std::string_view name = found->text(label.name);
+      if (name == "gpu_uuid") gpu_uuid = found->text(label.value);
+      if (name == "model") model = found->text(label.value);
     }
-    if (!model.empty()) visit(gpu_uuid, model);
+    if (gpu_uuid.empty() || model.empty()) continue;
+    const auto [known, is_new] = models.try_emplace(std::string(gpu_uuid), model);
+    if (is_new) {
+      series[known->first] = i;
+    } else if (known->second != model &&
+               newest_ms(*found, i, from_ms) > newest_ms(*found, series[known->first], from_ms)) {
+      known->second = model;
+      series[known->first] = i;
+    }
   }
+  return models;
 }
 
 }  // namespace
@@ -72,18 +91,12 @@ std::optional<GpuPeak> gpu_peak(std::string_view gpu_name, std::string_view prec
 }
 
 std::string gpu_model(const MetricReader& metrics, std::string_view gpu_uuid) {
-  std::string model;
-  visit_models(metrics, {label_is("gpu_uuid", std::string(gpu_uuid))},
-               [&](std::string_view, std::string_view one) { model = one; });
-  return model;
+  const Result<GpuModels> models = models_of(metrics, {label_is("gpu_uuid", std::string(gpu_uuid))}, 0);
+  return models.ok() && !models->empty() ? models->begin()->second : std::string();
 }
 
-GpuModels gpu_models(const MetricReader& metrics) {
-  GpuModels models;
-  visit_models(metrics, {}, [&](std::string_view gpu_uuid, std::string_view model) {
-    if (!gpu_uuid.empty()) models.insert_or_assign(std::string(gpu_uuid), std::string(model));
-  });
-  return models;
+Result<GpuModels> gpu_models(const MetricReader& metrics, int64_t from_ms) {
+  return models_of(metrics, {}, from_ms);
 }
 
 }  // namespace lockstep

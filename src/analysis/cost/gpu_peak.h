@@ -9,6 +9,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/result.h"
 #include "store/metric_reader.h"
 
 namespace lockstep {
@@ -28,6 +29,7 @@ std::optional<GpuPeak> gpu_peak(std::string_view gpu_name, std::string_view prec
 std::string gpu_model(const MetricReader& metrics, std::string_view gpu_uuid);
 
 using GpuModels = std::unordered_map<std::string, std::string>;  // by uuid
-GpuModels gpu_models(const MetricReader& metrics);               // of all that any agent reported
+// Of all that agents reported since; 0: ever. Where several were reported of a GPU, the last one counts.
+Result<GpuModels> gpu_models(const MetricReader& metrics, int64_t from_ms);
 
 }  // namespace lockstep

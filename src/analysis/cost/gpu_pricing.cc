@@ -1,8 +1,11 @@
 #include "analysis/cost/gpu_pricing.h"
 
+#include <algorithm>
+
 namespace lockstep {
 
 GpusByModel GpuPricing::gpus_of(std::string_view job_id) const {
+  if (!prices_.by_model()) return {};
   const int64_t now_ns = clock_.monotonic_ns();
   {
     MutexLock lock(mutex_);
@@ -18,7 +21,7 @@ GpusByModel GpuPricing::gpus_of(std::string_view job_id) const {
 }
 
 GpuCost GpuPricing::cost_of(std::string_view job_id, double gpu_seconds) const {
-  return prices_.cost(gpu_seconds, prices_.by_model() ? gpus_of(job_id) : GpusByModel());
+  return prices_.cost(gpu_seconds, gpus_of(job_id));
 }
 
 GpuPricing::Known GpuPricing::ask(std::string_view job_id) const {
@@ -26,29 +29,47 @@ GpuPricing::Known GpuPricing::ask(std::string_view job_id) const {
   const std::optional<JobInfo> job = steps_.job(job_id);
   const auto count = [&](const GpuModels& models) {
     known.gpus.clear();
+    bool is_one_missing = false;
     for (const RankInfo& rank : job->ranks) {
-      const auto model = models.find(rank.identity.gpu_uuid);
+      const std::string& gpu_uuid = rank.identity.gpu_uuid;
+      const auto model = models.find(gpu_uuid);
+      is_one_missing |= model == models.end() && !gpu_uuid.empty();
       ++known.gpus[model == models.end() ? std::string() : model->second];
     }
+    return is_one_missing;
   };
-  if (job) count(*models(kKeptNs));
-  if (known.gpus.contains("")) count(*models(kRetryNs));
-  const bool is_whole = !known.gpus.empty() && !known.gpus.contains("");
-  known.until_ns = clock_.monotonic_ns() + (is_whole ? kKeptNs : kRetryNs);
+  if (job && count(*models(false))) count(*models(true));
+  known.until_ns = clock_.monotonic_ns() + (known.gpus.empty() ? kRetryNs : kKeptNs);
   return known;
 }
 
-std::shared_ptr<const GpuModels> GpuPricing::models(int64_t age_most_ns) const {
+std::shared_ptr<const GpuModels> GpuPricing::models(bool of_all_time) const {
   const int64_t now_ns = clock_.monotonic_ns();
+  int64_t from_ms = 0;
   {
     MutexLock lock(mutex_);
-    if (models_ && now_ns - models_read_ns_ < age_most_ns) return models_;
+    of_all_time = of_all_time && !has_all_time_;
+    if (models_ && !of_all_time && now_ns - models_read_ns_ < kKeptNs) return models_;
+    const int64_t back_ns = kReachNs + (models_ ? now_ns - models_read_ns_ : 0);
+    if (!of_all_time) from_ms = std::max<int64_t>(0, (clock_.unix_ns() - back_ns) / 1'000'000);
   }
-  auto models = std::make_shared<const GpuModels>(gpu_models(metrics_));
+  Result<GpuModels> read = gpu_models(metrics_, from_ms);
   MutexLock lock(mutex_);
-  models_ = models;
   models_read_ns_ = now_ns;
-  return models;
+  has_all_time_ = has_all_time_ || (of_all_time && read.ok());
+  models_ = add(read.ok() ? std::move(*read) : GpuModels());
+  return models_;
+}
+
+// What is known already and that; what was read counts.
+std::shared_ptr<const GpuModels> GpuPricing::add(GpuModels read) const {
+  const auto is_known = [&](const GpuModels::value_type& one) LOCKSTEP_REQUIRES(mutex_) {
+    const auto known = models_->find(one.first);
+    return known != models_->end() && known->second == one.second;
+  };
+  if (models_ && std::all_of(read.begin(), read.end(), is_known)) return models_;
+  if (models_ && models_->size() + read.size() <= kGpusMax) read.insert(models_->begin(), models_->end());
+  return std::make_shared<const GpuModels>(std::move(read));
 }
 
 }  // namespace lockstep

@@ -1,9 +1,14 @@
 // What a job's GPU time costs: the one place where prices by model, the GPUs of a job and the models that agents report
 // come together.
 //
-// The GPUs are those of the job's newest attempt. What was found is kept for kKeptNs, or for kRetryNs while a GPU's model is
-// not reported yet; so a price may come that much later than the first steps.
-// Limits:      kJobsMax jobs are remembered; beyond them the oldest answers are made anew.
+// The GPUs are those of the job's newest attempt. What was found is kept for kKeptNs, also that a model is not reported, or
+// for kRetryNs while no rank is known; so a price may come a minute or two later than the first steps. Where one price is of
+// all GPUs, no store is asked.
+//
+// Models are read for kReachNs back, and what was read is kept; of before that once, when a GPU is asked for that was not
+// reported since.
+// Limits:      kJobsMax jobs are remembered, beyond them the oldest answers are made anew; models of kGpusMax GPUs, beyond
+//              them those of kReachNs.
 // Thread rule: Thread-safe. Stores are asked outside the lock.
 #pragma once
 
@@ -26,24 +31,27 @@ class GpuPricing {
  public:
   static constexpr int64_t kKeptNs = 60'000'000'000;
   static constexpr int64_t kRetryNs = 5'000'000'000;
+  static constexpr int64_t kReachNs = 86'400'000'000'000;
   static constexpr size_t kJobsMax = 10'000;
+  static constexpr size_t kGpusMax = 1'000'000;
 
   GpuPricing(GpuPrices prices, const StepStore& steps, const MetricReader& metrics, const Clock& clock)
       : prices_(std::move(prices)), steps_(steps), metrics_(metrics), clock_(clock) {}
 
   const GpuPrices& prices() const { return prices_; }
-  // Empty: the job has no ranks that are known.
+  // Empty: the job has no ranks that are known, or prices do not differ by model.
   GpusByModel gpus_of(std::string_view job_id) const;
   GpuCost cost_of(std::string_view job_id, double gpu_seconds) const;
   // Of all GPUs that agents have reported.
-  std::shared_ptr<const GpuModels> models() const { return models(kKeptNs); }
+  std::shared_ptr<const GpuModels> models() const { return models(true); }
 
  private:
   struct Known {
     GpusByModel gpus;
     int64_t until_ns = 0;  // monotonic
   };
-  std::shared_ptr<const GpuModels> models(int64_t age_most_ns) const;
+  std::shared_ptr<const GpuModels> models(bool of_all_time) const;
+  std::shared_ptr<const GpuModels> add(GpuModels read) const LOCKSTEP_REQUIRES(mutex_);
   Known ask(std::string_view job_id) const;
 
   const GpuPrices prices_;
@@ -54,6 +62,7 @@ class GpuPricing {
   mutable std::map<std::string, Known, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
   mutable std::shared_ptr<const GpuModels> models_ LOCKSTEP_GUARDED_BY(mutex_);
   mutable int64_t models_read_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // monotonic
+  mutable bool has_all_time_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace lockstep

@@ -57,21 +57,34 @@ TEST(GpuPrices, CostsOfJobsAddUp) {
   EXPECT_DOUBLE_EQ(sum.gpu_seconds, 3 * kHour);
 }
 
+// Counts what is asked.
+struct AskedReader final : MemoryMetricReader {
+  Result<std::unique_ptr<MetricSelection>> select(std::span<const LabelMatcher> matchers,
+                                                  const SelectOptions& options) const override {
+    ++asked;
+    asked_of_all_time += options.from_ms == 0 ? 1 : 0;
+    return MemoryMetricReader::select(matchers, options);
+  }
+  mutable int asked = 0, asked_of_all_time = 0;
+};
+
 class GpuPricingTest : public ::testing::Test {
  protected:
-  void rank(int32_t rank) {
-    steps_.append_step(
-        {.job_id = "train", .rank = Rank{rank}, .world_size = 4, .host = "node-1", .gpu_uuid = format("GPU-%d", rank)},
-        {.step = 1_step}, clock_.unix_ns());
+  void rank(int32_t rank, const std::string& gpu_uuid) {
+    steps_.append_step({.job_id = "train", .rank = Rank{rank}, .world_size = 4, .host = "node-1", .gpu_uuid = gpu_uuid},
+                       {.step = 1_step}, clock_.unix_ns());
   }
-  void gpu(int32_t index, const char* model) {
-    metrics_.add({{"__name__", "lockstep_gpu_info"}, {"gpu_uuid", format("GPU-%d", index)}, {"model", model}}, 1, 1);
+  void rank(int32_t one) { rank(one, format("GPU-%d", one)); }
+  void gpu(int32_t index, const char* model, const char* host = "node-1", int64_t ago_ms = 0) {
+    metrics_.add(
+        {{"__name__", "lockstep_gpu_info"}, {"gpu_uuid", format("GPU-%d", index)}, {"host", host}, {"model", model}},
+        clock_.unix_ms() - ago_ms, 1);
   }
 
-  testing::FakeClock clock_{1'000'000'000'000};
+  testing::FakeClock clock_;
   Counters counters_{kStoreCounters};
   MemoryStepStore steps_{{}, counters_};
-  MemoryMetricReader metrics_;
+  AskedReader metrics_;
 };
 
 TEST_F(GpuPricingTest, AJobCostsWhatItsGpusCostEvenWhereOneOfThemIsReportedLate) {
@@ -86,13 +99,54 @@ TEST_F(GpuPricingTest, AJobCostsWhatItsGpusCostEvenWhereOneOfThemIsReportedLate)
   EXPECT_EQ(pricing.gpus_of("train"),
             (GpusByModel{{"", 1}, {"NVIDIA A100-SXM4-80GB", 1}, {"NVIDIA H100 80GB HBM3", 2}}));
   gpu(3, "NVIDIA A100-SXM4-80GB");
-  clock_.advance(GpuPricing::kRetryNs);
+  clock_.advance(GpuPricing::kKeptNs);
   EXPECT_EQ(money_text(pricing.cost_of("train", 4 * kHour)), "8.00 at 1.00 to 3.00 a GPU-hour");
 }
 
 TEST_F(GpuPricingTest, OnePriceForAllAsksNobodyForModels) {
-  const GpuPricing pricing(GpuPrices(2), steps_, metrics_, clock_);
-  EXPECT_EQ(money_text(pricing.cost_of("unheard-of", kHour)), "2.00 at 2.00 a GPU-hour");
+  rank(0);
+  for (const GpuPrices& prices : {GpuPrices(2), GpuPrices()}) {
+    const GpuPricing pricing(prices, steps_, metrics_, clock_);
+    EXPECT_EQ(money_text(pricing.cost_of("unheard-of", kHour)), prices.known() ? "2.00 at 2.00 a GPU-hour" : "");
+    EXPECT_TRUE(pricing.gpus_of("train").empty());
+  }
+  EXPECT_EQ(metrics_.asked, 0);
+}
+
+TEST_F(GpuPricingTest, AJobWithGpusThatNobodyReportsDoesNotHaveAllHistoryReadAgainAndAgain) {
+  const GpuPricing pricing(prices_of("H100=3"), steps_, metrics_, clock_);
+  rank(0, "");
+  rank(1, "GPU-gone");
+  rank(2);
+  gpu(2, "NVIDIA H100", "node-1", 30 * 86'400'000LL);
+  for (int second = 0; second < 600; second += 5) {
+    EXPECT_EQ(pricing.gpus_of("train"), (GpusByModel{{"", 2}, {"NVIDIA H100", 1}}));
+    clock_.advance(5'000'000'000);
+  }
+  EXPECT_EQ(metrics_.asked_of_all_time, 1);
+  EXPECT_LE(metrics_.asked, 12);
+  EXPECT_EQ(pricing.models()->size(), 1u);
+  EXPECT_EQ(metrics_.asked_of_all_time, 1);
+}
+
+TEST_F(GpuPricingTest, RanksWithoutAGpuAskForNoHistoryAtAll) {
+  const GpuPricing pricing(prices_of("H100=3"), steps_, metrics_, clock_);
+  rank(0, "");
+  EXPECT_EQ(pricing.gpus_of("train"), (GpusByModel{{"", 1}}));
+  EXPECT_EQ(metrics_.asked_of_all_time, 0);
+}
+
+TEST_F(GpuPricingTest, AGpuIsOfTheModelThatWasReportedLastWhateverTheOrderOfItsSeries) {
+  gpu(0, "NVIDIA H100", "a");
+  gpu(0, "NVIDIA A100", "b", 60'000);
+  gpu(1, "NVIDIA A100", "a", 60'000);
+  gpu(1, "NVIDIA H100", "b");
+  const Result<GpuModels> models = gpu_models(metrics_, 0);
+  ASSERT_TRUE(models.ok());
+  for (const char* gpu_uuid : {"GPU-0", "GPU-1"}) {
+    EXPECT_EQ(models->at(gpu_uuid), "NVIDIA H100");
+    EXPECT_EQ(gpu_model(metrics_, gpu_uuid), "NVIDIA H100");
+  }
 }
 
 }  // namespace

@@ -53,17 +53,13 @@ std::string with_feedback(const ApiContext& context, const std::string& id, std:
   return json + ",\"feedback\":" + said.take() + "}";
 }
 
-// What the time that it cost is worth, by the GPUs of its job; of a job that is no longer known, by those that the incident
-// has kept.
+// What the time that it cost is worth, by the GPUs that its incident has of it, as there; of one that is in none, by those
+// that its job has now.
 GpuCost cost_of(const ApiContext& context, const std::string& verdict_id, const std::string& job_id,
                 double lost_gpu_seconds) {
-  GpusByModel gpus = context.pricing->gpus_of(job_id);
-  if (gpus.empty() && context.incidents != nullptr) {
-    const Result<incident::Incident> found = context.incidents->find(context.incidents->id_of_finding(verdict_id));
-    for (size_t i = 0; found.ok() && i < found->findings.size(); ++i)
-      if (found->findings[i].id == verdict_id) gpus = found->findings[i].gpus;
-  }
-  return context.gpu_prices().cost(lost_gpu_seconds, gpus);
+  std::optional<GpusByModel> gpus;
+  if (context.incidents != nullptr) gpus = context.incidents->gpus_of_finding(verdict_id);
+  return context.gpu_prices().cost(lost_gpu_seconds, gpus ? *gpus : context.pricing->gpus_of(job_id));
 }
 
 std::string with_cost(std::string json, const GpuCost& cost) {
@@ -76,29 +72,22 @@ std::string with_cost(std::string json, const GpuCost& cost) {
   return json + "," + money.take().substr(1);
 }
 
-std::string with_cost(const ApiContext& context, const Verdict& verdict, std::string json) {
-  if (!context.gpu_prices().known()) return with_cost(std::move(json), {});
-  return with_cost(std::move(json), cost_of(context, verdict.id, verdict.job_id, verdict.lost_gpu_seconds));
-}
-
-std::string with_cost(const ApiContext& context, const StoredVerdict& verdict, std::string json) {
+std::string with_cost(const ApiContext& context, const VerdictView& verdict, std::string json) {
   if (!context.gpu_prices().known()) return with_cost(std::move(json), {});
   const Result<JsonDocument> document = JsonDocument::parse(json);
   const double lost = document.ok() ? document->root()["lost_gpu_seconds"].number().value_or(0) : 0;
   return with_cost(std::move(json), cost_of(context, verdict.id, verdict.job_id, lost));
 }
 
-VerdictView live_view(const ApiContext& context, const Verdict& verdict) {
-  return {verdict.id, is_open(verdict), verdict.found_unix_ns,
-          with_feedback(context, verdict.id, with_cost(context, verdict, to_json(verdict)))};
+VerdictView live_view(const Verdict& verdict) {
+  return {verdict.id, verdict.job_id, is_open(verdict), verdict.found_unix_ns, to_json(verdict)};
 }
 
 void append_stored(std::vector<VerdictView>& list, const ApiContext& context, const std::set<std::string>& live,
                    const std::vector<StoredVerdict>& stored) {
   for (const StoredVerdict& verdict : stored) {
     if (!live.contains(verdict.id) && (!context.owns || context.owns(verdict.job_id)))
-      list.push_back({verdict.id, false, verdict.found_unix_ns,
-                      with_feedback(context, verdict.id, with_cost(context, verdict, as_cleared(verdict.json)))});
+      list.push_back({verdict.id, verdict.job_id, false, verdict.found_unix_ns, as_cleared(verdict.json)});
   }
 }
 
@@ -223,12 +212,17 @@ std::string rank_state(const RankInfo& rank, int64_t now_unix_ns) {
   return status_is_current ? "quiet" : "ok";
 }
 
+std::string shown_json(const ApiContext& context, VerdictView verdict) {
+  std::string json = with_cost(context, verdict, std::move(verdict.json));
+  return with_feedback(context, verdict.id, std::move(json));
+}
+
 std::vector<VerdictView> verdicts_of(const ApiContext& context, const std::string& job_id) {
   std::vector<VerdictView> list;
   std::set<std::string> live;
   for (const Verdict& verdict : context.diagnosis.verdicts(job_id)) {
     live.insert(verdict.id);
-    list.push_back(live_view(context, verdict));
+    list.push_back(live_view(verdict));
   }
   append_stored(list, context, live, context.state.verdicts(job_id));
   return list;
@@ -242,7 +236,7 @@ std::vector<VerdictView> all_verdicts(const ApiContext& context) {
 
 std::vector<VerdictView> live_verdicts(const ApiContext& context) {
   std::vector<VerdictView> list;
-  for (const Verdict& verdict : context.diagnosis.verdicts("")) list.push_back(live_view(context, verdict));
+  for (const Verdict& verdict : context.diagnosis.verdicts("")) list.push_back(live_view(verdict));
   sort_newest_first(list);
   return list;
 }
@@ -250,7 +244,7 @@ std::vector<VerdictView> live_verdicts(const ApiContext& context) {
 std::optional<VerdictView> find_verdict(const ApiContext& context, const std::string& id) {
   if (id.empty()) return std::nullopt;
   for (const Verdict& verdict : context.diagnosis.verdicts("")) {
-    if (verdict.id == id) return live_view(context, verdict);
+    if (verdict.id == id) return live_view(verdict);
   }
   std::vector<VerdictView> stored;
   append_stored(stored, context, {}, context.state.find_verdicts({.id = id}));

@@ -48,12 +48,15 @@ std::string rank_state(const RankInfo& rank, int64_t now_unix_ns);
 
 struct VerdictView {
   std::string id;
+  std::string job_id;
   bool is_open = false;
   int64_t found_unix_ns = 0;
-  // With what it costs in money ("lost_money", null where nothing has a price, and "money" in words) and with what was said
-  // of it: "feedback", null where nothing was.
-  std::string json;
+  std::string json;  // its own fields alone
 };
+// As an answer shows it: with what it costs in money ("lost_money", null where nothing has a price, and "money" in words)
+// and with what was said of it: "feedback", null where nothing was. For those that are shown, not for all that are looked
+// through.
+std::string shown_json(const ApiContext& context, VerdictView verdict);
 // Live verdicts of diagnosis first, as it orders them, then those of earlier runs that it no longer holds, newest
 // first. The latter are never open: nothing that is heard now supports them. Their JSON says "cleared".
 std::vector<VerdictView> verdicts_of(const ApiContext& context, const std::string& job_id);

@@ -25,8 +25,9 @@ Cause cause_of(const VerdictView& verdict) {
 HttpResponse get_verdict(const ApiContext& context, const ApiRequest& request) {
   std::optional<VerdictView> verdict = find_verdict(context, request.name);
   if (!verdict) return unknown_verdict(request.name);
-  std::string json = VerdictFiles(context).added_to(std::move(verdict->json));
-  return text_answer(200, "application/json", with_incident(context, verdict->id, std::move(json)));
+  const std::string id = verdict->id;
+  std::string json = VerdictFiles(context).added_to(shown_json(context, std::move(*verdict)));
+  return text_answer(200, "application/json", with_incident(context, id, std::move(json)));
 }
 
 HttpResponse post_verdict_feedback(const ApiContext& context, const ApiRequest& request) {

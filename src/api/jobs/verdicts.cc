@@ -18,10 +18,10 @@ HttpResponse get_verdicts(const ApiContext& context, const ApiRequest& request) 
   JsonWriter json;
   json.begin_object().key("verdicts").begin_array();
   // Those of earlier runs are never open.
-  for (const VerdictView& verdict : state == "open" ? live_verdicts(context) : all_verdicts(context)) {
+  for (VerdictView& verdict : state == "open" ? live_verdicts(context) : all_verdicts(context)) {
     if (state != "all" && verdict.is_open != (state == "open")) continue;
     if (total++ >= static_cast<uint64_t>(*limit)) continue;
-    json.raw(verdict.json);
+    json.raw(shown_json(context, std::move(verdict)));
     ++shown;
   }
   json.end_array().field("total", total).field("shown", shown).end_object();

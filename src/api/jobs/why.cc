@@ -63,8 +63,8 @@ HttpResponse get_why(const ApiContext& context, const ApiRequest& request) {
   write_job(json, view);
   json.field("health", view.health).field("summary", view.summary).key("verdicts").begin_array();
   VerdictFiles files(context);
-  for (VerdictView& verdict : verdicts_of(context, request.job))
-    json.raw(with_incident(context, verdict.id, files.added_to(std::move(verdict.json))));
+  for (const VerdictView& verdict : verdicts_of(context, request.job))
+    json.raw(with_incident(context, verdict.id, files.added_to(shown_json(context, verdict))));
   json.end_array().key("warnings").begin_array();
   for (const WarningView& warning : warnings_of(context, request.job, false)) write_warning(json, warning);
   json.end_array();

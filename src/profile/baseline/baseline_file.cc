@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::string_view kKind = "lockstep baseline";
 constexpr double kNumberMax = 1e18;  // of nanoseconds: 30 years
-constexpr double kWorkMax = 1e30;    // of FLOPs and bytes of a step
 constexpr uint64_t kRanksMax = 10'000'000;
 constexpr size_t kWordBytesMax = 300;  // of a device, a version
 constexpr size_t kWordsMax = 64;       // devices, versions
@@ -214,6 +213,9 @@ Result<std::string> baseline_text(const Baseline& baseline) {
     return Error{format("a baseline of %zu bytes is more than the limit of %zu: nothing was written", text.size(),
                         kBaselineBytesMax),
                  ErrorCode::kTooLarge};
+  // Its traces may have been written by anybody, too.
+  if (const Result<Baseline> again = parse_baseline_untrusted(text); !again.ok())
+    return prefixed(again.failure(), "nothing was written, because it could not be read: ");
   return text;
 }
 

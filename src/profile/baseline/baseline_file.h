@@ -24,6 +24,7 @@ struct Baseline {
   RunSummary run;
 };
 
+// An error where it is beyond what is read: what was written can be.
 Result<std::string> baseline_text(const Baseline& baseline);
 Result<Baseline> parse_baseline_untrusted(std::string_view text);
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/random_id.h"
 #include "base/text.h"
 
 namespace lockstep::profile {
@@ -21,6 +22,28 @@ bool is_letter_or_digit(char c) {
 
 std::string file_name(const std::string& name) {
   return name + std::string(kEnd);
+}
+
+// A saver that has not touched its file for so long is dead: 16 MB take no hour on any disk.
+constexpr int64_t kLeftBehindSeconds = 3600;
+constexpr std::string_view kBesideEnd = ".tmp";
+
+// One that no other saver has, also where they are in two containers and both are process 1.
+std::string beside_name(const std::string& name) {
+  return random_id(("." + name + ".tmp").c_str());
+}
+
+// ".NAME.tmp-0123456789ab", or ".NAME.17.tmp" as it once was.
+bool is_beside_name(std::string_view file) {
+  const size_t end = file.rfind(kBesideEnd);
+  if (!file.starts_with('.') || end == std::string_view::npos) return false;
+  const std::string_view name = file.substr(1, end - 1), rest = file.substr(end + kBesideEnd.size());
+  const bool is_random = rest.starts_with('-') && rest.size() > 1 &&
+                         rest.find_first_not_of("0123456789abcdef", 1) == std::string_view::npos;
+  const size_t process = name.rfind('.');
+  const bool is_of_process = rest.empty() && process != std::string_view::npos && process + 1 < name.size() &&
+                             name.find_first_not_of("0123456789", process + 1) == std::string_view::npos;
+  return (is_random || is_of_process) && BaselineFolder::check_name(name).ok();
 }
 
 }  // namespace
@@ -87,28 +110,40 @@ Result<Baseline> BaselineFolder::read(const std::string& name) const {
   return baseline;
 }
 
+// By the clock of the file system, which savers on several machines have in common.
+void BaselineFolder::remove_left_behind(int64_t now_unix_s) const {
+  const Result<std::vector<std::string>> files = list_directory(format("/proc/self/fd/%d", fd_.get()));
+  if (!files.ok()) return;
+  for (const std::string& file : *files) {
+    struct stat info {};
+    if (!is_beside_name(file) || ::fstatat(fd_.get(), file.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (S_ISREG(info.st_mode) && now_unix_s - info.st_mtime > kLeftBehindSeconds)
+      (void)::unlinkat(fd_.get(), file.c_str(), 0);
+  }
+}
+
 Result<void> BaselineFolder::write_beside(const std::string& beside, std::string_view text) const {
-  // Left there by a process of this number that was killed.
-  (void)::unlinkat(fd_.get(), beside.c_str(), 0);
   const UniqueFd file(::openat(fd_.get(), beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!file.valid())
     return Error{format("cannot create %s/%s: %s", path_.c_str(), beside.c_str(), std::strerror(errno))};
-  LOCKSTEP_TRY(write_all(file.get(), text));
-  if (::fsync(file.get()) != 0)
-    return Error{format("cannot sync %s/%s: %s", path_.c_str(), beside.c_str(), std::strerror(errno))};
-  return {};
+  struct stat info {};
+  if (::fstat(file.get(), &info) == 0) remove_left_behind(info.st_mtime);
+  Result<void> written = write_all(file.get(), text);
+  if (written.ok() && ::fsync(file.get()) != 0)
+    written = Error{format("cannot sync %s/%s: %s", path_.c_str(), beside.c_str(), std::strerror(errno))};
+  if (!written.ok()) (void)::unlinkat(fd_.get(), beside.c_str(), 0);
+  return written;
 }
 
 Result<void> BaselineFolder::write(const std::string& name, const Baseline& baseline) const {
   LOCKSTEP_TRY(check_name(name));
   const std::string text = LOCKSTEP_TRY(baseline_text(baseline));
-  const std::string beside = format(".%s.%d.tmp", name.c_str(), ::getpid());
-  Result<void> written = write_beside(beside, text);
-  if (written.ok() && ::renameat(fd_.get(), beside.c_str(), fd_.get(), file_name(name).c_str()) != 0)
-    written = Error{format("cannot write %s: %s", file_of(name).c_str(), std::strerror(errno))};
-  if (!written.ok()) {
+  const std::string beside = beside_name(name);
+  LOCKSTEP_TRY(write_beside(beside, text));
+  if (::renameat(fd_.get(), beside.c_str(), fd_.get(), file_name(name).c_str()) != 0) {
+    const Error error{format("cannot write %s: %s", file_of(name).c_str(), std::strerror(errno))};
     (void)::unlinkat(fd_.get(), beside.c_str(), 0);
-    return written;
+    return error;
   }
   if (::fsync(fd_.get()) != 0) return Error{format("cannot sync %s: %s", path_.c_str(), std::strerror(errno))};
   return {};

@@ -2,7 +2,8 @@
 //
 // Names are letters, digits, '.', '_' and '-', and begin with none of the last three, so that a name is never a path. The
 // folder is held by a descriptor, and no symbolic link in it is followed: one is not read, and is replaced or removed
-// itself. A crash leaves the old or the new baseline, never half of one.
+// itself. A crash leaves the old or the new baseline, never half of one, and a hidden file beside it, which a later write
+// removes.
 //
 // On error:    one line that names the file; kNotFound: there is no such baseline (or folder).
 // Limits:      kNameLengthMax, kListedMax names, kBaselineBytesMax a file.
@@ -43,6 +44,7 @@ class BaselineFolder {
   Error failed(const char* what, const std::string& name) const;
   Result<std::string> read_text(const std::string& name) const;
   Result<void> write_beside(const std::string& beside, std::string_view text) const;
+  void remove_left_behind(int64_t now_unix_s) const;
 
   std::string path_;
   UniqueFd fd_;

@@ -48,6 +48,23 @@ TEST(Baseline, ComparesAsTheRunDidThatItWasMadeOf) {
   EXPECT_EQ(comparison_json(compare(read->run, slower)), comparison_json(compare(before.run, slower)));
 }
 
+TEST(Baseline, NothingIsWrittenThatCouldNotBeRead) {
+  testing::TraceText trace("\"distributedInfo\": {\"rank\": 0, \"world_size\": 1},");
+  const char* shapes = "[[1000000000000, 1000000000000], [1000000000000, 1000000000000]]";  // 2e36 FLOPs
+  trace.launched("gemm", 7, 1000, 1010, 200, "", "aten::mm", shapes);
+  const Result<ProfileAnalysis> analysis = testing::analyze_texts(std::vector<std::string>{trace.text()});
+  ASSERT_TRUE(analysis.ok()) << analysis.error();
+  Baseline baseline{.written_by = "lockstep 0", .saved_unix_ms = 1, .run = summarize(*analysis)};
+  const Result<std::string> text = baseline_text(baseline);
+  ASSERT_TRUE(text.ok()) << text.error();
+  EXPECT_TRUE(parse_baseline_untrusted(*text).ok());
+  for (int i = 0; i < 65; ++i) baseline.run.devices.push_back(format("GPU %d", i));
+  EXPECT_EQ(
+      baseline_text(baseline).error(),
+      "nothing was written, because it could not be read: this is no baseline that can be used: its devices are not "
+      "as they are written");
+}
+
 TEST(Baseline, RefusesWithOneLineWhatWasCutChangedOrMadeUp) {
   const std::string text = *baseline_text(example());
   const auto refused = [](const std::string& changed) {
@@ -122,6 +139,30 @@ TEST(BaselineFolder, FollowsNoLinkOutOfItselfAndWaitsForNoPipe) {
   EXPECT_EQ(folder->read("a")->saved_unix_ms, 8);
   EXPECT_TRUE(folder->remove("b").ok());
   EXPECT_EQ(*read_file(outside, 1 << 20), text);
+}
+
+TEST(BaselineFolder, ASaverLeavesTheFileOfAnotherAloneAndRemovesWhatADeadOneLeft) {
+  const TemporaryFolder temporary;
+  const Result<BaselineFolder> folder = BaselineFolder::make(temporary.path());
+  ASSERT_TRUE(folder.ok());
+  const std::string process = format(".main.%d.tmp", ::getpid());  // of another container, where it is that process too
+  const std::vector<std::string> begun = {process, ".main.tmp-00c0ffee0001"},
+                                 left = {".main.17.tmp", ".other.x.tmp-00c0ffee0002"},
+                                 others = {".main.tmp", ".notes.tmp-mine", "main.tmp-1"};
+  for (const auto* list : {&begun, &left, &others}) {
+    for (const std::string& name : *list) {
+      const std::string file = temporary.path() + "/" + name;
+      ASSERT_TRUE(write_file_atomically(file, "{").ok());
+      if (list == &begun) continue;
+      std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+    }
+  }
+  ASSERT_TRUE(folder->write("main", example()).ok());
+  for (const std::string& name : begun) EXPECT_TRUE(std::filesystem::exists(temporary.path() + "/" + name)) << name;
+  for (const std::string& name : others) EXPECT_TRUE(std::filesystem::exists(temporary.path() + "/" + name)) << name;
+  for (const std::string& name : left) EXPECT_FALSE(std::filesystem::exists(temporary.path() + "/" + name)) << name;
+  EXPECT_EQ(*folder->names(), std::vector<std::string>{"main"});
+  EXPECT_TRUE(folder->read("main").ok());
 }
 
 }  // namespace

@@ -242,7 +242,8 @@ void add_work(const ProfileAnalysis& analysis, RunSummary& out) {
   }
   for (auto& [name, work] : operators) {
     // Sizes in a trace may be anything.
-    if (!std::isfinite(work.flops) || !std::isfinite(work.bytes)) continue;
+    const auto can_be = [](double amount) { return amount >= 0 && amount <= kWorkMax; };
+    if (!can_be(work.flops) || !can_be(work.bytes)) continue;
     work.name = name;
     out.operators.push_back(std::move(work));
     if (out.operators.size() == kOperatorsMax) break;

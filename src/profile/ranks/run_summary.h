@@ -80,6 +80,7 @@ inline constexpr size_t kKernelsMax = 2000;
 inline constexpr size_t kShapesMax = 50;
 inline constexpr size_t kGapsMax = 200;
 inline constexpr size_t kOperatorsMax = 1000;
+inline constexpr double kWorkMax = 1e30;  // FLOPs and bytes of an operator in a step
 inline constexpr size_t kShapeBytesMax = 300;
 inline constexpr size_t kNameBytesMax = 4000;  // of a kernel, an operator or a gap
 inline constexpr std::string_view kOtherShapes = "other shapes";
