@@ -20,8 +20,6 @@ constexpr double kRateRatioMax = 1 / kSlowTimes;
 // alike.
 constexpr double kWireShareMin = 0.20;
 constexpr double kSavedShareMin = 0.12;
-// And set apart: clearly below every comparable flow that does not share an end with it.
-constexpr double kApartMax = 0.6;
 
 // What a flow is compared with.
 struct Peers {
