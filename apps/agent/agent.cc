@@ -33,6 +33,9 @@ namespace {
 constexpr int64_t kBatchNs = 200'000'000;
 // How long a rank that cannot name its job is kept back, until the node's owners may have named it.
 constexpr int64_t kCompletionWaitNs = 3'000'000'000;
+// How long any rank is kept back until the evidence thread has said which code it runs: as a rule until the next poll.
+// The kernel may hold that thread up over one process, and then no other is kept back for longer.
+constexpr int64_t kCodeVersionWaitNs = 3'000'000'000;
 constexpr int64_t kOwnersNs = 1'000'000'000;
 constexpr int64_t kUsersNs = 500'000'000;
 constexpr int kLastPiecesMax = 20;
@@ -176,9 +179,9 @@ Agent::Agent(const AgentOptions& options, const AgentSettings& settings, OpenedP
               .users_folder = options.every_user ? "/dev/shm" : "",
               .kept_folder = options.data + "/postmortem",
               .completion_wait_ns = options.node == "on" ? kCompletionWaitNs : 0,
+              .code_version_wait_ns = options.environments == "on" ? kCodeVersionWaitNs : 0,
               .keeper = &hearts_.add("thread that keeps recorders of dead processes"),
-              .uploads = uploads_.get(),
-              .read_environment = options.environments == "on"},
+              .uploads = uploads_.get()},
              clock_, counters_, &cost_, &ras_watch_, &traces_),
       commands_(make_commands()),
       evidence_({.stacks = options.stacks == "on",
@@ -316,10 +319,13 @@ void Agent::poll() {
   const bool crowded = node_idle_.crowded(clock_.monotonic_ns());
   counters_.set("lockstep_agent_node_crowded", "", crowded);
   watch_.set_crowded(crowded);
+  if (watch_.awaits_code_versions()) {
+    for (const auto& [path, version] : evidence_.code_versions()) watch_.set_code_version(path, version);
+  }
   bool urgent = gather(watch_.poll());
   const int64_t now_ns = clock_.monotonic_ns();
   if (commands_) take_commands(now_ns);
-  if (now_ns >= next_ranks_ns_) {
+  if (now_ns >= next_ranks_ns_ || watch_.awaits_code_versions()) {
     next_ranks_ns_ = now_ns + kOwnersNs;
     evidence_.set_ranks(watch_.owners());
     if (profiles_) profiles_->set_ranks(watch_.owners());

@@ -113,7 +113,8 @@ Result<Channels> open_channels(const ChildProcess::Options& options) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   ::signal(SIGPIPE, SIG_DFL);
-  const bool ready = getppid() == parent &&  // else the parent died before prctl
+  errno = ESRCH;                             // of the first condition, which sets none
+  const bool ready = getppid() == parent &&  // else the parent died before prctl, or is out of our sight
                      (!channels.input_read.valid() || dup2(channels.input_read.get(), STDIN_FILENO) >= 0) &&
                      (!channels.output_write.valid() || dup2(channels.output_write.get(), STDOUT_FILENO) >= 0) &&
                      (!channels.error_log.valid() || dup2(channels.error_log.get(), STDERR_FILENO) >= 0) &&

@@ -1,9 +1,13 @@
 #include "base/process.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
 
 #include "base/text.h"
 #include "testing/eventually.h"
@@ -38,6 +42,22 @@ TEST(ChildProcess, SaysSoWhenTheProgramDoesNotExist) {
   ASSERT_FALSE(child.ok());
   EXPECT_NE(child.error().find("/no/such/program"), std::string::npos) << child.error();
   EXPECT_NE(child.error().find("No such file"), std::string::npos) << child.error();
+}
+
+TEST(ChildProcess, SaysSoWhenTheChildDoesNotSeeItsParent) {
+  const pid_t parent = fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) _exit(2);
+    errno = 0;
+    const auto child = ChildProcess::start(shell("exit 0"));
+    _exit(!child.ok() && child.error().find("No such process") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(parent, &status, 0), parent);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "no process namespaces here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(ChildProcess, AddsToTheEnvironmentAndReplacesWhatIsThere) {

@@ -24,7 +24,9 @@
 #include "recorder/reader.h"
 #include "sources/nccl/flight_dump_reader.h"
 #include "sources/ownership/process_handle.h"
+#include "sources/ownership/process_text.h"
 #include "sources/ownership/recorder_process.h"
+#include "sources/ownership/variables.h"
 #include "sources/stacks/faulthandler_text.h"
 #include "sources/stacks/rank_sampler.h"
 #include "sources/stacks/thread_stacks.h"
@@ -42,6 +44,7 @@ constexpr size_t kOrderWordMax = 64, kOrderReasonMax = 200;
 constexpr const char* kDumpPrefixes[] = {"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"};
 constexpr const char* kPipeStems[] = {"TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"};
 constexpr const char* kStacksSwitch = "LOCKSTEP_STACKS";
+constexpr size_t kVersionBytesMax = 128;
 
 std::string beside(const std::string& recorder, const char* suffix) {
   std::string_view stem = recorder;
@@ -72,6 +75,13 @@ std::string first_variable(std::string_view environment, const char* const (&nam
     if (std::string value = variable(environment, name); !value.empty()) return value;
   }
   return {};
+}
+
+// The user's own word, so it is cut and has no control characters.
+std::string code_version_of(std::string_view environment) {
+  const Environment known = parse_environment(environment);
+  const auto found = known.find(kCodeVersion);
+  return found == known.end() ? std::string() : std::string(utf8_prefix(found->second, kVersionBytesMax));
 }
 
 std::string read_from(int fd, off_t offset, size_t most) {
@@ -181,6 +191,7 @@ struct EvidenceTaker::Process {
   bool environment_read = false;
   bool off = false, variable_off = false;
   std::string dump_prefix, pipe_stem;   // as its environment says
+  std::string code_version;             // likewise
   std::vector<std::string> unreported;  // prefixes where PyTorch puts dumps without being told
   HookConfig word;
   int64_t asked_ns = 0;          // for stacks; 0: never
@@ -202,7 +213,8 @@ EvidenceTaker::~EvidenceTaker() = default;
 void EvidenceTaker::set_ranks(const std::vector<RecorderOwner>& owners) {
   const int64_t now_ns = clock_.monotonic_ns();
   for (const RecorderOwner& owner : owners) {
-    if (!processes_.contains(owner.path)) {
+    const bool is_new = !processes_.contains(owner.path);
+    if (is_new) {
       make_room(owner.user);
       auto process = std::make_unique<Process>();
       process->start_ticks = start_ticks_of_recorder(owner.path);
@@ -212,8 +224,15 @@ void EvidenceTaker::set_ranks(const std::vector<RecorderOwner>& owners) {
     Process& process = *processes_[owner.path];
     process.owner = owner;
     process.seen_ns = now_ns;
+    if (is_new) read_environment(process);
   }
   std::erase_if(processes_, [&](const auto& entry) { return now_ns - entry.second->seen_ns > options_.linger_ns; });
+}
+
+std::map<std::string, std::string> EvidenceTaker::code_versions() const {
+  std::map<std::string, std::string> all;
+  for (const auto& [path, process] : processes_) all[path] = process->code_version;
+  return all;
 }
 
 // Whoever starts processes without end has the oldest of them forgotten, not everybody's.
@@ -277,6 +296,7 @@ void EvidenceTaker::read_environment(Process& process) {
   process.off |= process.variable_off;
   process.dump_prefix = first_variable(*environment, kDumpPrefixes);
   process.pipe_stem = first_variable(*environment, kPipeStems);
+  process.code_version = code_version_of(*environment);
   if (process.dump_prefix.empty()) {
     process.unreported = {"/tmp/nccl_trace_rank_"};
     std::string cache = variable(*environment, "XDG_CACHE_HOME");

@@ -20,6 +20,9 @@
 // is asked only where it is the owner's (sources/ownership/process_handle.h). Each user's dumps get the same time in a
 // round (agent/ranks/user_limits.h).
 //
+// Code. Which version of it a process runs, by its environment: read as soon as the rank is known, because its start
+// is told with it.
+//
 // Counts: lockstep_agent_stacks_total by result: told, again (asked before within a minute), off, gone,
 //           busy (EvidenceWatch: too many wait).
 //         lockstep_agent_samples_total by result: again, off, gone, busy likewise; StackSampler's.
@@ -101,6 +104,9 @@ class EvidenceTaker {
   void ask(const StackRequest& request);
   // The processes of these ranks that may be sampled now: for StackSampler.
   std::vector<SampleTarget> sample_targets(const SampleRequest& request);
+  // What the processes of these ranks say of the code that they run (LOCKSTEP_CODE_VERSION), by recorder; empty: it says
+  // nothing, or may not be read.
+  std::map<std::string, std::string> code_versions() const;
   // What is ready by now; a few times a second.
   std::vector<ResourceGroup> poll();
   bool busy() const;  // somebody is waited for: look again soon

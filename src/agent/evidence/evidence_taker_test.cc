@@ -298,6 +298,7 @@ TEST_F(EvidenceTakerTest, AThreadOfItsOwnFetchesWhatIsAskedFor) {
   }));
   EXPECT_EQ(fetched[0].logs.at(0).event_name, kEventRankStack);
   EXPECT_TRUE(watch.take().empty()) << "once";
+  EXPECT_TRUE(watch.code_versions().contains(owner_.path));
   EXPECT_TRUE(watch.stop(10'000));
 }
 
@@ -314,6 +315,16 @@ TEST_F(EvidenceTakerTest, TheEnvironmentMayForbidItAndSoMayTheAgent) {
   asked.set_ranks({owner_});
   asked.ask({"job", 0, {3_rank}});
   EXPECT_TRUE(asked.busy());
+}
+
+TEST_F(EvidenceTakerTest, WhichCodeAProcessRunsIsKnownAtTheFirstLook) {
+  start_with({"LOCKSTEP_CODE_VERSION=9f3a1c2\tdirty", "LOCKSTEP_CODE_VERSION_=2"});
+  EXPECT_EQ(taker_.code_versions().at(owner_.path), "9f3a1c2 dirty");
+  start_with({"LOCKSTEP_CODE_VERSION=" + std::string(1'000, 'v')});
+  EXPECT_EQ(taker_.code_versions().at(owner_.path), std::string(128, 'v'));
+  EvidenceTaker blind({.read_environment = false}, clock_, counters_);
+  blind.set_ranks({owner_});
+  EXPECT_EQ(blind.code_versions().at(owner_.path), "");
 }
 
 TEST_F(EvidenceTakerTest, AHookMayForbidIt) {

@@ -1,5 +1,6 @@
 #include "agent/evidence/evidence_watch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <iterator>
 #include <utility>
@@ -19,8 +20,17 @@ EvidenceWatch::EvidenceWatch(EvidenceOptions options, const Clock& clock, Counte
 
 void EvidenceWatch::set_ranks(std::vector<RecorderOwner> owners) {
   MutexLock lock(mutex_);
+  const bool any_new = std::any_of(owners.begin(), owners.end(),
+                                   [this](const RecorderOwner& owner)
+                                       LOCKSTEP_REQUIRES(mutex_) { return !code_versions_.contains(owner.path); });
   owners_ = std::move(owners);
   owners_new_ = true;
+  if (any_new) changed_.notify_all();
+}
+
+std::map<std::string, std::string> EvidenceWatch::code_versions() {
+  MutexLock lock(mutex_);
+  return code_versions_;
 }
 
 void EvidenceWatch::ask(StackRequest request) {
@@ -76,7 +86,11 @@ void EvidenceWatch::run() {
     if (owners_new) owners = owners_;
     lock.unlock();
     if (heartbeat_ != nullptr) heartbeat_->beat();
-    if (owners_new) taker_.set_ranks(owners);
+    if (owners_new) {
+      taker_.set_ranks(owners);
+      MutexLock publish(mutex_);
+      code_versions_ = taker_.code_versions();
+    }
     for (const StackRequest& request : asked) taker_.ask(request);
     for (const SampleRequest& request : samples_asked) {
       std::vector<SampleTarget> targets = taker_.sample_targets(request);
@@ -89,7 +103,8 @@ void EvidenceWatch::run() {
     lock.lock();
     std::move(fetched.begin(), fetched.end(), std::back_inserter(fetched_));
     if (heartbeat_ != nullptr) heartbeat_->waits();
-    if (!stopping_ && asked_.empty() && samples_asked_.empty()) changed_.wait_for(mutex_, busy ? kBusyWait : kIdleWait);
+    if (!stopping_ && !owners_new_ && asked_.empty() && samples_asked_.empty())
+      changed_.wait_for(mutex_, busy ? kBusyWait : kIdleWait);
   }
   ended_ = true;
   changed_.notify_all();

@@ -4,6 +4,8 @@
 // Thread rule: Thread-safe. Its threads are joined by the destructor.
 #pragma once
 
+#include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -17,7 +19,10 @@ class EvidenceWatch {
   EvidenceWatch(EvidenceOptions options, const Clock& clock, Counters& counters);
   ~EvidenceWatch();
 
+  // A rank that was not among them before is looked at without delay.
   void set_ranks(std::vector<RecorderOwner> owners);
+  // As EvidenceTaker has it; of ranks that were looked at by now.
+  std::map<std::string, std::string> code_versions();
   void ask(StackRequest request);
   void ask(SampleRequest request);
   // What was fetched since.
@@ -39,6 +44,7 @@ class EvidenceWatch {
   ConditionVariable changed_;
   std::vector<RecorderOwner> owners_ LOCKSTEP_GUARDED_BY(mutex_);
   bool owners_new_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::map<std::string, std::string> code_versions_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<StackRequest> asked_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<SampleRequest> samples_asked_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<ResourceGroup> fetched_ LOCKSTEP_GUARDED_BY(mutex_);

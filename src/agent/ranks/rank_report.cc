@@ -23,7 +23,8 @@ constexpr size_t kLeftFailureBytesMax = 4096;
 void RecorderWatch::announce(WatchedRank& rank, RankPoll& seen) {
   if (!rank.announced) {
     seen.records.push_back(job_start_record(rank.header.anchor_unix_ns));
-    if (!rank.code_version.empty()) seen.records.back().attributes.push_back({"version", rank.code_version});
+    if (rank.code_version && !rank.code_version->empty())
+      seen.records.back().attributes.push_back({"version", *rank.code_version});
     rank.announced = true;
   }
   size_t reported = 0;

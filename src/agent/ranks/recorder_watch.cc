@@ -20,8 +20,6 @@
 #include "recorder/folder_reader.h"
 #include "recorder/identity_variables.h"
 #include "sources/ownership/process_handle.h"
-#include "sources/ownership/process_text.h"
-#include "sources/ownership/variables.h"
 
 namespace lockstep {
 namespace {
@@ -30,16 +28,6 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kTryAgainNs = 10 * kSecondNs;
 constexpr int64_t kStoppedMostNs = 3'600 * kSecondNs;  // a step that says more would not be believed
 constexpr int64_t kDrainsAfterDeathMax = 1024;         // of a file that somebody else goes on writing
-
-// The user's own word, so it is cut and has no control characters.
-std::string code_version_of(const ProcessHandle& process) {
-  constexpr size_t kVersionBytesMax = 128;
-  const Result<std::string> text = process.read("environ", kEnvironmentBytesMax);
-  if (!text.ok()) return {};
-  const Environment environment = parse_environment(*text);
-  const auto found = environment.find(kCodeVersion);
-  return found == environment.end() ? std::string() : std::string(utf8_prefix(found->second, kVersionBytesMax));
-}
 
 // Of "lockstep-1000", where it is a folder of user 1000: nobody else's files are read or removed through it.
 std::shared_ptr<const UserFolder> open_users_folder(const std::string& parent, const std::string& name) {
@@ -262,7 +250,6 @@ void RecorderWatch::look_at_process(WatchedRank& rank, RankPoll& seen) {
     std::optional<ProcessHandle> writes =
         ProcessHandle::open_ended_too(rank.header.pid, rank.header.process_start_ticks, owner);
     rank.pid_counts = writes.has_value();
-    if (writes && options_.read_environment) rank.code_version = code_version_of(*writes);
     if (writes) rank.process_exit = ProcessExit::watch(std::move(*writes), owner);
   }
   const std::optional<ProcessState> writer = rank.pid_counts       ? writer_state(*rank.reader, rank.header)
@@ -292,11 +279,13 @@ void RecorderWatch::read_identity(WatchedRank& rank) {
 }
 
 // A rank whose number is not known yet (no RANK in its environment, no world communicator so far) belongs to no job;
-// nor, for a while, does one whose job may still get a name.
+// nor, for a while, does one whose job may still get a name, or of whose code may still be known which it is.
 bool RecorderWatch::belongs_to_job(const WatchedRank& rank, const RankPoll& seen) const {
   if (rank.identity.rank < 0_rank) return false;
-  const bool may_be_named = rank.identity.job_id.starts_with(identity_variables::kUnknownJobPrefix) && !rank.announced;
-  return !may_be_named || !seen.alive || seen.flush || seen.now_ns - rank.found_ns >= options_.completion_wait_ns;
+  if (rank.announced || !seen.alive || seen.flush) return true;
+  const bool is_nameless = rank.identity.job_id.starts_with(identity_variables::kUnknownJobPrefix);
+  if (is_nameless && seen.now_ns - rank.found_ns < options_.completion_wait_ns) return false;
+  return rank.code_version || seen.now_ns - rank.numbered_ns >= options_.code_version_wait_ns;
 }
 
 void RecorderWatch::report_steps(WatchedRank& rank, RankPoll& seen) {
@@ -332,6 +321,7 @@ void RecorderWatch::poll_rank(WatchedRank& rank, bool flush, CollectedBatch& bat
   rank.header = rank.reader->header();
   count_refused(rank);
   read_identity(rank);
+  if (rank.numbered_ns == 0 && rank.identity.rank >= 0_rank) rank.numbered_ns = seen.now_ns;
 
   uint64_t written = rank.reader->written_total();
   uint64_t activity = rank.reader->last_activity_ns();
@@ -525,6 +515,18 @@ std::vector<RecorderOwner> RecorderWatch::owners() const {
 void RecorderWatch::complete(const std::string& path, const Completion& completion) {
   auto found = ranks_.find(path);
   if (found != ranks_.end()) found->second->completion = completion;
+}
+
+bool RecorderWatch::awaits_code_versions() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& one) {
+    const WatchedRank& rank = *one.second;
+    return rank.numbered_ns != 0 && !rank.announced && !rank.dead && !rank.code_version;
+  });
+}
+
+void RecorderWatch::set_code_version(const std::string& path, const std::string& version) {
+  auto found = ranks_.find(path);
+  if (found != ranks_.end()) found->second->code_version = version;
 }
 
 }  // namespace lockstep

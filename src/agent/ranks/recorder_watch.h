@@ -8,6 +8,10 @@
 // process is the folder's owner's (sources/ownership/process_handle.h), and a poll gives every user the same share of
 // its time (user_limits.h has this and all other limits).
 //
+// Of a process only its stat and status are read here, which need no lock of its memory: one that hangs in the kernel
+// with that lock held must not hold up what is told of all the others. Its environment is read elsewhere
+// (set_code_version).
+//
 // recorder_watch.cc finds and drains, rank_report.cc makes of it what is told.
 // Thread rule: Confined.
 #pragma once
@@ -57,10 +61,11 @@ struct WatchOptions {
   // A process that cannot name its job is told of only after so long, because complete() may name it: a job must not
   // change its name. 0: nobody completes.
   int64_t completion_wait_ns = 0;
+  // Likewise, because set_code_version() may say which code it runs. 0: nobody says.
+  int64_t code_version_wait_ns = 0;
   Heartbeat* keeper = nullptr;         // of the thread that keeps recorders
   EvidenceUploads* uploads = nullptr;  // takes what is kept; nullptr: it stays on the node
   size_t memory_per_user = user_limits::kMemoryPerUser;
-  bool read_environment = true;  // of processes, for the version of their code
 };
 
 // What one poll of all recorders gave.
@@ -112,6 +117,9 @@ class RecorderWatch {
   // What a recorder does not say itself and was found elsewhere (the GPU of the process: NCCL does not tell its plugin;
   // the job, where its environment has none). Told with everything from now on.
   void complete(const std::string& path, const Completion& completion);
+  // A rank is kept back until it is said which code its process runs; empty: nobody knows.
+  bool awaits_code_versions() const;
+  void set_code_version(const std::string& path, const std::string& version);
 
  private:
   struct WatchedRank;

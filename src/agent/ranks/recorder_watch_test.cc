@@ -266,6 +266,29 @@ TEST_F(RecorderWatchTest, AProcessThatCannotNameItsJobIsToldUnderTheNameThatWasF
   EXPECT_EQ(job_of(unnamed), "unknown-gpu-017-42");
 }
 
+TEST_F(RecorderWatchTest, AStartSaysWhichCodeRunsAndWaitsForThatNoLongerThanItMay) {
+  auto writer = open_writer();
+  options.code_version_wait_ns = 3 * kSecond;
+  RecorderWatch watch(options, clock, counters), unanswered(options, clock, counters);
+  EXPECT_TRUE(watch.poll().logs.empty());
+  EXPECT_TRUE(watch.awaits_code_versions());
+  ASSERT_EQ(watch.owners().size(), 1u);
+  watch.set_code_version(watch.owners()[0].path, "9f3a1c2");
+  const std::vector<LogRecord> told = events(watch.poll(), kEventJobStart);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(find_string(told[0].attributes, "version"), "9f3a1c2");
+  EXPECT_FALSE(watch.awaits_code_versions());
+
+  EXPECT_TRUE(unanswered.poll().logs.empty());
+  clock.advance(3 * kSecond - 1);
+  EXPECT_TRUE(unanswered.poll().logs.empty());
+  clock.advance(1);
+  const std::vector<LogRecord> in_time = events(unanswered.poll(), kEventJobStart);
+  ASSERT_EQ(in_time.size(), 1u);
+  EXPECT_EQ(find_string(in_time[0].attributes, "version"), "");
+  EXPECT_FALSE(unanswered.awaits_code_versions());
+}
+
 TEST_F(RecorderWatchTest, WhereNobodyCompletesThemAProcessThatCannotNameItsJobIsToldAtTheFirstLook) {
   RecorderWriter::Options nameless = writer_options(folder.path());
   nameless.identity.job_id = "unknown-gpu-017-42";

@@ -23,6 +23,7 @@ struct RecorderWatch::WatchedRank {
   Identity identity;
   Completion completion;
   int64_t found_ns = 0;
+  int64_t numbered_ns = 0;  // when its rank was first known; 0: not yet
   Attributes resource;
   std::unique_ptr<RankAssembler> assembler;
   std::set<CommId> announced_comms;
@@ -35,7 +36,7 @@ struct RecorderWatch::WatchedRank {
   bool pid_checked = false;                 // whether the process that it names is its owner's
   bool pid_counts = false;                  // it is
   std::optional<ProcessExit> process_exit;  // where it is
-  std::string code_version;                 // by its environment; empty: it says none, or may not be read
+  std::optional<std::string> code_version;  // empty: nobody knows; nullopt: it may still be said
   bool unread = false;                      // the last drain left something
   int64_t drains_after_death = 0;
   std::shared_ptr<const KeptRecorders::Keeping> keeping;

@@ -40,7 +40,7 @@ const std::string& scalar(const YAML::Node& node, const char* what) {
   return node.Scalar();
 }
 
-// Every key of a mapping, each once, handed to `take`, which says whether it knows it.
+// Every key of a mapping, each once and one of those that are known, handed to `take`.
 template <typename Take>
 void each_key(const YAML::Node& node, const char* what, const std::vector<std::string>& known, Take&& take) {
   if (!node.IsMap()) throw Wrong{line_of(node), format("%s must be a mapping (key: value)", what)};
@@ -387,8 +387,8 @@ ScrapeJob job_of(const YAML::Node& node, const ScrapeJob& defaults) {
     } else if (key == "scrape_timeout") {
       job.timeout_ns = duration_ns(value, "scrape_timeout");
       has_timeout = true;
-    } else if (!take_request(job, key, value)) {
-      take_answer(job, key, value);
+    } else if (!take_request(job, key, value) && !take_answer(job, key, value)) {
+      throw Wrong{line_of(value), format("\"%s\" is not read in a scrape config", key.c_str())};
     }
   });
   if (job.name.empty()) throw Wrong{line_of(node), "a scrape config needs a job_name"};

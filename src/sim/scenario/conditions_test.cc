@@ -502,6 +502,7 @@ double wire_of(const char* threads, Rank rank, bool send) {
           threads + "}]\n",
       "test.yaml");
   EXPECT_TRUE(scenario.ok()) << scenario.error();
+  if (!scenario.ok()) return 0;
   const JobShape shape = shape_of(*scenario, scenario->jobs[0], 0, 8);
   const JobConditions conditions(*scenario, scenario->jobs[0], shape);
   Fleet fleet(shape, 0);

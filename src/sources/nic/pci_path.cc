@@ -193,8 +193,8 @@ PciDevices::Known& PciDevices::known_of(const PciDevice& device) {
   return known;
 }
 
-void PciDevices::read_link(const Tick& tick, const PciDevice& device, const std::string& folder, NodeReadings& out) {
-  Known& known = known_of(device);
+void PciDevices::read_link(const Tick& tick, const PciDevice& device, const std::string& folder, Known& known,
+                           NodeReadings& out) {
   if (std::optional<int64_t> width_max = read_width(folder + "/max_link_width")) {
     out.add(nic_metric("lockstep_pcie_link_width_max"), known.labels, static_cast<double>(*width_max));
   }
@@ -218,9 +218,9 @@ void PciDevices::read(const Tick& tick, const std::vector<PciDevice>& devices, N
   for (const PciDevice& device : devices) {
     if (!present.insert(device.address).second) continue;
     const std::string folder = context_.root + "/sys/bus/pci/devices/" + device.chain.back();
-    const Known& known = known_of(device);
+    Known& known = known_of(device);
     if (device.numa_node >= 0) out.add(nic_metric("lockstep_pcie_numa_node"), known.labels, device.numa_node);
-    read_link(tick, device, folder, out);
+    read_link(tick, device, folder, known, out);
     for (int i = 0; i < 3; ++i) {
       FileText text = read_small_file(folder + kAer[i].file);
       if (!text.ok()) continue;  // not every device and kernel has AER

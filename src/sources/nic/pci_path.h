@@ -84,7 +84,7 @@ class PciDevices {
   };
 
   Known& known_of(const PciDevice& device);
-  void read_link(const Tick& tick, const PciDevice& device, const std::string& folder, NodeReadings& out);
+  void read_link(const Tick& tick, const PciDevice& device, const std::string& folder, Known& known, NodeReadings& out);
 
   NicContext& context_;
   std::map<std::string, Known> known_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 namespace lockstep::metrics {
 namespace {
@@ -41,18 +42,34 @@ size_t present(std::span<const double> column) {
   return count;
 }
 
-// The rows of a group within a range: their times, each once, and where the values of each row go among these.
+struct TimeRange {
+  int64_t from_ms;
+  int64_t to_ms;
+  bool has(int64_t time_ms) const { return time_ms >= from_ms && time_ms <= to_ms; }
+};
+
+// Of the rows of a group, each once.
+std::vector<int64_t> times_in(const GroupData& data, const TimeRange& range) {
+  std::vector<int64_t> times_ms;
+  const auto add = [&](int64_t time_ms) {
+    if (range.has(time_ms)) times_ms.push_back(time_ms);
+  };
+  for (const std::shared_ptr<const Strip>& strip : data.strips) {
+    for (int64_t time_ms : strip->times_ms()) add(time_ms);
+  }
+  for (size_t i = 0; i < data.open_rows; ++i) add(data.open->times_ms[i]);
+  for (const auto& [time_ms, row] : data.late) add(time_ms);
+  if (!std::is_sorted(times_ms.begin(), times_ms.end())) std::sort(times_ms.begin(), times_ms.end());
+  times_ms.erase(std::unique(times_ms.begin(), times_ms.end()), times_ms.end());
+  return times_ms;
+}
+
+// The rows of a group within a range, and where the values of each go among their times.
 class RowsInRange {
  public:
-  RowsInRange(const GroupData& data, int64_t from_ms, int64_t to_ms) : data_(data), from_ms_(from_ms), to_ms_(to_ms) {
-    for (const std::shared_ptr<const Strip>& strip : data.strips) {
-      for (int64_t time_ms : strip->times_ms()) add(time_ms);
-    }
-    for (size_t i = 0; i < data.open_rows; ++i) add(data.open->times_ms[i]);
-    for (const auto& [time_ms, row] : data.late) add(time_ms);
-    if (!std::is_sorted(times_ms_.begin(), times_ms_.end())) std::sort(times_ms_.begin(), times_ms_.end());
-    times_ms_.erase(std::unique(times_ms_.begin(), times_ms_.end()), times_ms_.end());
-
+  // times_ms: as times_in() has them.
+  RowsInRange(const GroupData& data, const TimeRange& range, std::vector<int64_t> times_ms)
+      : data_(data), range_(range), times_ms_(std::move(times_ms)) {
     for (const std::shared_ptr<const Strip>& strip : data.strips) {
       for (int64_t time_ms : strip->times_ms()) strip_places_.push_back(place(time_ms));
     }
@@ -60,7 +77,6 @@ class RowsInRange {
   }
 
   const std::vector<int64_t>& times_ms() const { return times_ms_; }
-  bool has(int64_t time_ms) const { return time_ms >= from_ms_ && time_ms <= to_ms_; }
 
   // The values of one series, one for each time. Of equal times the row that came later counts.
   void read(size_t slot, std::vector<double>& column) const {
@@ -78,32 +94,28 @@ class RowsInRange {
       if (open_places_[i] != kNone && !is_absent(value)) column[open_places_[i]] = value;
     }
     for (const auto& [time_ms, row] : data_.late) {
-      if (!has(time_ms) || slot >= row->cells.size()) continue;
+      if (!range_.has(time_ms) || slot >= row->cells.size()) continue;
       const double value = load_cell(row->cells[slot]);
       if (!is_absent(value)) column[place(time_ms)] = value;
     }
   }
 
  private:
-  void add(int64_t time_ms) {
-    if (has(time_ms)) times_ms_.push_back(time_ms);
-  }
   uint32_t place(int64_t time_ms) const {
-    if (!has(time_ms)) return kNone;
+    if (!range_.has(time_ms)) return kNone;
     return static_cast<uint32_t>(std::lower_bound(times_ms_.begin(), times_ms_.end(), time_ms) - times_ms_.begin());
   }
 
   const GroupData& data_;
-  const int64_t from_ms_;
-  const int64_t to_ms_;
-  std::vector<int64_t> times_ms_;
+  const TimeRange range_;
+  const std::vector<int64_t> times_ms_;
   std::vector<uint32_t> strip_places_, open_places_;
 };
 
-bool has_histogram(const GroupData& data, const RowsInRange& rows) {
+bool has_histogram(const GroupData& data, const TimeRange& range) {
   for (const auto& [slot, samples] : data.histograms) {
     for (const HistogramSample& sample : samples) {
-      if (rows.has(sample.time_ms)) return true;
+      if (range.has(sample.time_ms)) return true;
     }
   }
   return false;
@@ -135,8 +147,10 @@ double combined(Rollup rollup, double older, double newer) {
 Result<void> write_group(const GroupData& data, size_t series, int64_t from_ms, int64_t to_ms, BlockWriter& writer,
                          const std::function<void(size_t, std::vector<LabelSymbols>&)>& labels,
                          std::vector<uint32_t>* numbers) {
-  const RowsInRange rows(data, from_ms, to_ms);
-  if (rows.times_ms().empty() && !has_histogram(data, rows)) return {};
+  const TimeRange range{from_ms, to_ms};
+  std::vector<int64_t> times_ms = times_in(data, range);
+  if (times_ms.empty() && !has_histogram(data, range)) return {};
+  const RowsInRange rows(data, range, std::move(times_ms));
   std::vector<BlockSlice> slices = slices_of(rows.times_ms());
   std::vector<double> column(rows.times_ms().size());
   std::vector<LabelSymbols> symbols;
@@ -151,7 +165,7 @@ Result<void> write_group(const GroupData& data, size_t series, int64_t from_ms, 
     if (auto known = data.histograms.find(static_cast<uint32_t>(slot)); known != data.histograms.end()) {
       std::vector<HistogramSample> list;
       for (const HistogramSample& sample : known->second) {
-        if (rows.has(sample.time_ms)) list.push_back(sample);
+        if (range.has(sample.time_ms)) list.push_back(sample);
       }
       writer.add_histograms(number, list);
       samples += list.size();

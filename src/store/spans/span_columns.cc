@@ -51,6 +51,29 @@ uint64_t hash_of(const std::vector<SpanShape::Key>& keys) {
   return hash;
 }
 
+uint64_t hash_of(const std::string& text) {
+  return std::hash<std::string>()(text);
+}
+
+const TraceId& key_of(const TraceId& id) {
+  return id;
+}
+
+const std::string& key_of(const std::shared_ptr<const SpanSource>& source) {
+  return source->key;
+}
+
+// The number of a thing among those that are known, by its key; a new one is added to them.
+template <typename Thing>
+uint32_t number_of(const Thing& thing, std::vector<Thing>& known, IdIndex& index) {
+  return index.find_or(
+      hash_of(key_of(thing)), [&](uint32_t at) { return key_of(known[at]) == key_of(thing); },
+      [&] {
+        known.push_back(thing);
+        return static_cast<uint32_t>(known.size() - 1);
+      });
+}
+
 }  // namespace
 
 void IdIndex::grow() {
@@ -204,22 +227,12 @@ void SpanColumnsBuilder::begin_source(Attributes resource, std::string scope_nam
 }
 
 void SpanColumnsBuilder::begin_source(std::shared_ptr<const SpanSource> source) {
-  source_ = source_index_.find_or(
-      std::hash<std::string>()(source->key), [&](uint32_t id) { return columns_.sources[id]->key == source->key; },
-      [&] {
-        columns_.sources.push_back(source);
-        return static_cast<uint32_t>(columns_.sources.size() - 1);
-      });
+  source_ = number_of(source, columns_.sources, source_index_);
 }
 
 uint32_t SpanColumnsBuilder::trace_of(const TraceId& id) {
   if (last_trace_ < columns_.traces.size() && columns_.traces[last_trace_] == id) return last_trace_;
-  last_trace_ = trace_index_.find_or(
-      hash_of(id), [&](uint32_t at) { return columns_.traces[at] == id; },
-      [&] {
-        columns_.traces.push_back(id);
-        return static_cast<uint32_t>(columns_.traces.size() - 1);
-      });
+  last_trace_ = number_of(id, columns_.traces, trace_index_);
   return last_trace_;
 }
 
@@ -384,26 +397,12 @@ class Gathering {
   }
   uint32_t trace(const SpanColumns& part, Numbers& known, uint32_t number) {
     uint32_t& to = known.traces[number];
-    if (to != kUnknown) return to;
-    const TraceId& id = part.traces[number];
-    to = trace_index_.find_or(
-        hash_of(id), [&](uint32_t at) { return out_.traces[at] == id; },
-        [&] {
-          out_.traces.push_back(id);
-          return static_cast<uint32_t>(out_.traces.size() - 1);
-        });
+    if (to == kUnknown) to = number_of(part.traces[number], out_.traces, trace_index_);
     return to;
   }
   uint32_t source(const SpanColumns& part, Numbers& known, uint32_t number) {
     uint32_t& to = known.sources[number];
-    if (to != kUnknown) return to;
-    const std::shared_ptr<const SpanSource>& source = part.sources[number];
-    to = source_index_.find_or(
-        std::hash<std::string>()(source->key), [&](uint32_t at) { return out_.sources[at]->key == source->key; },
-        [&] {
-          out_.sources.push_back(source);
-          return static_cast<uint32_t>(out_.sources.size() - 1);
-        });
+    if (to == kUnknown) to = number_of(part.sources[number], out_.sources, source_index_);
     return to;
   }
   uint32_t shape_of(const SpanColumns& part, Numbers& known, uint32_t number) {

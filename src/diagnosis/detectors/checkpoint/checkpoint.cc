@@ -30,7 +30,8 @@ struct Checkpoints {
   double plain_step_ns = 0;
 };
 
-Checkpoints checkpoints_in(const JobWindow& window) {
+// Nothing where there are too few to compare, or no step without one.
+std::optional<Checkpoints> checkpoints_in(const JobWindow& window) {
   Checkpoints all;
   std::vector<double> plain_steps;
   for (const StepFacts& step : window.facts()) {
@@ -40,6 +41,7 @@ Checkpoints checkpoints_in(const JobWindow& window) {
       plain_steps.push_back(step.duration_ns);
     }
   }
+  if (all.steps.size() <= kBeforeMin || plain_steps.empty()) return std::nullopt;
   all.plain_step_ns = median(std::move(plain_steps));
   return all;
 }
@@ -155,12 +157,11 @@ Finding finding_of(const JobWindow& window, const Checkpoints& all, const LongOn
 }  // namespace
 
 std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::vector<AttributedRange>&) {
-  const Checkpoints all = checkpoints_in(window);
-  const bool with_others = all.steps.size() < window.facts().size();
-  if (all.steps.size() <= kBeforeMin || !with_others) return {};
-  const std::optional<LongOnes> slow = long_ones_of(all);
+  const std::optional<Checkpoints> all = checkpoints_in(window);
+  if (!all) return {};
+  const std::optional<LongOnes> slow = long_ones_of(*all);
   if (!slow) return {};
-  return {finding_of(window, all, *slow)};
+  return {finding_of(window, *all, *slow)};
 }
 
 }  // namespace lockstep

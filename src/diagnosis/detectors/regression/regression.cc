@@ -160,56 +160,76 @@ std::optional<Rise> measure_rise(const std::deque<StepFacts>& facts) {
   return rise;
 }
 
-const char* blame_input(Finding& finding) {
-  finding.layer = emits<Emitter::kRegression, Layer::kInput>;
-  finding.cause = emits<Emitter::kRegression, Cause::kStorage>;
-  finding.component = "input of all ranks";
-  finding.next.push_back({"look at the storage that all ranks read from: latency, bandwidth, other readers", ""});
-  return "all ranks wait longer for their input";
+// Whose the rise is.
+struct Blame {
+  const char* what;  // in one half sentence
+  Layer layer;
+  Cause cause = Cause::kNone;
+  const char* subject = "job";
+  const char* component;
+  NextAction next;
+  std::vector<Alternative> alternatives = {};
+
+  void put_into(Finding& finding) const {
+    finding.layer = layer;
+    finding.cause = cause;
+    finding.subject = subject;
+    finding.component = component;
+    finding.next.push_back(next);
+    finding.alternatives = alternatives;
+  }
+};
+
+Blame input_to_blame() {
+  return {.what = "all ranks wait longer for their input",
+          .layer = emits<Emitter::kRegression, Layer::kInput>,
+          .cause = emits<Emitter::kRegression, Cause::kStorage>,
+          .component = "input of all ranks",
+          .next = {"look at the storage that all ranks read from: latency, bandwidth, other readers", ""}};
 }
 
-const char* blame_code(Finding& finding) {
-  finding.layer = emits<Emitter::kRegression, Layer::kSoftware>;
-  finding.cause = emits<Emitter::kRegression, Cause::kCodeRegression>;
-  finding.component = "work of all ranks";
-  finding.alternatives.push_back({"clocks of all GPUs", 0.3, "all ranks are slower by the same amount",
-                                  "SM clocks, power and temperature of the job's GPUs before and after"});
-  finding.next.push_back({"compare code, libraries and configuration with those before this step", ""});
-  return "all ranks take longer for their own work, alike";
+Blame code_to_blame() {
+  return {.what = "all ranks take longer for their own work, alike",
+          .layer = emits<Emitter::kRegression, Layer::kSoftware>,
+          .cause = emits<Emitter::kRegression, Cause::kCodeRegression>,
+          .component = "work of all ranks",
+          .next = {"compare code, libraries and configuration with those before this step", ""},
+          .alternatives = {{"clocks of all GPUs", 0.3, "all ranks are slower by the same amount",
+                            "SM clocks, power and temperature of the job's GPUs before and after"}}};
 }
 
-const char* blame_fabric(Finding& finding) {
-  finding.subject = kInTheFabric;  // as where single flows show it
-  finding.layer = emits<Emitter::kRegression, Layer::kSwitch>;
-  finding.cause = emits<Emitter::kRegression, Cause::kCongestion>;
-  finding.component = "fabric between the job's hosts";
-  finding.alternatives.push_back({"another setting of the communication library", 0.3, "it began while the job ran",
-                                  "NCCL_DEBUG=INFO of both runs"});
-  finding.next.push_back({"look at the uplinks: use, ECN marks, pause frames, other jobs on them", ""});
-  return "communication takes longer on all ranks, and nobody arrives late";
+Blame fabric_to_blame() {
+  return {.what = "communication takes longer on all ranks, and nobody arrives late",
+          .layer = emits<Emitter::kRegression, Layer::kSwitch>,
+          .cause = emits<Emitter::kRegression, Cause::kCongestion>,
+          .subject = kInTheFabric,  // as where single flows show it
+          .component = "fabric between the job's hosts",
+          .next = {"look at the uplinks: use, ECN marks, pause frames, other jobs on them", ""},
+          .alternatives = {{"another setting of the communication library", 0.3, "it began while the job ran",
+                            "NCCL_DEBUG=INFO of both runs"}}};
 }
 
-// Nobody is to blame as far as is known, but healthy it is not.
-const char* blame_nobody(Finding& finding) {
-  finding.layer = emits<Emitter::kRegression, Layer::kUnknown>;
-  finding.component = "job";
-  finding.next.push_back({"take a kernel profile of a few ranks, and compare with what changed at this step",
-                          "lockstep profile {job} --ranks worst,median --steps 3 --wait"});
-  return "nothing that is measured says why";
+// As far as is known, but healthy it is not.
+Blame nobody_to_blame() {
+  return {.what = "nothing that is measured says why",
+          .layer = emits<Emitter::kRegression, Layer::kUnknown>,
+          .component = "job",
+          .next = {"take a kernel profile of a few ranks, and compare with what changed at this step",
+                   "lockstep profile {job} --ranks worst,median --steps 3 --wait"}};
 }
 
-// Whose the rise is, by what of a step became longer: said in one half sentence. nullptr: too little to name anything.
-const char* blame(const JobWindow& window, const Rise& rise, Finding& finding) {
+// By what of a step became longer. Nothing where that is too little to name anything.
+std::optional<Blame> blame(const JobWindow& window, const Rise& rise) {
   const std::deque<StepFacts>& facts = window.facts();
   const double most = 0.5 * rise.total_ns;
-  if (rise_of(facts, rise, [](const StepFacts& step) { return step.input_ns; }) >= most) return blame_input(finding);
+  if (rise_of(facts, rise, [](const StepFacts& step) { return step.input_ns; }) >= most) return input_to_blame();
   if (rise_of(facts, rise, [](const StepFacts& step) { return step.own_ns; }) >= most && has_equals(window))
-    return blame_code(finding);
-  if (rise.by_rank) return nullptr;
+    return code_to_blame();
+  if (rise.by_rank) return std::nullopt;
   if (rise_of(facts, rise, [](const StepFacts& step) { return step.comm_ns; }) >= most &&
       rise.slow.steps >= (rise.plain ? kAfterCommPlain : kAfterComm))
-    return blame_fabric(finding);
-  return rise.plain ? blame_nobody(finding) : nullptr;
+    return fabric_to_blame();
+  return rise.plain ? std::optional(nobody_to_blame()) : std::nullopt;
 }
 
 void set_certainty(const std::deque<StepFacts>& facts, const Rise& rise, Finding& finding) {
@@ -265,11 +285,11 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   const std::deque<StepFacts>& facts = window.facts();
   const std::optional<Rise> rise = measure_rise(facts);
   if (!rise) return {};
+  const std::optional<Blame> blamed = blame(window, *rise);
+  if (!blamed) return {};
   Finding finding;
   finding.kind = emits<Emitter::kRegression, VerdictKind::kSlow>;
-  finding.subject = "job";
-  const char* what = blame(window, *rise, finding);
-  if (what == nullptr) return {};
+  blamed->put_into(finding);
   finding.since_step = facts[rise->slow.since].number;
   finding.through_step = facts.back().number;
   finding.step_ns = static_cast<int64_t>(rise->now_ns);
@@ -278,7 +298,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   const RankRows* newest = window.step(finding.through_step);
   finding.coverage = newest != nullptr ? coverage_of(window, newest->size()) : 1;
   set_certainty(facts, *rise, finding);
-  add_claims(facts, *rise, what, finding);
+  add_claims(facts, *rise, blamed->what, finding);
   return {finding};
 }
 

@@ -44,4 +44,8 @@ struct ComparedSteps {
 };
 ComparedSteps compared_steps(const JobWindow& window, std::vector<StepNumber> steps);
 
+// What is slow is set apart as well: this part as fast, at most, as everything comparable that has no rank in common
+// with it.
+inline constexpr double kApartMax = 0.6;
+
 }  // namespace lockstep::slow_link

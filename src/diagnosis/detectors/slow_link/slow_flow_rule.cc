@@ -20,8 +20,6 @@ constexpr double kRateRatioMax = 1 / kSlowTimes;
 // alike.
 constexpr double kWireShareMin = 0.20;
 constexpr double kSavedShareMin = 0.12;
-// And set apart: clearly below every comparable flow that does not share an end with it.
-constexpr double kApartMax = 0.6;
 
 // What a flow is compared with.
 struct Peers {
@@ -191,11 +189,13 @@ std::vector<SlowFlow> slow_flows_in(const JobWindow& window, const ComparedSteps
   for (const Flow& flow : flows) {
     Peers peers = peers_of(flows, flow);
     if (peers.rates.size() < 2) continue;
-    SlowFlow candidate{flow, median(std::move(peers.rates)), flow.typical_wire < kWireShareMin * compared.step_ns};
-    if (flow.typical_rate > kRateRatioMax * candidate.peers_rate) continue;
+    const double peers_rate = median(std::move(peers.rates));
+    if (flow.typical_rate > kRateRatioMax * peers_rate) continue;
     if (peers.slowest_stranger > 0 && flow.typical_rate > kApartMax * peers.slowest_stranger) continue;
     // A pipeline waits for each transfer in turn; elsewhere little time on the wire is little time lost.
-    if (candidate.hidden && !is_alone(window, newest, static_cast<size_t>(window.slot_of(flow.from)))) continue;
+    const bool hidden = flow.typical_wire < kWireShareMin * compared.step_ns;
+    if (hidden && !is_alone(window, newest, static_cast<size_t>(window.slot_of(flow.from)))) continue;
+    SlowFlow candidate{flow, peers_rate, hidden};
     if (is_slow_in_most(candidate)) slow.push_back(std::move(candidate));
   }
   if (slow.size() * 2 > flows.size()) return {};  // who is slow where most are?

@@ -10,8 +10,6 @@ constexpr double kGroupRatioMin = 3;
 constexpr double kGroupSavedShareMin = 0.08;
 constexpr double kGroupBytesMin = 4e6;  // per operation: below, latency and scheduling set the time
 constexpr double kOtherGroupsRatio = 1.3;
-// And set apart: clearly above every comparable group that shares no member with it.
-constexpr double kApartMax = 0.6;
 
 // The group beside its like; nothing where it does not stand out.
 std::optional<SlowGroup> slow_group(const JobWindow& window, const ComparedSteps& compared,

@@ -36,7 +36,7 @@ Finding slow_link(const JobWindow& window, const ComparedSteps& compared, std::v
 class Claims {
  public:
   Claims(const JobWindow& window, const ComparedSteps& compared, Rank rank)
-      : window_(window), compared_(compared), rank_(rank), subject_(format("rank %d", rank.value())) {
+      : compared_(compared), rank_(rank), subject_(format("rank %d", rank.value())) {
     std::vector<double> own, peers;
     for (StepNumber number : compared.steps) {
       for (const auto& [other, row] : *window.step(number))
@@ -77,7 +77,6 @@ class Claims {
               Measure{.of = "own_median_ms", .ranks = {rank_}, .steps = compared_.steps}.query());
   }
 
-  const JobWindow& window_;
   const ComparedSteps& compared_;
   const Rank rank_;
   const std::string subject_;
