@@ -81,10 +81,11 @@ HttpResponse answer_lines(const ApiContext& context, const ServerRequest& reques
   const int64_t began_ns = context.clock.monotonic_ns();
   const LokiPatience patience(context, request);
   wanted->give_up = [&] { return patience.is_over(); };
-  const logql::LogLines found = logql::find_lines(*context.logs, selection, *wanted);
-  if (found.gave_up && found.lines == 0) return patience.refusal();
   MemoryLease memory(context.memory, MemoryUse::kQueries);
-  if (!memory.add(3 * found.bytes)) return loki_no_memory();  // what was found, and the answer as it grows
+  wanted->memory = &memory;
+  const logql::LogLines found = logql::find_lines(*context.logs, selection, *wanted);
+  if (found.no_memory) return loki_no_memory();
+  if (found.gave_up && found.lines == 0) return patience.refusal();
   std::vector<std::string> warnings;
   if (!found.whole)
     warnings.push_back(

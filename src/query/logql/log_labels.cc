@@ -10,7 +10,10 @@ namespace lockstep::logql {
 namespace {
 
 constexpr size_t kMemberDepthMax = 16;
-constexpr size_t kMembersMax = 1000;  // of a line: as many as its bytes may spell, and no more
+constexpr size_t kMembersMax = 1000;
+// What names and values may take: so many times the text that they were read from, and that of a short one anyway.
+constexpr size_t kTextTimesMax = 4;
+constexpr size_t kMembersBytesFree = 4096;
 
 void add_label(Labels& labels, const char* name, std::string_view value) {
   if (!value.empty()) labels.emplace_back(name, value);
@@ -46,15 +49,34 @@ std::string scalar_text(const simdjson::dom::element& value) {
   }
 }
 
-void add_object(const simdjson::dom::object& object, const std::string& prefix, size_t depth, Labels& labels) {
+// Where members of an object go, as far as there is room for them.
+struct Members {
+  Labels& labels;
+  size_t count_left = kMembersMax;
+  size_t bytes_left = 0;
+  bool is_full() const { return count_left == 0; }
+  void add(std::string name, std::string value) {
+    const size_t bytes = name.size() + value.size();
+    if (bytes > bytes_left) {
+      count_left = 0;
+      return;
+    }
+    --count_left;
+    bytes_left -= bytes;
+    labels.emplace_back(std::move(name), std::move(value));
+  }
+};
+
+void add_object(const simdjson::dom::object& object, const std::string& prefix, size_t depth, Members& members) {
   for (const auto& member : object) {
-    if (labels.size() >= kMembersMax) return;
-    const std::string name = prefix + label_name_of(member.key);
+    if (members.is_full()) return;
+    std::string name = prefix + label_name_of(member.key);
+    if (name.size() > kLabelNameBytesMax) continue;
     simdjson::dom::object inner;
     if (!member.value.get(inner)) {
-      if (depth < kMemberDepthMax) add_object(inner, name + "_", depth + 1, labels);
+      if (depth < kMemberDepthMax) add_object(inner, name + "_", depth + 1, members);
     } else if (!member.value.is_array() && !member.value.is_null() && !name.empty()) {
-      labels.emplace_back(name, scalar_text(member.value));
+      members.add(std::move(name), scalar_text(member.value));
     }
   }
 }
@@ -89,6 +111,12 @@ void write_labels(JsonWriter& json, const Labels& labels) {
   json.begin_object();
   for (const auto& [name, value] : labels) json.field(name, value);
   json.end_object();
+}
+
+size_t bytes_of(const Labels& labels) {
+  size_t bytes = 0;
+  for (const auto& [name, value] : labels) bytes += sizeof(Labels::value_type) + name.size() + value.size();
+  return bytes;
 }
 
 std::string to_text(const Labels& labels) {
@@ -144,7 +172,8 @@ std::string_view RecordReader::line(std::string_view body, std::string_view attr
 bool RecordReader::add_members(std::string_view json, Labels& labels) {
   simdjson::dom::object object;
   if (parser_->json.parse(json.data(), json.size()).get(object)) return false;
-  add_object(object, "", 0, labels);
+  Members members{.labels = labels, .bytes_left = kMembersBytesFree + kTextTimesMax * json.size()};
+  add_object(object, "", 0, members);
   return true;
 }
 

@@ -4,6 +4,8 @@
 //   line                                                       the body; the attributes of an event without one
 //   metadata                                                   attributes, trace_id, span_id, severity_text
 //
+// Limits: of an object 1,000 members become labels, none with a name beyond kLabelNameBytesMax, and together they take a
+//   few times the bytes of the object: names of nested members repeat those around them.
 // Thread rule: Confined (a RecordReader); the rest has no state.
 #pragma once
 
@@ -41,6 +43,7 @@ Labels stream_labels(const logs::LogColumns& columns, const logs::LogRow& row);
 Labels stream_labels(const LogEntry& entry);
 void write_labels(JsonWriter& json, const Labels& labels);
 std::string to_text(const Labels& labels);  // {a="b", c="d"}
+size_t bytes_of(const Labels& labels);      // what they take
 
 // What a store can look for: all matchers, or nothing (nullopt) where one of them no stream can hold.
 std::optional<std::vector<LogMatch>> matches_of(const std::vector<Matcher>& matchers);

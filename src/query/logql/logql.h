@@ -21,6 +21,7 @@ inline constexpr size_t kQueryBytesMax = 16 << 10;
 inline constexpr int kDepthMax = 32;
 inline constexpr size_t kPartsMax = 500;
 inline constexpr size_t kPatternsMax = 32;  // each may take a megabyte
+inline constexpr size_t kLabelNameBytesMax = 256;
 inline constexpr int64_t kRangeMaxMs = 366ll * 24 * 3600 * 1000;
 
 using Pattern = std::shared_ptr<const re2::RE2>;

@@ -222,6 +222,39 @@ TEST_F(LogQlTest, WhatOneLineLosesTheNextOneStillHas) {
   EXPECT_EQ(texts("{} | phase=~`x+`"), Texts{"b"});
 }
 
+// "n...": {"0": 0, "1": 1, ...}: each of 900 members has the outer name in its own.
+Attributes nested(const std::string& outer) {
+  Attributes members;
+  for (int i = 0; i < 900; ++i) members.push_back({std::to_string(i), int64_t{i}});
+  return {{outer, Value(std::move(members))}, {"phase", "input"}};
+}
+
+TEST_F(LogQlTest, NamesOfNestedMembersDoNotMultiplyWhatARecordTakes) {
+  say("a", 1, 0, 9, nested(std::string(6000, 'n')));
+  say("b", 2, 0, 9, nested(std::string(200, 'n')));
+  say("c", 3, 0, 9, nested("n"));
+  const LogLines apart = lines("{}", true);
+  ASSERT_EQ(apart.streams.at(0).lines.size(), 3u);
+  EXPECT_LT(apart.bytes, 300'000u);
+  const auto& shown = apart.streams[0].lines;
+  EXPECT_EQ(shown[0].metadata.size(), 901u);
+  EXPECT_EQ(shown[0].metadata.back().first, "phase");
+  EXPECT_LT(bytes_of(shown[1].metadata), 70'000u);
+  EXPECT_EQ(to_text(shown[2].metadata), "{phase=\"input\"}");
+}
+
+TEST_F(LogQlTest, LinesTakeTheirMemoryAsTheyAreMade) {
+  for (int64_t second = 0; second < 40; ++second) say(std::string(16'000, 'x'), second);
+  MemoryBudget budget(1 << 20, [] { return uint64_t{0}; });
+  MemoryLease memory(&budget, MemoryUse::kQueries);
+  LinesWanted wanted{.from_unix_ns = 0, .to_unix_ns = kBegin + 1000 * kSecond, .memory = &memory};
+  const LogLines found = find_lines(*store_, LogSelection{}, wanted);
+  EXPECT_TRUE(found.no_memory);
+  EXPECT_LT(found.lines, 30u);
+  wanted.limit = 3;
+  EXPECT_FALSE(find_lines(*store_, LogSelection{}, wanted).no_memory);
+}
+
 TEST_F(LogQlTest, CountsOverTimeFromBehindAPointUpToIt) {
   for (int64_t second = 0; second < 10; ++second)
     say(second % 2 == 0 ? "even" : "odd one", second, static_cast<int>(second % 3), second == 4 ? 17 : 9);

@@ -205,7 +205,7 @@ size_t RangeCounter::cells_of(Labels labels) {
             "step or fewer streams",
             cells_.size(), points_));
   } else if (options_.memory != nullptr &&
-             !options_.memory->add(2 * sizeof(int64_t) * (points_ + 1) + 2 * known->first.size() + sizeof(Cells))) {
+             !options_.memory->add(2 * sizeof(int64_t) * (points_ + 1) + 3 * known->first.size() + sizeof(Cells))) {
     refuse(MetricFailure::kNoMemory, kMemorySpent);
   }
   const size_t points = failure_ == MetricFailure::kNone ? points_ + 1 : 0;

@@ -15,7 +15,6 @@ namespace {
 using Type = Expression::Type;
 
 constexpr size_t kPatternBytesMax = 1024;
-constexpr size_t kLabelNameBytesMax = 256;
 constexpr const char* kStagesServed = "served are line filters, json, logfmt, label filters, drop and keep";
 constexpr const char* kFunctionsServed =
     "served are count_over_time, rate, bytes_over_time, bytes_rate, sum, avg, min, max, count, topk, bottomk and "

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::string_view kError = "__error__", kErrorDetails = "__error_details__";
 constexpr size_t kPairsMax = 1000;
-constexpr size_t kAttributesKept = 4096;
-constexpr size_t kAttributesKeptBytesMax = 2048;  // of each
+constexpr size_t kAttributesKeptBytesMax = 2048;  // of each, as JSON
+constexpr size_t kAllKeptBytesMax = 8u << 20;     // of all, as labels
 
 auto find_label(const Labels& labels, std::string_view name) {
   return std::find_if(labels.begin(), labels.end(), [&](const auto& label) { return label.first == name; });
@@ -187,8 +187,14 @@ void Pipeline::read_metadata(const RecordText& record, Line& line) {
   const bool is_long = record.attributes.size() > kAttributesKeptBytesMax;
   auto known = is_long ? attributes_.end() : attributes_.find(record.attributes);
   if (known == attributes_.end() && !is_long) {
-    if (attributes_.size() >= kAttributesKept) attributes_.clear();
-    known = attributes_.emplace(record.attributes, metadata_reader_.metadata(record.attributes, "", "")).first;
+    Labels labels = metadata_reader_.metadata(record.attributes, "", "");
+    const size_t bytes = sizeof(*known) + record.attributes.size() + bytes_of(labels);
+    if (attributes_bytes_ + bytes > kAllKeptBytesMax) {
+      attributes_.clear();
+      attributes_bytes_ = 0;
+    }
+    attributes_bytes_ += bytes;
+    known = attributes_.emplace(record.attributes, std::move(labels)).first;
   }
   if (!is_long) line.metadata = &known->second;
   if (!is_long && record.trace.empty() && record.severity_text.empty()) return;

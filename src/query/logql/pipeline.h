@@ -74,6 +74,7 @@ class Pipeline {
   RecordReader metadata_reader_;
   std::unordered_map<std::string, Labels, TextHash, std::equal_to<>>
       attributes_;  // as labels, by their JSON: few differ
+  size_t attributes_bytes_ = 0;
 };
 
 template <typename StreamOf>
