@@ -83,10 +83,17 @@ LogLines find_lines(const ColumnarLogStore& store, const LogSelection& selection
   found.cut = page.more && page.entries.size() < wanted.limit;
   Pipeline pipeline(selection.stages, true);
   LineList list(wanted, found);
+  size_t looked = 0;
   for (const LogEntry& entry : page.entries) {
     const auto stream = [&](Labels& room) -> const Labels& { return room = stream_labels(entry); };
     if (pipeline.run(text_of(entry), stream, line)) list.add(entry.time_unix_ns, line);
     if (found.no_memory) break;
+    // What was found before somebody gave up is shown.
+    if (++looked % kLogRowsBetweenLooks == 0 && !page.gave_up && wanted.give_up && wanted.give_up()) {
+      found.gave_up = true;
+      found.whole = false;
+      break;
+    }
   }
   return found;
 }

@@ -1,6 +1,6 @@
 // LogQL as far as Grafana's Explore needs it (docs/guide/logs.md): logs of a stream selector, and counts of them over time.
 //
-// Limits: kQueryBytesMax, kDepthMax, kPartsMax, kPatternsMax; each pattern as log_pattern() bounds it, by RE2. What Loki
+// Limits: kQueryBytesMax, kDepthMax, kPartsMax, kPatternsMax, kParsersMax; each pattern as log_pattern() bounds it, by RE2. What Loki
 //   knows and we do not is one line that names it.
 // Thread rule: Immutable once parsed.
 #pragma once
@@ -21,6 +21,7 @@ inline constexpr size_t kQueryBytesMax = 16 << 10;
 inline constexpr int kDepthMax = 32;
 inline constexpr size_t kPartsMax = 500;
 inline constexpr size_t kPatternsMax = 32;  // each may take a megabyte
+inline constexpr size_t kParsersMax = 8;    // | json and | logfmt, each of which reads the whole line
 inline constexpr size_t kLabelNameBytesMax = 256;
 inline constexpr int64_t kRangeMaxMs = 366ll * 24 * 3600 * 1000;
 

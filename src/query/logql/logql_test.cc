@@ -91,6 +91,10 @@ TEST(LogQlParser, NamesWhatIsNotServedAndWhereAMistakeIs) {
   std::string patterns = "{a=\"b\"}";
   for (int i = 0; i < 33; ++i) patterns += " |~ `x`";
   EXPECT_NE(parse(patterns).error().find("more than 32 patterns"), std::string::npos);
+  std::string parsers = "{a=\"b\"}";
+  for (int i = 0; i < 4; ++i) parsers += " | json | logfmt";
+  EXPECT_TRUE(parse(parsers).ok());
+  EXPECT_NE(parse(parsers + " | json").error().find("more than 8 times | json or | logfmt"), std::string::npos);
   std::string long_chain = "{a=\"b\"} | x=\"1\"";
   for (int i = 0; i < 1000; ++i) long_chain += " or x=\"1\"";
   EXPECT_FALSE(parse(long_chain).ok());
@@ -103,18 +107,20 @@ class LogQlTest : public ::testing::Test {
     ASSERT_TRUE(store.ok());
     store_ = std::move(*store);
   }
-  void say(Value body, int64_t second, int rank = 0, int severity = 9, Attributes attributes = {}) {
+  void say(Value body, int64_t second, int rank = 0, int severity = 9, Attributes attributes = {}, int times = 1) {
     LogRecord record;
     record.time_unix_ns = kBegin + second * kSecond;
     record.severity = severity;
     record.body = std::move(body);
     record.attributes = std::move(attributes);
     logs::LogColumns columns;
-    columns.add({{"lockstep.job_id", "train"},
-                 {"lockstep.rank", int64_t{rank}},
-                 {"host.name", format("node-%d", rank / 8)},
-                 {"service.name", "trainer"}},
-                record, record.time_unix_ns);
+    for (int i = 0; i < times; ++i) {
+      columns.add({{"lockstep.job_id", "train"},
+                   {"lockstep.rank", int64_t{rank}},
+                   {"host.name", format("node-%d", rank / 8)},
+                   {"service.name", "trainer"}},
+                  record, record.time_unix_ns);
+    }
     store_->append(std::move(columns), record.time_unix_ns, 0);
   }
   LogLines lines(const std::string& query, bool labels_apart = false) {
@@ -253,6 +259,25 @@ TEST_F(LogQlTest, LinesTakeTheirMemoryAsTheyAreMade) {
   EXPECT_LT(found.lines, 30u);
   wanted.limit = 3;
   EXPECT_FALSE(find_lines(*store_, LogSelection{}, wanted).no_memory);
+}
+
+TEST_F(LogQlTest, AsksWhileItGoesThroughLinesWhetherSomebodyStillWaits) {
+  say("{\"code\":1}", 1, 0, 9, {}, 1000);
+  size_t asked = 0, asked_max = SIZE_MAX;
+  const std::function<bool()> give_up = [&] { return ++asked > asked_max; };
+  const LogQuery query{.limit = 1000, .give_up = give_up};
+  ASSERT_TRUE(store_->find(query).whole);
+  asked_max = std::exchange(asked, 0) + 1;  // once more than that: it is over while lines are made of what was found
+  const LinesWanted wanted{.from_unix_ns = 0, .to_unix_ns = kBegin + 9 * kSecond, .limit = 1000, .give_up = give_up};
+  const LogLines found = find_lines(*store_, LogSelection{}, wanted);
+  EXPECT_TRUE(found.gave_up && !found.whole);
+  EXPECT_EQ(found.lines, 512u);
+  asked = 0;
+  asked_max = 2;  // the second time among the lines of the only part
+  const Result<Expression> counted = parse("sum(count_over_time({} | json[10s]))");
+  const MetricOptions options{.times = {kBegin, kBegin + 9 * kSecond, kSecond}, .give_up = give_up};
+  EXPECT_EQ(run_metric_query(*store_, *counted, options).failure, MetricFailure::kGaveUp);
+  EXPECT_EQ(asked, 3u);
 }
 
 TEST_F(LogQlTest, CountsOverTimeFromBehindAPointUpToIt) {

@@ -92,6 +92,7 @@ class RangeCounter {
   std::unordered_map<std::string, size_t> by_labels_;
   std::unordered_map<std::string, size_t> by_values_;  // of the labels that it is summed by
   std::string values_;
+  size_t lines_looked_at_ = 0;
   std::vector<Cells> cells_;
   MetricFailure failure_ = MetricFailure::kNone;
   std::string error_;
@@ -149,6 +150,10 @@ void RangeCounter::add_rows(const logs::LogColumns& columns, std::span<const uin
   Line line;
   for (const uint32_t at : rows) {
     if (failure_ != MetricFailure::kNone) return;
+    if (++lines_looked_at_ % kLogRowsBetweenLooks == 0 && options_.give_up && options_.give_up()) {
+      failure_ = MetricFailure::kGaveUp;
+      return;
+    }
     const logs::LogRow& row = columns.rows[at];
     const auto stream = [&](Labels&) -> const Labels& { return streams_[stream_of(columns, row)]; };
     if (!pipeline_.run(text_of(columns, row), stream, line)) continue;

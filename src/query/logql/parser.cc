@@ -354,6 +354,7 @@ class Parser : private Lexer {
     const std::string name = sees("(") ? std::string() : word();
     if (name == "json" || name == "logfmt") {
       stage.type = name == "json" ? Stage::Type::kJson : Stage::Type::kLogfmt;
+      if (++parsers_ > kParsersMax) fail(format("more than %zu times | json or | logfmt", kParsersMax));
       if (sees("--")) fail(format("flags of %s are not served here", name.c_str()));
       const size_t behind = place();
       if (!failed() && !word().empty())
@@ -457,6 +458,7 @@ class Parser : private Lexer {
 
   size_t parts_ = 0;
   size_t patterns_ = 0;
+  size_t parsers_ = 0;
 };
 
 Result<void> within_limit(std::string_view text) {

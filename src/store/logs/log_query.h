@@ -47,6 +47,9 @@ struct LogColumns;
 struct LogRow;
 }  // namespace logs
 
+// Whoever goes through records asks give_up after so many.
+inline constexpr size_t kLogRowsBetweenLooks = 256;
+
 struct LogQuery {
   std::vector<LogMatch> matches;   // all of them
   std::vector<LogFilter> filters;  // likewise
