@@ -180,6 +180,9 @@ bool RecordReader::add_members(std::string_view json, Labels& labels) {
 Labels RecordReader::metadata(std::string_view attributes, std::string_view trace, std::string_view severity_text) {
   Labels labels;
   if (attributes.size() > 2) add_members(attributes, labels);
+  for (auto& [name, value] : labels) {
+    if (stream_label(name) != nullptr) name += "_extracted";
+  }
   if (trace.size() == 48) {
     add_label(labels, "trace_id", trace.substr(0, 32));
     add_label(labels, "span_id", trace.substr(32));

@@ -2,7 +2,8 @@
 //
 //   job_id, rank, host, gpu_uuid, service_name, event, level   the stream; what a record has not is no label
 //   line                                                       the body; the attributes of an event without one
-//   metadata                                                   attributes, trace_id, span_id, severity_text
+//   metadata                                                   attributes, trace_id, span_id, severity_text; what is named
+//                                                              like a label of the stream has _extracted behind its name
 //
 // Limits: of an object 1,000 members become labels, none with a name beyond kLabelNameBytesMax, and together they take a
 //   few times the bytes of the object: names of nested members repeat those around them.

@@ -280,6 +280,17 @@ TEST_F(LogQlTest, AsksWhileItGoesThroughLinesWhetherSomebodyStillWaits) {
   EXPECT_EQ(asked, 3u);
 }
 
+TEST_F(LogQlTest, AnAttributeNamedLikeALabelOfTheStreamIsNotTakenForIt) {
+  say("a", 1, 0, 13, {{"level", "WARNING"}, {"job", Value(Attributes{{"id", int64_t{7}}})}});
+  EXPECT_EQ(texts("{job_id=\"train\"} | level=\"warn\""), Texts{"a"});
+  EXPECT_EQ(texts("{} | level=\"WARNING\""), Texts{});
+  EXPECT_EQ(texts("{} | level_extracted=\"WARNING\" | job_id=\"train\""), Texts{"a"});
+  EXPECT_EQ(to_text(lines("{}", true).streams.at(0).lines.at(0).metadata),
+            "{job_id_extracted=\"7\", level_extracted=\"WARNING\"}");
+  EXPECT_EQ(shown(ask("sum by (level) (count_over_time({} | level=\"warn\" [10s]))", 9, 9, 1)),
+            Texts{"{level=\"warn\"} 1"});
+}
+
 TEST_F(LogQlTest, CountsOverTimeFromBehindAPointUpToIt) {
   for (int64_t second = 0; second < 10; ++second)
     say(second % 2 == 0 ? "even" : "odd one", second, static_cast<int>(second % 3), second == 4 ? 17 : 9);
