@@ -208,8 +208,7 @@ TEST_F(LogQlTest, ReadsLabelsFromLinesAndKeepsApartWhatTheRecordSaysBesides) {
             R"({size="1MB", took="20ms", __error__="LabelFilterErr", )"
             R"(__error_details__="\"20ms\" of took cannot be compared with 5"})");
   EXPECT_EQ(to_text(wrong.streams[0].labels), R"({job_id="train", level="info", rank="1", service_name="trainer"})");
-  EXPECT_EQ(to_text(lines("{rank=\"2\"} | logfmt | keep rank").streams.at(0).labels),
-            R"({__error__="LogfmtParserErr", __error_details__="the line is not key=value", rank="2"})");
+  EXPECT_EQ(to_text(lines("{rank=\"2\"} | logfmt | keep rank").streams.at(0).labels), "{rank=\"2\"}");
 }
 
 TEST_F(LogQlTest, WhatOneLineLosesTheNextOneStillHas) {
@@ -289,6 +288,14 @@ TEST_F(LogQlTest, AnAttributeNamedLikeALabelOfTheStreamIsNotTakenForIt) {
             "{job_id_extracted=\"7\", level_extracted=\"WARNING\"}");
   EXPECT_EQ(shown(ask("sum by (level) (count_over_time({} | level=\"warn\" [10s]))", 9, 9, 1)),
             Texts{"{level=\"warn\"} 1"});
+}
+
+TEST_F(LogQlTest, ReadsWhatIsKeyAndValueInALineThatIsNotAll) {
+  say(R"(began: "quoted" path="C:\\new\dir" text="a\tb \"c\"" =x a"b=2 b="c"d c=1"2 last=end open="never ends)", 1);
+  EXPECT_EQ(to_text(lines("{} | logfmt", true).streams.at(0).lines.at(0).parsed),
+            R"({last="end", path="C:\\newdir", text="a\tb \"c\""})");
+  EXPECT_EQ(texts("{} | logfmt | path=`C:\\newdir` | __error__=``").size(), 1u);
+  EXPECT_EQ(shown(ask("sum by (last) (count_over_time({} | logfmt[10s]))", 9, 9, 1)), Texts{"{last=\"end\"} 1"});
 }
 
 TEST_F(LogQlTest, CountsOverTimeFromBehindAPointUpToIt) {

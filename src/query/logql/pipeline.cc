@@ -32,8 +32,7 @@ bool compares_numbers(const LabelFilter& filter) {
 }
 
 bool can_fail(const Stage& stage) {
-  return stage.type == Stage::Type::kJson || stage.type == Stage::Type::kLogfmt ||
-         (stage.type == Stage::Type::kLabelFilter && compares_numbers(stage.label));
+  return stage.type == Stage::Type::kJson || (stage.type == Stage::Type::kLabelFilter && compares_numbers(stage.label));
 }
 
 // What Explore sends behind every selector, and what changes nothing: |= "", and | drop __error__ where nothing fails.
@@ -103,15 +102,34 @@ std::string_view bare(std::string_view text, bool is_key) {
 
 // A value in quotes at the beginning of `text`, which is then behind it. False: it does not end.
 bool take_quoted(std::string_view& text, std::string& value) {
+  static constexpr std::string_view kLetters = "nrt", kMeans = "\n\r\t";
   size_t at = 1;
   for (; at < text.size() && text[at] != '"'; ++at) {
-    if (text[at] == '\\' && at + 1 < text.size()) ++at;
-    const bool is_escape = text[at - 1] == '\\' && at >= 2;
-    value += is_escape && text[at] == 'n' ? '\n' : is_escape && text[at] == 't' ? '\t' : text[at];
+    const bool is_escape = text[at] == '\\' && at + 1 < text.size();
+    if (is_escape) ++at;
+    const size_t known = is_escape ? kLetters.find(text[at]) : std::string_view::npos;
+    value += known != std::string_view::npos ? kMeans[known] : text[at];
   }
   if (at >= text.size()) return false;
   text.remove_prefix(at + 1);
   return true;
+}
+
+// key=value at the beginning of `text`, which is then behind it. False: that is no pair.
+bool take_pair(std::string_view& text, std::string_view& key, std::string& value) {
+  key = bare(text, true);
+  text.remove_prefix(key.size());
+  bool ends = !key.empty();
+  if (ends && text.starts_with('=')) {
+    text.remove_prefix(1);
+    if (text.starts_with('"')) {
+      ends = take_quoted(text, value);
+    } else {
+      value = bare(text, false);
+      text.remove_prefix(value.size());
+    }
+  }
+  return ends && (text.empty() || static_cast<unsigned char>(text[0]) <= ' ');
 }
 
 }  // namespace
@@ -267,25 +285,13 @@ void Pipeline::read_logfmt(Line& line) {
   while (read.size() < kPairsMax) {
     while (!rest.empty() && static_cast<unsigned char>(rest[0]) <= ' ') rest.remove_prefix(1);
     if (rest.empty()) break;
-    const std::string_view key = bare(rest, true);
-    rest.remove_prefix(key.size());
+    std::string_view key;
     std::string value;
-    bool ends = !key.empty();
-    if (ends && rest.starts_with('=')) {
-      rest.remove_prefix(1);
-      if (rest.starts_with('"')) {
-        ends = take_quoted(rest, value);
-      } else {
-        value = bare(rest, false);
-        rest.remove_prefix(value.size());
-      }
+    if (take_pair(rest, key, value)) {
+      if (!value.empty()) read.emplace_back(label_name_of(key), std::move(value));
+    } else {
+      while (!rest.empty() && static_cast<unsigned char>(rest[0]) > ' ') rest.remove_prefix(1);
     }
-    if (!ends || (!rest.empty() && static_cast<unsigned char>(rest[0]) > ' ')) {
-      line.error = "LogfmtParserErr";
-      line.error_details = "the line is not key=value";
-      break;
-    }
-    if (!value.empty()) read.emplace_back(label_name_of(key), std::move(value));
   }
   add_parsed(std::move(read), line);
 }

@@ -1,7 +1,8 @@
 // What the stages behind a selector make of a record: whether it is shown, and with which labels.
 //
 // A label that a stage reads from the line and the record has already gets _extracted behind its name. Where a line is no
-// JSON, or a number no number, the record has the label __error__, as in Loki.
+// JSON, or a number no number, the record has the label __error__; what is no key=value of logfmt is passed over. Both are
+// as in Loki.
 // Thread rule: Confined.
 #pragma once
 
