@@ -51,8 +51,9 @@ Result<int64_t> loki_time(const PrometheusForm& form, std::string_view name, int
                         std::string(name).c_str())};
   };
   if (const std::optional<int64_t> whole = parse_int(text)) {
-    if (*whole < 0 || *whole > kLatestNs) return bad();
-    return text.size() <= 10 ? *whole * kSecond : *whole;
+    const bool in_seconds = text.size() <= 10;
+    if (*whole < 0 || *whole > (in_seconds ? kLatestNs / kSecond : kLatestNs)) return bad();
+    return in_seconds ? *whole * kSecond : *whole;
   }
   if (const std::optional<double> seconds = parse_double(text)) {
     if (!(*seconds >= 0) || *seconds > static_cast<double>(kLatestNs / kSecond)) return bad();
