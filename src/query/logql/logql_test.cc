@@ -326,6 +326,19 @@ TEST_F(LogQlTest, CountsByWhatLinesSayAndRefusesLinesThatAreInError) {
   EXPECT_EQ(shown(ask("sum by (code) (count_over_time({} | json[10s]))", 9, 9, 1)),
             (Texts{"{code=\"1\"} 2", "{code=\"2\"} 1"}));
   EXPECT_EQ(shown(ask("sum by (phase) (count_over_time({}[10s]))", 9, 9, 1)), (Texts{"{} 2", "{phase=\"input\"} 1"}));
+  for (const auto& [query, expected] : {
+           std::pair<const char*, Texts>{"count by (phase) (count_over_time({}[10s]))",
+                                         {"{} 1", "{phase=\"input\"} 1"}},
+           {"max by (phase) (count_over_time({}[10s]))", {"{} 2", "{phase=\"input\"} 1"}},
+           {"sum by (phase) (count_over_time({}[10s]) * 60)", {"{} 120", "{phase=\"input\"} 60"}},
+           {"sum by (phase) (topk(1, count_over_time({}[10s])))", {"{} 2"}},
+           {"avg by (phase) (sum without (rank) (bytes_over_time({}[10s])))", {"{} 20", "{phase=\"input\"} 10"}},
+           {"count by (phase) (sum by (code) (count_over_time({} | json[10s])))", {"{} 2"}},
+           {"count(topk by (phase) (1, count_over_time({}[10s])))", {"{} 2"}},
+           {"count(count_over_time({}[10s]))", {"{} 1"}},
+       }) {
+    EXPECT_EQ(shown(ask(query, 9, 9, 1)), expected) << query;
+  }
   EXPECT_EQ(
       shown(ask("sum without (host, job_id, level, rank, service_name) (count_over_time({} | json[10s]))", 9, 9, 1)),
       (Texts{"{code=\"1\"} 2", "{code=\"2\"} 1"}));
