@@ -177,22 +177,28 @@ bool RecordReader::add_members(std::string_view json, Labels& labels) {
   return true;
 }
 
-Labels RecordReader::metadata(std::string_view attributes, std::string_view trace, std::string_view severity_text) {
+Labels RecordReader::metadata(std::string_view attributes) {
   Labels labels;
   if (attributes.size() > 2) add_members(attributes, labels);
   for (auto& [name, value] : labels) {
     if (stream_label(name) != nullptr) name += "_extracted";
   }
-  if (trace.size() == 48) {
-    add_label(labels, "trace_id", trace.substr(0, 32));
-    add_label(labels, "span_id", trace.substr(32));
-  }
-  add_label(labels, "severity_text", severity_text);
   std::stable_sort(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   labels.erase(
       std::unique(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
       labels.end());
   return labels;
+}
+
+void add_of_record(Labels& metadata, std::string_view trace, std::string_view severity_text) {
+  const bool has_trace = trace.size() == 48;
+  for (const auto& [name, value] : {std::pair{"severity_text", severity_text},
+                                    {"span_id", has_trace ? trace.substr(32) : ""},
+                                    {"trace_id", has_trace ? trace.substr(0, 32) : ""}}) {
+    const auto at = std::lower_bound(metadata.begin(), metadata.end(), name,
+                                     [](const auto& label, const char* wanted) { return label.first < wanted; });
+    if (!value.empty() && (at == metadata.end() || at->first != name)) metadata.emplace(at, name, value);
+  }
 }
 
 std::string label_name_of(std::string_view text) {

@@ -83,14 +83,18 @@ class RecordReader {
   std::string_view line(std::string_view body, std::string_view attributes);
   // Appends members of an object as labels: nested ones joined by _, arrays left out. False: it is no object.
   bool add_members(std::string_view json, Labels& labels);
-  // attributes, trace ("" or 48 hex digits) and the sender's word for the severity.
-  Labels metadata(std::string_view attributes, std::string_view trace, std::string_view severity_text);
+  // Attributes as labels.
+  Labels metadata(std::string_view attributes);
 
  private:
   struct Parser;
   std::unique_ptr<Parser> parser_;
   std::string text_;
 };
+
+// To its metadata what a record says beside its attributes: trace ("" or 48 hex digits) and the sender's word for the
+// severity. An attribute of such a name stays.
+void add_of_record(Labels& metadata, std::string_view trace, std::string_view severity_text);
 
 // As Loki makes a label of any text.
 std::string label_name_of(std::string_view text);

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "query/logql/log_lines.h"
 #include "query/logql/metric_query.h"
+#include "query/logql/pipeline.h"
 #include "store/store_counters.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
@@ -209,6 +210,30 @@ TEST_F(LogQlTest, ReadsLabelsFromLinesAndKeepsApartWhatTheRecordSaysBesides) {
             R"(__error_details__="\"20ms\" of took cannot be compared with 5"})");
   EXPECT_EQ(to_text(wrong.streams[0].labels), R"({job_id="train", level="info", rank="1", service_name="trainer"})");
   EXPECT_EQ(to_text(lines("{rank=\"2\"} | logfmt | keep rank").streams.at(0).labels), "{rank=\"2\"}");
+}
+
+TEST_F(LogQlTest, ReadsMetadataWhereItIsAskedForAndAddsWhatTheRecordSaysBeside) {
+  const LogEntry entry{.severity_text = "WARN",
+                       .body = "\"a\"",
+                       .attributes = R"({"phase":"input","span_id":"mine"})",
+                       .trace = std::string(32, 'a') + std::string(16, 'b')};
+  const auto metadata = [&](const char* query, bool with_metadata) {
+    const Result<Expression> read = parse(query);
+    Pipeline pipeline(read->logs.stages, with_metadata);
+    Line line;
+    std::string shown;
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_TRUE(pipeline.run(
+          text_of(entry), [](Labels& room) -> const Labels& { return room; }, line));
+      shown = to_text(*line.metadata);
+    }
+    return shown;
+  };
+  const std::string all =
+      "{phase=\"input\", severity_text=\"WARN\", span_id=\"mine\", trace_id=\"" + std::string(32, 'a') + "\"}";
+  EXPECT_EQ(metadata("{}", true), all);
+  EXPECT_EQ(metadata("{} | phase=`input`", false), all);
+  EXPECT_EQ(metadata("{} | __error__=``", false), "{}");
 }
 
 TEST_F(LogQlTest, WhatOneLineLosesTheNextOneStillHas) {

@@ -22,7 +22,7 @@ auto find_label(const Labels& labels, std::string_view name) {
 bool asks_beyond_streams(const LabelFilter& filter) {
   if (filter.type == LabelFilter::Type::kAnd || filter.type == LabelFilter::Type::kOr)
     return std::any_of(filter.parts.begin(), filter.parts.end(), asks_beyond_streams);
-  return stream_label(filter.text.name) == nullptr;
+  return stream_label(filter.text.name) == nullptr && filter.text.name != kError && filter.text.name != kErrorDetails;
 }
 
 // True: it may put a record in error.
@@ -201,22 +201,24 @@ bool Pipeline::shows(std::string_view text) const {
   return true;
 }
 
-void Pipeline::read_metadata(const RecordText& record, Line& line) {
-  const bool is_long = record.attributes.size() > kAttributesKeptBytesMax;
-  auto known = is_long ? attributes_.end() : attributes_.find(record.attributes);
-  if (known == attributes_.end() && !is_long) {
-    Labels labels = metadata_reader_.metadata(record.attributes, "", "");
-    const size_t bytes = sizeof(*known) + record.attributes.size() + bytes_of(labels);
-    if (attributes_bytes_ + bytes > kAllKeptBytesMax) {
-      attributes_.clear();
-      attributes_bytes_ = 0;
-    }
-    attributes_bytes_ += bytes;
-    known = attributes_.emplace(record.attributes, std::move(labels)).first;
+const Labels& Pipeline::metadata_of(std::string_view attributes, Labels& room) {
+  if (attributes.size() > kAttributesKeptBytesMax) return room = metadata_reader_.metadata(attributes);
+  if (const auto known = attributes_.find(attributes); known != attributes_.end()) return known->second;
+  Labels labels = metadata_reader_.metadata(attributes);
+  const size_t bytes = sizeof(decltype(attributes_)::value_type) + attributes.size() + bytes_of(labels);
+  if (attributes_bytes_ + bytes > kAllKeptBytesMax) {
+    attributes_.clear();
+    attributes_bytes_ = 0;
   }
-  if (!is_long) line.metadata = &known->second;
-  if (!is_long && record.trace.empty() && record.severity_text.empty()) return;
-  line.own_metadata = metadata_reader_.metadata(record.attributes, record.trace, record.severity_text);
+  attributes_bytes_ += bytes;
+  return attributes_.emplace(attributes, std::move(labels)).first->second;
+}
+
+void Pipeline::read_metadata(const RecordText& record, Line& line) {
+  line.metadata = &metadata_of(record.attributes, line.own_metadata);
+  if (record.trace.empty() && record.severity_text.empty()) return;
+  if (line.metadata != &line.own_metadata) line.own_metadata = *line.metadata;
+  add_of_record(line.own_metadata, record.trace, record.severity_text);
   line.metadata = &line.own_metadata;
 }
 

@@ -64,6 +64,7 @@ class Pipeline {
   bool shows(std::string_view text) const;  // by the line filters that come first
   bool run_stages(const RecordText& record, Line& line);
   void read_metadata(const RecordText& record, Line& line);
+  const Labels& metadata_of(std::string_view attributes, Labels& room);
   void read_json(Line& line);
   void read_logfmt(Line& line);
 
