@@ -4,10 +4,13 @@
 
 #include <algorithm>
 
+#include "base/characters.h"
 #include "base/text.h"
 
 namespace lockstep::logql {
 namespace {
+
+namespace ondemand = simdjson::ondemand;
 
 constexpr size_t kMemberDepthMax = 16;
 constexpr size_t kMembersMax = 1000;
@@ -32,21 +35,12 @@ Labels labels_of(std::string_view event, std::string_view gpu, std::string_view 
   return labels;
 }
 
-std::string scalar_text(const simdjson::dom::element& value) {
-  switch (value.type()) {
-    case simdjson::dom::element_type::STRING:
-      return std::string(value.get_string().value_unsafe());
-    case simdjson::dom::element_type::BOOL:
-      return value.get_bool().value_unsafe() ? "true" : "false";
-    case simdjson::dom::element_type::DOUBLE:
-      return shortest_text(value.get_double().value_unsafe());
-    case simdjson::dom::element_type::INT64:
-      return std::to_string(value.get_int64().value_unsafe());
-    case simdjson::dom::element_type::UINT64:
-      return std::to_string(value.get_uint64().value_unsafe());
-    default:
-      return {};
-  }
+bool is_name_letter(char letter) {
+  return is_digit(letter) || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || letter == '_';
+}
+
+void add_letters(std::string& name, std::string_view text) {
+  for (const char letter : text) name += is_name_letter(letter) ? letter : '_';
 }
 
 // Where members of an object go, as far as there is room for them.
@@ -67,24 +61,52 @@ struct Members {
   }
 };
 
-void add_object(const simdjson::dom::object& object, const std::string& prefix, size_t depth, Members& members) {
-  for (const auto& member : object) {
-    if (members.is_full()) return;
-    std::string name = prefix + label_name_of(member.key);
-    if (name.size() > kLabelNameBytesMax) continue;
-    simdjson::dom::object inner;
-    if (!member.value.get(inner)) {
-      if (depth < kMemberDepthMax) add_object(inner, name + "_", depth + 1, members);
-    } else if (!member.value.is_array() && !member.value.is_null() && !name.empty()) {
-      members.add(std::move(name), scalar_text(member.value));
+// A scalar as it is written, a text without its quotes. False: it is none.
+bool scalar_text(ondemand::value& value, ondemand::json_type type, std::string_view& text) {
+  if (type == ondemand::json_type::string) return !value.get_string().get(text);
+  text = trim(value.raw_json_token());
+  if (type == ondemand::json_type::number) return text.find_first_not_of("0123456789+-.eE") == std::string_view::npos;
+  return text == "true" || text == "false" || text == "null";
+}
+
+// False: that is no JSON.
+bool add_object(ondemand::object object, const std::string& prefix, size_t depth, Members& members) {
+  for (auto member : object) {
+    if (members.is_full()) return true;
+    std::string_view key, text;
+    ondemand::value value;
+    ondemand::json_type type = {};
+    if (member.unescaped_key().get(key) || member.value().get(value) || value.type().get(type)) return false;
+    std::string name = prefix.empty() ? label_name_of(key) : prefix;
+    if (!prefix.empty()) add_letters(name, key);
+    if (type == ondemand::json_type::array || name.size() > kLabelNameBytesMax) continue;
+    if (type == ondemand::json_type::object) {
+      ondemand::object inner;
+      if (depth == kMemberDepthMax) continue;
+      if (value.get_object().get(inner) || !add_object(inner, name + "_", depth + 1, members)) return false;
+    } else if (!scalar_text(value, type, text)) {
+      return false;
+    } else if (type != ondemand::json_type::null && !name.empty()) {
+      members.add(std::move(name), std::string(text));
     }
   }
+  return true;
+}
+
+// Nothing stands behind it.
+bool is_at_end(ondemand::document& document) {
+  return document.current_location().error() == simdjson::OUT_OF_BOUNDS;
 }
 
 }  // namespace
 
 struct RecordReader::Parser {
-  simdjson::dom::parser json;
+  ondemand::parser json;
+  std::string padded;
+  simdjson::simdjson_result<ondemand::document> read(std::string_view text) {
+    padded.assign(text).append(simdjson::SIMDJSON_PADDING, '\0');
+    return json.iterate(padded.data(), text.size(), padded.size());
+  }
 };
 
 RecordReader::RecordReader() : parser_(std::make_unique<Parser>()) {}
@@ -163,18 +185,22 @@ std::string_view RecordReader::line(std::string_view body, std::string_view attr
   if (body.size() < 2 || body.front() != '"') return body;
   const std::string_view inside = body.substr(1, body.size() - 2);
   if (inside.find('\\') == std::string_view::npos) return inside;
+  ondemand::document document;
   std::string_view text;
-  if (parser_->json.parse(body.data(), body.size()).get_string().get(text)) return body;
+  if (parser_->read(body).get(document) || document.get_string().get(text)) return body;
   text_ = text;
   return text_;
 }
 
 bool RecordReader::add_members(std::string_view json, Labels& labels) {
-  simdjson::dom::object object;
-  if (parser_->json.parse(json.data(), json.size()).get(object)) return false;
+  ondemand::document document;
+  ondemand::object object;
+  if (parser_->read(json).get(document) || document.get_object().get(object)) return false;
+  const size_t before = labels.size();
   Members members{.labels = labels, .bytes_left = kMembersBytesFree + kTextTimesMax * json.size()};
-  add_object(object, "", 0, members);
-  return true;
+  if (add_object(object, "", 0, members) && (members.is_full() || is_at_end(document))) return true;
+  labels.resize(before);
+  return false;
 }
 
 Labels RecordReader::metadata(std::string_view attributes) {
@@ -202,9 +228,9 @@ void add_of_record(Labels& metadata, std::string_view trace, std::string_view se
 }
 
 std::string label_name_of(std::string_view text) {
-  std::string name = text.empty() || (text[0] >= '0' && text[0] <= '9') ? "_" : "";
-  for (const char letter : text) name += is_label_name({&letter, 1}) || (letter >= '0' && letter <= '9') ? letter : '_';
-  return text.empty() ? "" : name;
+  std::string name = !text.empty() && is_digit(text[0]) ? "_" : "";
+  add_letters(name, text);
+  return name;
 }
 
 }  // namespace lockstep::logql

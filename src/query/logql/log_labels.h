@@ -81,7 +81,8 @@ class RecordReader {
   ~RecordReader();
   // Valid until the next call. body, attributes: JSON.
   std::string_view line(std::string_view body, std::string_view attributes);
-  // Appends members of an object as labels: nested ones joined by _, arrays left out. False: it is no object.
+  // Appends members of an object as labels: nested ones joined by _, arrays and
+  // null left out, numbers as they are written. False: it is no object, and nothing was appended.
   bool add_members(std::string_view json, Labels& labels);
   // Attributes as labels.
   Labels metadata(std::string_view attributes);

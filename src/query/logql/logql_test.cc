@@ -315,6 +315,23 @@ TEST_F(LogQlTest, AnAttributeNamedLikeALabelOfTheStreamIsNotTakenForIt) {
             Texts{"{level=\"warn\"} 1"});
 }
 
+TEST_F(LogQlTest, ReadsNumbersAsTheyAreWrittenHoweverBig) {
+  say(R"({"v": 1.10, "e":1e3 ,"id":123456789012345678901234567890, "big":1e999, "a":{"9":-0.0,"b":{"":true}}, "n":null})",
+      1);
+  EXPECT_EQ(to_text(lines("{} | json", true).streams.at(0).lines.at(0).parsed),
+            R"({a_9="-0.0", a_b_="true", big="1e999", e="1e3", id="123456789012345678901234567890", v="1.10"})");
+  EXPECT_EQ(texts("{} | json | e == 1000 | v < 1.2 | __error__=``").size(), 1u);
+  for (const char* wrong :
+       {"{\"a\":1", "{\"a\":1}}", "{\"a\":1 \"b\":2}", "{\"a\":1x}", "{\"a\":tru}", "{\"a\":{\"b\":1}",
+        "{\"a\":\"\\x\"}", "[{}]", "\"a\"", "{1:2}", "{\"a\"}", "{,}", "{\"a\":}", "{} {}"}) {
+    RecordReader reader;
+    Labels labels;
+    EXPECT_FALSE(reader.add_members(wrong, labels)) << wrong;
+    EXPECT_TRUE(labels.empty()) << wrong;
+    EXPECT_TRUE(reader.add_members("{}", labels));
+  }
+}
+
 TEST_F(LogQlTest, ReadsWhatIsKeyAndValueInALineThatIsNotAll) {
   say(R"(began: "quoted" path="C:\\new\dir" text="a\tb \"c\"" =x a"b=2 b="c"d c=1"2 last=end open="never ends)", 1);
   EXPECT_EQ(to_text(lines("{} | logfmt", true).streams.at(0).lines.at(0).parsed),
