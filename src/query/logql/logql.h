@@ -103,6 +103,9 @@ const char* name_of(Expression::Function function);
 const char* name_of(Expression::Aggregate aggregate);
 bool is_label_name(std::string_view text);
 
+// left + right, ...; as in Loki, what is divided by 0 is no number (NaN).
+double computed(char sign, double left, double right);
+
 // "10KB", "1.5MiB", "7": as Loki compares sizes.
 Result<double> bytes_from_text(std::string_view text);
 

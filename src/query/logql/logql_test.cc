@@ -33,6 +33,9 @@ TEST(LogQlParser, WritesWhatItReadsInNormalFormAndReadsThatAsTheSame) {
       {"topk(5, bytes_rate({a=\"b\"}[1h30m] |= \"x\")) * 2", "topk(5, bytes_rate({a=\"b\"} |= \"x\" [1h30m])) * 2"},
       {"vector(1)+vector(1)", "vector(2)"},
       {"2 * (1 + 3) - 4 / 2", "6"},
+      {"1 / 0 - 5 % 0", "NaN"},
+      {"-1e308 * 10 + vector(1)", "vector(-Inf)"},
+      {"rate({}[1m]) * (1e308 * 10) / (0 / 0)", "(rate({} [1m]) * +Inf) / NaN"},
       {"# what a person noted\n{a=\"b\"} # more\n|= \"#\"", "{a=\"b\"} |= \"#\""},
   };
   for (const auto& [text, expected] : cases) {
@@ -77,6 +80,8 @@ TEST(LogQlParser, NamesWhatIsNotServedAndWhereAMistakeIs) {
       {"rate({a=\"b\"}[1m]) > 5", "the operator > is not served here"},
       {"rate({a=\"b\"}[1m]) / rate({a=\"b\"}[1m])", "one has to be a number here"},
       {"{a=\"b\"} + 1", "lines of logs are no numbers"},
+      {"rate({a=\"b\"}[1m]) * vector(2)", "vector(...) beside counts over time is not served here"},
+      {"Infinity", "Infinity is not served here"},
       {"{a=\"b\"} | x > y", "a text in quotes, a number, a duration or a size is expected"},
   };
   for (const auto& [text, expected] : cases) {
@@ -358,6 +363,8 @@ TEST_F(LogQlTest, CountsOverTimeFromBehindAPointUpToIt) {
   EXPECT_EQ(shown(ask("avg by (level) (count_over_time({}[10s]))", 9, 9, 1)),
             (Texts{"{level=\"error\"} 1", "{level=\"info\"} 3"}));
   EXPECT_EQ(shown(ask("vector(2)", 0, 2, 1)), Texts{"{} 2 2 2"});
+  EXPECT_EQ(shown(ask("sum(count_over_time({}[10s])) % 0", 9, 9, 1)), Texts{"{} NaN"});
+  EXPECT_EQ(shown(ask("1 / (sum(count_over_time({}[10s])) - 10)", 9, 9, 1)), Texts{"{} NaN"});
   EXPECT_EQ(shown(ask("sum(count_over_time({job_id=\"another\"}[10s]))", 9, 9, 1)), Texts{});
 }
 

@@ -321,6 +321,12 @@ AllSeries folded(const Expression& by, const AllSeries& all, const Groups& group
   return out;
 }
 
+// In topk, or else in bottomk; what is no number comes last.
+bool comes_before(bool is_top, double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(b) && !std::isnan(a);
+  return is_top ? a > b : a < b;
+}
+
 // Of each group the most, or the least, at each point; the others have no value there.
 AllSeries most_of(const Expression& by, AllSeries all, const Groups& groups, size_t points) {
   const bool is_top = by.aggregate == Expression::Aggregate::kTop;
@@ -331,9 +337,8 @@ AllSeries most_of(const Expression& by, AllSeries all, const Groups& groups, siz
       std::copy_if(members.begin(), members.end(), std::back_inserter(there),
                    [&](size_t member) { return all[member].exists[at] != 0; });
       if (there.size() <= most) continue;
-      std::stable_sort(there.begin(), there.end(), [&](size_t a, size_t b) {
-        return is_top ? all[a].values[at] > all[b].values[at] : all[a].values[at] < all[b].values[at];
-      });
+      std::stable_sort(there.begin(), there.end(),
+                       [&](size_t a, size_t b) { return comes_before(is_top, all[a].values[at], all[b].values[at]); });
       for (size_t i = most; i < there.size(); ++i) all[there[i]].exists[at] = 0;
     }
   }
@@ -341,21 +346,6 @@ AllSeries most_of(const Expression& by, AllSeries all, const Groups& groups, siz
     return std::none_of(one.exists.begin(), one.exists.end(), [](uint8_t there) { return there != 0; });
   });
   return all;
-}
-
-double computed(char sign, double left, double right) {
-  switch (sign) {
-    case '+':
-      return left + right;
-    case '-':
-      return left - right;
-    case '*':
-      return left * right;
-    case '/':
-      return left / right;
-    default:
-      return std::fmod(left, right);
-  }
 }
 
 class Evaluator {
@@ -437,7 +427,7 @@ MetricResult run_metric_query(const ColumnarLogStore& store, const Expression& e
   if (expression.type == Type::kAggregate && expression.most > 0 && options.times.points() == 1) {
     const bool is_top = expression.aggregate == Expression::Aggregate::kTop;
     std::stable_sort(series.begin(), series.end(), [&](const MetricSeries& a, const MetricSeries& b) {
-      return is_top ? a.values[0] > b.values[0] : a.values[0] < b.values[0];
+      return comes_before(is_top, a.values[0], b.values[0]);
     });
   }
   result.series = std::move(series);

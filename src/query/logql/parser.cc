@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 
 #include "base/duration.h"
 #include "base/text.h"
@@ -45,19 +46,11 @@ bool takes_number(Expression::Aggregate aggregate) {
   return aggregate == Expression::Aggregate::kTop || aggregate == Expression::Aggregate::kBottom;
 }
 
-double computed(char sign, double left, double right) {
-  switch (sign) {
-    case '+':
-      return left + right;
-    case '-':
-      return left - right;
-    case '*':
-      return left * right;
-    case '/':
-      return left / right;
-    default:
-      return std::fmod(left, right);
-  }
+// A number, or what shortest_text() writes for one that is not finite.
+std::optional<double> constant_of(std::string_view text) {
+  if (text == "+Inf") return std::numeric_limits<double>::infinity();
+  const std::optional<double> value = parse_double(text);
+  return value && (std::isfinite(*value) || text == "NaN" || text == "-Inf") ? value : std::nullopt;
 }
 
 // Recursive descent.
@@ -138,6 +131,7 @@ class Parser : private Lexer {
     if (left.type == Type::kLogs || right.type == Type::kLogs) fail("lines of logs are no numbers to compute with");
     if (left.type != Type::kConstant && right.type != Type::kConstant)
       fail("of two sides that are computed with, one has to be a number here");
+    if (left.is_vector || right.is_vector) fail("vector(...) beside counts over time is not served here; a number is");
     if (!enter(0)) return both;
     both.parts.push_back(std::move(left));
     both.parts.push_back(std::move(right));
@@ -159,7 +153,7 @@ class Parser : private Lexer {
     }
     const size_t began = place();
     const std::string name = word();
-    if (name.empty() || (name[0] >= '0' && name[0] <= '9')) {
+    if (name.empty() || (name[0] >= '0' && name[0] <= '9') || name == "NaN") {
       go_back_to(began);
       return number();
     }
@@ -179,8 +173,7 @@ class Parser : private Lexer {
     expression.type = Type::kConstant;
     const size_t began = place();
     const std::string text = literal();
-    const std::optional<double> value = parse_double(text);
-    if (value && std::isfinite(*value)) {
+    if (const std::optional<double> value = constant_of(text)) {
       expression.constant = *value;
     } else {
       go_back_to(began);
@@ -510,6 +503,22 @@ const char* name_of(Expression::Aggregate aggregate) {
     if (row.aggregate == aggregate) return row.name;
   }
   return "";
+}
+
+double computed(char sign, double left, double right) {
+  constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+  switch (sign) {
+    case '+':
+      return left + right;
+    case '-':
+      return left - right;
+    case '*':
+      return left * right;
+    case '/':
+      return right == 0 ? kNoNumber : left / right;
+    default:
+      return right == 0 ? kNoNumber : std::fmod(left, right);
+  }
 }
 
 Result<double> bytes_from_text(std::string_view text) {
