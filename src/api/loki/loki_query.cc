@@ -79,13 +79,13 @@ HttpResponse answer_lines(const ApiContext& context, const ServerRequest& reques
   Result<logql::LinesWanted> wanted = lines_wanted(request, form, range);
   if (!wanted.ok()) return loki_error(400, wanted.error());
   const int64_t began_ns = context.clock.monotonic_ns();
-  const LokiPatience patience(context, request);
+  const LogPatience patience(context, request);
   wanted->give_up = [&] { return patience.is_over(); };
   MemoryLease memory(context.memory, MemoryUse::kQueries);
   wanted->memory = &memory;
   const logql::LogLines found = logql::find_lines(*context.logs, selection, *wanted);
   if (found.no_memory) return loki_no_memory();
-  if (found.gave_up && found.lines == 0) return patience.refusal();
+  if (found.gave_up && found.lines == 0) return loki_refusal(patience);
   std::vector<std::string> warnings;
   if (!found.whole)
     warnings.push_back(
@@ -130,7 +130,7 @@ HttpResponse answer_metric(const ApiContext& context, const ServerRequest& reque
                            const logql::MetricTimes& times, bool is_range) {
   MemoryLease memory(context.memory, MemoryUse::kQueries);
   const int64_t began_ns = context.clock.monotonic_ns();
-  const LokiPatience patience(context, request);
+  const LogPatience patience(context, request);
   const logql::MetricResult result = logql::run_metric_query(
       *context.logs, expression, {.times = times, .memory = &memory, .give_up = [&] { return patience.is_over(); }});
   switch (result.failure) {
@@ -139,7 +139,7 @@ HttpResponse answer_metric(const ApiContext& context, const ServerRequest& reque
     case logql::MetricFailure::kRefused:
       return loki_error(400, result.error);
     case logql::MetricFailure::kGaveUp:
-      return patience.refusal();
+      return loki_refusal(patience);
     case logql::MetricFailure::kNoMemory:
       return loki_no_memory();
   }

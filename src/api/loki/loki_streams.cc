@@ -22,8 +22,12 @@ struct Asked {
   LokiStreams all;
 };
 
+// A list that is not whole says so; a sum would be wrong.
+enum class Wanted : uint8_t { kList, kSum };
+
 // Streams of what a request asks for, or why not.
-std::optional<HttpResponse> read_streams(const ApiContext& context, const ApiRequest& request, Asked& asked) {
+std::optional<HttpResponse> read_streams(const ApiContext& context, const ApiRequest& request, Wanted wanted,
+                                         Asked& asked) {
   Result<PrometheusForm> form = PrometheusForm::read(request.http);
   if (!form.ok()) return loki_error(400, form.error());
   asked.form = std::move(*form);
@@ -39,15 +43,22 @@ std::optional<HttpResponse> read_streams(const ApiContext& context, const ApiReq
   LokiStreamsFound found = loki_streams(context, request.http, asked.range, selectors);
   if (found.is_refused) return std::move(found.refusal);
   asked.all = std::move(found.found);
+  if (wanted == Wanted::kSum && !asked.all.shortage.empty()) return loki_error(400, asked.all.shortage);
   return std::nullopt;
 }
 
-HttpResponse list_of(const std::set<std::string>& names) {
-  return loki_answer([&](JsonWriter& json) {
-    json.begin_array();
-    for (const std::string& name : names) json.string(name);
-    json.end_array();
-  });
+std::vector<std::string> warnings_of(const Asked& asked) {
+  return asked.all.shortage.empty() ? std::vector<std::string>{} : std::vector{asked.all.shortage};
+}
+
+HttpResponse list_of(const std::set<std::string>& names, const Asked& asked) {
+  return loki_answer(
+      [&](JsonWriter& json) {
+        json.begin_array();
+        for (const std::string& name : names) json.string(name);
+        json.end_array();
+      },
+      warnings_of(asked));
 }
 
 // The labels that volumes are told apart by: those asked for, else those that the selector names, else all.
@@ -67,40 +78,46 @@ std::set<std::string> volume_labels(const PrometheusForm& form) {
 
 HttpResponse loki_labels(const ApiContext& context, const ApiRequest& request) {
   Asked asked;
-  if (std::optional<HttpResponse> refusal = read_streams(context, request, asked)) return std::move(*refusal);
+  if (std::optional<HttpResponse> refusal = read_streams(context, request, Wanted::kList, asked))
+    return std::move(*refusal);
   std::set<std::string> names;
   for (const LokiStream& stream : asked.all.streams) {
     for (const auto& [name, value] : stream.labels) names.insert(name);
   }
-  return list_of(names);
+  return list_of(names, asked);
 }
 
 HttpResponse loki_label_values(const ApiContext& context, const ApiRequest& request) {
   Asked asked;
-  if (std::optional<HttpResponse> refusal = read_streams(context, request, asked)) return std::move(*refusal);
+  if (std::optional<HttpResponse> refusal = read_streams(context, request, Wanted::kList, asked))
+    return std::move(*refusal);
   std::set<std::string> values;
   for (const LokiStream& stream : asked.all.streams) {
     for (const auto& [name, value] : stream.labels) {
       if (name == request.name) values.insert(value);
     }
   }
-  return list_of(values);
+  return list_of(values, asked);
 }
 
 HttpResponse loki_series(const ApiContext& context, const ApiRequest& request) {
   Asked asked;
-  if (std::optional<HttpResponse> refusal = read_streams(context, request, asked)) return std::move(*refusal);
-  return loki_answer([&](JsonWriter& json) {
-    json.begin_array();
-    for (const LokiStream& stream : asked.all.streams) logql::write_labels(json, stream.labels);
-    json.end_array();
-  });
+  if (std::optional<HttpResponse> refusal = read_streams(context, request, Wanted::kList, asked))
+    return std::move(*refusal);
+  return loki_answer(
+      [&](JsonWriter& json) {
+        json.begin_array();
+        for (const LokiStream& stream : asked.all.streams) logql::write_labels(json, stream.labels);
+        json.end_array();
+      },
+      warnings_of(asked));
 }
 
 // Not in an envelope, as Loki answers it.
 HttpResponse loki_index_stats(const ApiContext& context, const ApiRequest& request) {
   Asked asked;
-  if (std::optional<HttpResponse> refusal = read_streams(context, request, asked)) return std::move(*refusal);
+  if (std::optional<HttpResponse> refusal = read_streams(context, request, Wanted::kSum, asked))
+    return std::move(*refusal);
   uint64_t records = 0;
   double bytes = 0;
   for (const LokiStream& stream : asked.all.streams) {
@@ -119,7 +136,8 @@ HttpResponse loki_index_stats(const ApiContext& context, const ApiRequest& reque
 
 HttpResponse loki_index_volume(const ApiContext& context, const ApiRequest& request) {
   Asked asked;
-  if (std::optional<HttpResponse> refusal = read_streams(context, request, asked)) return std::move(*refusal);
+  if (std::optional<HttpResponse> refusal = read_streams(context, request, Wanted::kSum, asked))
+    return std::move(*refusal);
   const std::string by = asked.form.value("aggregateBy");
   if (!by.empty() && by != "series" && by != "labels") return loki_error(400, "aggregateBy is series or labels");
   const std::string limit_text = asked.form.value("limit");

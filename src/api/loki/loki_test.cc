@@ -166,6 +166,25 @@ TEST_F(LokiApi, ListsLabelsValuesStreamsAndHowMuchThereIs) {
   EXPECT_NE(body("status/buildinfo", "").find("\"version\":"), std::string::npos);
 }
 
+TEST_F(LokiApi, ListsThatAreNotWholeSaySoAndSumsAreRefused) {
+  is_gone_ = [this] {
+    clock_.advance(8 * kSecond);  // asked before each part: after two of four its time is over
+    return false;
+  };
+  const std::string warning =
+      R"(],"warnings":["not every log record was looked at within 20 seconds; narrow them by time or labels"]})";
+  EXPECT_EQ(body("labels", range()), R"({"status":"success","data":["job_id","level","rank","service_name")" + warning);
+  EXPECT_TRUE(body("label/rank/values", range()).ends_with(warning));
+  const std::string series = body("series", range());
+  EXPECT_TRUE(series.ends_with(warning)) << series;
+  EXPECT_EQ(series.find("},{"), series.rfind("},{")) << series;
+  for (const char* path : {"index/stats", "index/volume"}) {
+    const HttpResponse refused = get(path, range());
+    EXPECT_EQ(refused.status, 400) << refused.body;
+    EXPECT_EQ(refused.body, "not every log record was looked at within 20 seconds; narrow them by time or labels\n");
+  }
+}
+
 TEST_F(LokiApi, EveryRowOfTheTableAnswersAsAQueryAndAsAForm) {
   size_t rows = 0;
   for (const Route& route : routes()) {
