@@ -37,7 +37,7 @@ bool wants_labels_apart(const ServerRequest& request) {
 
 void write_stream(JsonWriter& json, const logql::LogStream& stream, bool labels_apart) {
   json.begin_object().key("stream");
-  logql::write_labels(json, stream.labels);
+  write_prometheus_labels(json, stream.labels);
   json.key("values").begin_array();
   for (const logql::LogLine& line : stream.lines) {
     json.begin_array().string(std::to_string(line.time_unix_ns)).string(line.text);
@@ -46,7 +46,7 @@ void write_stream(JsonWriter& json, const logql::LogStream& stream, bool labels_
       for (const auto& [name, labels] : {std::pair{"structuredMetadata", &line.metadata}, {"parsed", &line.parsed}}) {
         if (labels->empty()) continue;
         json.key(name);
-        logql::write_labels(json, *labels);
+        write_prometheus_labels(json, *labels);
       }
       json.end_object();
     }
@@ -112,7 +112,7 @@ void write_point(JsonWriter& json, const logql::MetricTimes& times, const logql:
 
 void write_series(JsonWriter& json, const logql::MetricTimes& times, const logql::MetricSeries& series, bool is_range) {
   json.begin_object().key("metric");
-  logql::write_labels(json, series.labels);
+  write_prometheus_labels(json, series.labels);
   if (!is_range) {
     json.key("value");
     write_point(json, times, series, 0);

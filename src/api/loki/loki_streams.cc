@@ -107,7 +107,7 @@ HttpResponse loki_series(const ApiContext& context, const ApiRequest& request) {
   return loki_answer(
       [&](JsonWriter& json) {
         json.begin_array();
-        for (const LokiStream& stream : asked.all.streams) logql::write_labels(json, stream.labels);
+        for (const LokiStream& stream : asked.all.streams) write_prometheus_labels(json, stream.labels);
         json.end_array();
       },
       warnings_of(asked));
@@ -164,7 +164,7 @@ HttpResponse loki_index_volume(const ApiContext& context, const ApiRequest& requ
     json.begin_object().field("resultType", "vector").key("result").begin_array();
     for (const auto& [labels, bytes] : sorted) {
       json.begin_object().key("metric");
-      logql::write_labels(json, labels);
+      write_prometheus_labels(json, labels);
       json.key("value").begin_array();
       write_prometheus_time(json, asked.range.end_unix_ns / 1'000'000);
       json.string(std::to_string(std::llround(bytes))).end_array().end_object();

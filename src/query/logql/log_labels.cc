@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/characters.h"
+#include "base/json_writer.h"
 #include "base/text.h"
 
 namespace lockstep::logql {
@@ -35,12 +36,8 @@ Labels labels_of(std::string_view event, std::string_view gpu, std::string_view 
   return labels;
 }
 
-bool is_name_letter(char letter) {
-  return is_digit(letter) || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || letter == '_';
-}
-
 void add_letters(std::string& name, std::string_view text) {
-  for (const char letter : text) name += is_name_letter(letter) ? letter : '_';
+  for (const char letter : text) name += is_label_letter(letter) ? letter : '_';
 }
 
 // Where members of an object go, as far as there is room for them.
@@ -129,10 +126,16 @@ Labels stream_labels(const LogEntry& entry) {
   return labels_of(entry.event, entry.gpu, entry.host, entry.job, entry.severity, entry.rank.value(), entry.service);
 }
 
-void write_labels(JsonWriter& json, const Labels& labels) {
-  json.begin_object();
-  for (const auto& [name, value] : labels) json.field(name, value);
-  json.end_object();
+void sort_labels(Labels& labels) {
+  std::stable_sort(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  const auto is_same = [](const auto& a, const auto& b) { return a.first == b.first; };
+  labels.erase(std::unique(labels.begin(), labels.end(), is_same), labels.end());
+}
+
+Labels::const_iterator find_label(const Labels& labels, std::string_view name) {
+  const auto at = std::lower_bound(labels.begin(), labels.end(), name,
+                                   [](const auto& label, std::string_view wanted) { return label.first < wanted; });
+  return at != labels.end() && at->first == name ? at : labels.end();
 }
 
 size_t bytes_of(const Labels& labels) {
@@ -142,13 +145,11 @@ size_t bytes_of(const Labels& labels) {
 }
 
 std::string to_text(const Labels& labels) {
-  JsonWriter json;
-  std::string out = "{";
-  for (const auto& [name, value] : labels) {
-    JsonWriter quoted;
-    out += (out.size() > 1 ? ", " : "") + name + "=" + quoted.string(value).take();
-  }
-  return out + "}";
+  JsonWriter text;
+  text.raw("{");
+  for (size_t i = 0; i < labels.size(); ++i)
+    text.raw(i > 0 ? ", " : "").raw(labels[i].first).raw("=").string(labels[i].second);
+  return text.raw("}").take();
 }
 
 std::optional<std::vector<LogMatch>> matches_of(const std::vector<Matcher>& matchers) {
@@ -174,10 +175,9 @@ size_t StreamKeys::Hash::operator()(const Key& key) const {
 }
 
 StreamKeys::Key StreamKeys::key_of(const logs::LogRow& row) {
-  const bool has_level = row.severity >= 1 && row.severity <= 24;
   return {.ids = {row.job, row.host, row.service, row.event, row.gpu},
           .rank = row.rank,
-          .level = has_level ? 1 + static_cast<uint32_t>(row.severity - 1) / 4 : 0};
+          .level = static_cast<uint32_t>(log_level(row.severity))};
 }
 
 std::string_view RecordReader::line(std::string_view body, std::string_view attributes) {
@@ -209,10 +209,7 @@ Labels RecordReader::metadata(std::string_view attributes) {
   for (auto& [name, value] : labels) {
     if (stream_label(name) != nullptr) name += "_extracted";
   }
-  std::stable_sort(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  labels.erase(
-      std::unique(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
-      labels.end());
+  sort_labels(labels);
   return labels;
 }
 
@@ -221,10 +218,9 @@ void add_of_record(Labels& metadata, std::string_view trace, std::string_view se
   for (const auto& [name, value] : {std::pair{"severity_text", severity_text},
                                     {"span_id", has_trace ? trace.substr(32) : ""},
                                     {"trace_id", has_trace ? trace.substr(0, 32) : ""}}) {
-    const auto at = std::lower_bound(metadata.begin(), metadata.end(), name,
-                                     [](const auto& label, const char* wanted) { return label.first < wanted; });
-    if (!value.empty() && (at == metadata.end() || at->first != name)) metadata.emplace(at, name, value);
+    if (!value.empty()) metadata.emplace_back(name, value);
   }
+  sort_labels(metadata);
 }
 
 std::string label_name_of(std::string_view text) {

@@ -19,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/json_writer.h"
 #include "query/logql/logql.h"
 #include "store/logs/log_columns.h"
 #include "store/logs/log_query.h"
@@ -27,6 +26,10 @@
 namespace lockstep::logql {
 
 using Labels = std::vector<std::pair<std::string, std::string>>;  // sorted by name
+// Makes it so; of equal names the first stays.
+void sort_labels(Labels& labels);
+// The label of this name, or the end.
+Labels::const_iterator find_label(const Labels& labels, std::string_view name);
 
 struct StreamLabel {
   const char* name;
@@ -42,7 +45,6 @@ const StreamLabel* stream_label(std::string_view name);  // nullptr: it is none
 // Of a row, empty ones left out.
 Labels stream_labels(const logs::LogColumns& columns, const logs::LogRow& row);
 Labels stream_labels(const LogEntry& entry);
-void write_labels(JsonWriter& json, const Labels& labels);
 std::string to_text(const Labels& labels);  // {a="b", c="d"}
 size_t bytes_of(const Labels& labels);      // what they take
 

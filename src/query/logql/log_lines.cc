@@ -8,14 +8,11 @@
 namespace lockstep::logql {
 namespace {
 
-// All of them, sorted by name; the first of equal names.
 Labels together(const Line& line) {
   Labels all = line.parsed;
   all.insert(all.end(), line.metadata->begin(), line.metadata->end());
   all.insert(all.end(), line.stream->begin(), line.stream->end());
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  all.erase(std::unique(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
-            all.end());
+  sort_labels(all);
   return all;
 }
 

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/characters.h"
 #include "base/result.h"
 
 namespace lockstep::logql {
@@ -25,7 +26,7 @@ inline constexpr size_t kParsersMax = 8;    // | json and | logfmt, each of whic
 inline constexpr size_t kLabelNameBytesMax = 256;
 inline constexpr int64_t kRangeMaxMs = 366ll * 24 * 3600 * 1000;
 
-using Pattern = std::shared_ptr<const re2::RE2>;
+using Pattern = std::shared_ptr<const re2::RE2>;  // of log_pattern()
 
 // Of a label by its text: the whole text. A label that is not there is the empty text.
 struct Matcher {
@@ -102,6 +103,10 @@ std::string to_text(const std::vector<Matcher>& matchers);
 const char* name_of(Expression::Function function);
 const char* name_of(Expression::Aggregate aggregate);
 bool is_label_name(std::string_view text);
+// Of a name of a label; a digit does not come first there.
+constexpr bool is_label_letter(char letter) {
+  return (lower_case(letter) >= 'a' && lower_case(letter) <= 'z') || is_digit(letter) || letter == '_';
+}
 
 // left + right, ...; as in Loki, what is divided by 0 is no number (NaN).
 double computed(char sign, double left, double right);

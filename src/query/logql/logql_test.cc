@@ -318,6 +318,9 @@ TEST_F(LogQlTest, AnAttributeNamedLikeALabelOfTheStreamIsNotTakenForIt) {
             "{job_id_extracted=\"7\", level_extracted=\"WARNING\"}");
   EXPECT_EQ(shown(ask("sum by (level) (count_over_time({} | level=\"warn\" [10s]))", 9, 9, 1)),
             Texts{"{level=\"warn\"} 1"});
+  say("{\"level\":\"odd\"}", 2, 1, 13, {{"level", "WARNING"}});
+  EXPECT_EQ(shown(ask("max by (level_extracted) (count_over_time({rank=\"1\"} | json[10s]))", 9, 9, 1)),
+            Texts{"{level_extracted=\"odd\"} 1"});
 }
 
 TEST_F(LogQlTest, ReadsNumbersAsTheyAreWrittenHoweverBig) {

@@ -190,7 +190,7 @@ size_t RangeCounter::cells_of_line(const Line& line) {
   labels.insert(labels.end(), line.parsed.begin(), line.parsed.end());
   std::copy_if(line.metadata->begin(), line.metadata->end(), std::back_inserter(labels),
                [&](const auto& label) { return is_listed(names_, label.first); });
-  std::sort(labels.begin(), labels.end());
+  sort_labels(labels);
   return cells_of(sum_ != nullptr ? grouped(labels, *sum_) : std::move(labels));
 }
 
@@ -208,8 +208,7 @@ size_t RangeCounter::cells_by(const Line& line) {
   for (const std::string& name : sum_->labels) {
     if (const std::string_view value = line.label(name); !value.empty()) labels.emplace_back(name, value);
   }
-  std::sort(labels.begin(), labels.end());
-  labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
+  sort_labels(labels);
   const size_t cells = cells_of(std::move(labels));
   by_values_.emplace(values_, cells);
   return cells;

@@ -9,13 +9,13 @@
 #include "query/logql/lexer.h"
 #include "query/logql/logql.h"
 #include "query/traceql/span_text.h"
+#include "store/logs/log_query.h"
 
 namespace lockstep::logql {
 namespace {
 
 using Type = Expression::Type;
 
-constexpr size_t kPatternBytesMax = 1024;
 constexpr const char* kStagesServed = "served are line filters, json, logfmt, label filters, drop and keep";
 constexpr const char* kFunctionsServed =
     "served are count_over_time, rate, bytes_over_time, bytes_rate, sum, avg, min, max, count, topk, bottomk and "
@@ -87,21 +87,13 @@ class Parser : private Lexer {
     return !failed();
   }
   Pattern pattern(const std::string& text, bool is_whole) {
-    re2::RE2::Options options;
-    options.set_log_errors(false);
-    options.set_max_mem(1 << 20);
-    options.set_dot_nl(is_whole);
     if (++patterns_ > kPatternsMax) {
       fail(format("more than %zu patterns", kPatternsMax));
       return nullptr;
     }
-    if (text.size() > kPatternBytesMax) {
-      fail(format("a pattern has at most %zu bytes", kPatternBytesMax));
-      return nullptr;
-    }
-    auto made = std::make_shared<const re2::RE2>(text, options);
-    if (made->ok()) return made;
-    fail(format("\"%.80s\" is no pattern: %.100s", as_one_line(text).c_str(), as_one_line(made->error()).c_str()));
+    const Result<Pattern> made = log_pattern(text, is_whole);
+    if (made.ok()) return *made;
+    fail(made.error());
     return nullptr;
   }
 
@@ -153,7 +145,7 @@ class Parser : private Lexer {
     }
     const size_t began = place();
     const std::string name = word();
-    if (name.empty() || (name[0] >= '0' && name[0] <= '9') || name == "NaN") {
+    if (name.empty() || is_digit(name[0]) || name == "NaN") {
       go_back_to(began);
       return number();
     }
@@ -484,11 +476,7 @@ bool LineFilter::holds(std::string_view line) const {
 }
 
 bool is_label_name(std::string_view text) {
-  if (text.empty() || (text[0] >= '0' && text[0] <= '9')) return false;
-  return std::all_of(text.begin(), text.end(), [](char letter) {
-    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') ||
-           letter == '_';
-  });
+  return !text.empty() && !is_digit(text[0]) && std::all_of(text.begin(), text.end(), is_label_letter);
 }
 
 const char* name_of(Expression::Function function) {
@@ -533,9 +521,7 @@ Result<double> bytes_from_text(std::string_view text) {
                                                                    {"tib", 1099511627776.0},
                                                                    {"", 1}};
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  std::string unit;
-  for (const char letter : trim(text.substr(digits)))
-    unit += static_cast<char>(letter >= 'A' && letter <= 'Z' ? letter - 'A' + 'a' : letter);
+  const std::string unit = lower_case(trim(text.substr(digits)));
   const std::optional<double> value = parse_double(text.substr(0, digits));
   for (const auto& [name, times] : kUnits) {
     if (value && unit == name) return *value * times;

@@ -14,10 +14,6 @@ constexpr size_t kPairsMax = 1000;
 constexpr size_t kAttributesKeptBytesMax = 2048;  // of each, as JSON
 constexpr size_t kAllKeptBytesMax = 8u << 20;     // of all, as labels
 
-auto find_label(const Labels& labels, std::string_view name) {
-  return std::find_if(labels.begin(), labels.end(), [&](const auto& label) { return label.first == name; });
-}
-
 // True: it asks for something that is no label of streams.
 bool asks_beyond_streams(const LabelFilter& filter) {
   if (filter.type == LabelFilter::Type::kAnd || filter.type == LabelFilter::Type::kOr)
@@ -264,10 +260,7 @@ void add_parsed(Labels read, Line& line) {
                           find_label(*line.metadata, name) != line.metadata->end();
     line.parsed.emplace_back(is_taken ? name + "_extracted" : std::move(name), std::move(value));
   }
-  const auto by_name = [](const auto& a, const auto& b) { return a.first < b.first; };
-  std::stable_sort(line.parsed.begin(), line.parsed.end(), by_name);
-  const auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
-  line.parsed.erase(std::unique(line.parsed.begin(), line.parsed.end(), same), line.parsed.end());
+  sort_labels(line.parsed);
 }
 
 }  // namespace

@@ -22,6 +22,9 @@ enum class LogField : uint8_t { kJob, kHost, kService, kEvent, kGpu, kRank, kLev
 inline constexpr size_t kLogFields = 7;
 // OTLP's numbers in words: "trace", "debug", "info", "warn", "error", "fatal"; "unknown" for 0 and what is none.
 const char* severity_word(int64_t severity);
+// The place of the word among these; 0: unknown.
+inline constexpr size_t kLogLevels = 7;
+size_t log_level(int64_t severity);
 
 // A field is this text, or the whole of it matches the pattern; or neither. A field that a record has not is empty; the
 // rank is a number as text, the level a word (severity_word).
@@ -39,8 +42,8 @@ struct LogFilter {
   std::shared_ptr<const re2::RE2> pattern;  // nullptr: the text counts
   bool holds(std::string_view line) const;
 };
-// Of a user; bounded in what it may take.
-Result<std::shared_ptr<const re2::RE2>> log_pattern(std::string_view text);
+// Of a user; bounded in what it may take. with_newlines: a dot is a newline too.
+Result<std::shared_ptr<const re2::RE2>> log_pattern(std::string_view text, bool with_newlines = true);
 
 namespace logs {
 struct LogColumns;
