@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kNamesBytesMax = 64u << 20;
 constexpr size_t kLinesBytesMax = 256u << 20;
 constexpr size_t kHashesMax = 512;
+constexpr size_t kRanksKnownMax = 65'536;
 
 std::string as_json(std::string_view text) {
   JsonWriter json;
@@ -170,7 +171,10 @@ bool LogMatcher::begin(const LogColumns& columns) {
   for (size_t i = 0; i < known_.size(); ++i) {
     const LogMatch& match = query_.matches[i];
     Known& known = known_[i];
-    if (match.field == LogField::kRank) continue;
+    if (match.field == LogField::kRank) {
+      if (known.ranks.size() > kRanksKnownMax) known.ranks.clear();
+      continue;
+    }
     if (match.field == LogField::kLevel) {
       known.names.resize(kLogLevels, -1);
     } else if (match.is_text()) {
