@@ -1,36 +1,14 @@
 // Loki's query API as Grafana calls it. Requests go straight into answer().
-#include <gtest/gtest.h>
-
-#include "api/routes.h"
+#include "api/testing/log_api.h"
 #include "base/text.h"
-#include "store/logs/columnar_log_store.h"
-#include "store/memory_span_store.h"
-#include "store/memory_step_store.h"
-#include "store/sqlite_state_store.h"
-#include "store/store_counters.h"
-#include "store/testing/memory_metric_reader.h"
-#include "testing/fake_clock.h"
-#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
-constexpr int64_t kNow = 1'700'000'000 * kSecond;
-
-struct NoDiagnosis final : VerdictSource {
-  std::vector<Verdict> verdicts(std::string_view) const override { return {}; }
-  std::string summary(std::string_view) const override { return ""; }
-};
-
-class LokiApi : public ::testing::Test {
+class LokiApi : public testing::LogApiTest {
  protected:
   void SetUp() override {
-    auto state = open_sqlite_state_store(folder_.path() + "/state.sqlite");
-    auto logs = ColumnarLogStore::open({.folder = folder_.path() + "/logs", .background = false}, clock_, counters_);
-    ASSERT_TRUE(state.ok() && logs.ok());
-    state_ = std::move(*state);
-    logs_ = std::move(*logs);
+    LogApiTest::SetUp();
     for (int i = 0; i < 4; ++i) say(format("step %d took %d0 ms", i, i), 4 - i, i % 2, i == 3 ? 13 : 9);
   }
   void say(const std::string& body, int64_t ago_s, int rank, int severity) {
@@ -44,18 +22,8 @@ class LokiApi : public ::testing::Test {
                 kNow);
     logs_->append(std::move(columns), kNow, 0);
   }
-  HttpResponse ask(ServerRequest request) {
-    ApiContext context{steps_, spans_, traces_, metrics_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
-    context.logs = logs_.get();
-    request.is_gone = is_gone_;
-    return answer(context, request);
-  }
   HttpResponse get(const std::string& path, const std::string& query) {
-    ServerRequest request;
-    request.method = "GET";
-    request.path = "/loki/api/v1/" + path;
-    request.query = query;
-    return ask(request);
+    return LogApiTest::get("/loki/api/v1/" + path, query);
   }
   std::string body(const std::string& path, const std::string& query) {
     const HttpResponse response = get(path, query);
@@ -65,20 +33,6 @@ class LokiApi : public ::testing::Test {
   static std::string range() {
     return format("start=%lld&end=%lld", static_cast<long long>(kNow - 60 * kSecond), static_cast<long long>(kNow));
   }
-
-  testing::TemporaryFolder folder_;
-  testing::FakeClock clock_{kNow};
-  Counters counters_{kStoreCounters};
-  MemoryStepStore steps_{{}, counters_};
-  MemorySpanStore spans_{{}, counters_};
-  StepTraceCache traces_{steps_, spans_, clock_};
-  MemoryMetricReader metrics_;
-  std::unique_ptr<StateStore> state_;
-  std::unique_ptr<ColumnarLogStore> logs_;
-  AgentRegistry agents_;
-  NoDiagnosis diagnosis_;
-  std::atomic<bool> ready_{true};
-  std::function<bool()> is_gone_;
 };
 
 constexpr const char* kTrain = "query=%7Bjob_id%3D%22train%22%7D";
