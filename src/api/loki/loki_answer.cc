@@ -60,7 +60,7 @@ Result<int64_t> loki_time(const PrometheusForm& form, std::string_view name, int
     return static_cast<int64_t>(std::llround(*seconds * 1e6)) * 1000;
   }
   const Result<int64_t> ns = unix_ns_from_rfc3339(text);
-  if (!ns.ok()) return bad();
+  if (!ns.ok() || *ns < 0 || *ns > kLatestNs) return bad();
   return *ns;
 }
 

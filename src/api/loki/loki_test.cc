@@ -170,6 +170,8 @@ TEST_F(LokiApi, WhatIsWrongIsOneLine) {
       {"query_range", std::string(kTrain) + "&start=-1"},
       {"query_range", std::string(kTrain) + "&start=1e300"},
       {"query_range", std::string(kTrain) + "&end=9999999999"},
+      {"query_range", std::string(kTrain) + "&end=2262-01-01T00:00:00Z"},
+      {"query_range", std::string(kTrain) + "&start=1969-01-01T00:00:00Z"},
       {"query_range", std::string(kTrain) + "&end=9999999999999999999"},
       {"query_range", std::string(kTrain) + "&since=x"},
       {"query_range", "query=rate(%7B%7D[1s])&step=0"},
