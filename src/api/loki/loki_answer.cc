@@ -16,7 +16,6 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kLatestNs = 9'000'000'000 * kSecond;
-constexpr uint64_t kRowsMax = 100'000'000;
 
 }  // namespace
 
@@ -95,7 +94,7 @@ std::string shortage_of(const LogScan& scan, size_t streams) {
                   static_cast<long long>(LogPatience::kSeconds));
   if (!scan.whole)
     return format("there are more than %s log records; narrow them by time or labels",
-                  with_thousands(static_cast<int64_t>(kRowsMax)).c_str());
+                  with_thousands(static_cast<int64_t>(kLogIndexRowsMax)).c_str());
   return {};
 }
 
@@ -123,7 +122,7 @@ LokiStreamsFound loki_streams(const ApiContext& context, const ServerRequest& re
     const LogQuery query{.matches = *matches,
                          .from_unix_ns = range.start_unix_ns,
                          .to_unix_ns = range.end_unix_ns,
-                         .rows_max = kRowsMax,
+                         .rows_max = kLogIndexRowsMax,
                          .give_up = [&] { return streams.size() > logql::kStreamsMax || patience.is_over(); }};
     const LogScan scan = context.logs->scan(
         query, false, [&](const logs::LogColumns& columns, std::span<const uint32_t> rows, uint64_t bytes) {

@@ -120,6 +120,7 @@ MetricFailure RangeCounter::count(const ColumnarLogStore& store, MetricResult& r
       .matches = *matches,
       .from_unix_ns = begin > range_ns_ ? begin - range_ns_ + 1 : 0,
       .to_unix_ns = options_.times.end_unix_ns,
+      .rows_max = for_each_line_ ? kLogRowsMax : kLogIndexRowsMax,
       .give_up = [&] { return failure_ != MetricFailure::kNone || (options_.give_up && options_.give_up()); }};
   const LogScan scan =
       store.scan(query, for_each_line_, [&](const logs::LogColumns& columns, std::span<const uint32_t> rows, uint64_t) {

@@ -53,6 +53,10 @@ struct LogRow;
 // Whoever goes through records asks give_up after so many.
 inline constexpr size_t kLogRowsBetweenLooks = 256;
 
+// Records looked at: of whose lines there are many bytes, or whose names and numbers alone are read.
+inline constexpr uint64_t kLogRowsMax = 5'000'000;
+inline constexpr uint64_t kLogIndexRowsMax = 100'000'000;
+
 struct LogQuery {
   std::vector<LogMatch> matches;   // all of them
   std::vector<LogFilter> filters;  // likewise
@@ -66,7 +70,7 @@ struct LogQuery {
   size_t limit = 100;
   bool oldest_first = false;           // the order of the answer
   size_t bytes_max = 32u << 20;        // of an answer, which has one record at least
-  uint64_t rows_max = 5'000'000;       // looked at
+  uint64_t rows_max = kLogRowsMax;     // looked at
   std::function<bool()> give_up = {};  // nobody waits any more; asked now and then
   // What else a record has to be, asked last; empty: nothing. Its lines are there.
   std::function<bool(const logs::LogColumns&, const logs::LogRow&)> also = {};
