@@ -29,19 +29,6 @@ HttpResponse loki_no_memory() {
   return refused;
 }
 
-HttpResponse loki_answer(const std::function<void(JsonWriter&)>& write_data, const std::vector<std::string>& warnings) {
-  JsonWriter json;
-  json.begin_object().field("status", "success").key("data");
-  write_data(json);
-  if (!warnings.empty()) {
-    json.key("warnings").begin_array();
-    for (const std::string& line : warnings) json.string(line);
-    json.end_array();
-  }
-  json.end_object();
-  return json_answer(json);
-}
-
 Result<int64_t> loki_time(const PrometheusForm& form, std::string_view name, int64_t fallback_unix_ns) {
   const std::string text = form.value(name);
   if (text.empty()) return fallback_unix_ns;

@@ -22,10 +22,6 @@ namespace lockstep {
 HttpResponse loki_error(int status, std::string_view line);
 // 503 with Retry-After: there is no memory for it now.
 HttpResponse loki_no_memory();
-// {"status":"success","data":...}
-HttpResponse loki_answer(const std::function<void(JsonWriter&)>& write_data,
-                         const std::vector<std::string>& warnings = {});
-
 // Absent: the fallback. Of the years up to 2255.
 Result<int64_t> loki_time(const PrometheusForm& form, std::string_view name, int64_t fallback_unix_ns);
 

@@ -86,12 +86,13 @@ HttpResponse answer_lines(const ApiContext& context, const ServerRequest& reques
   const logql::LogLines found = logql::find_lines(*context.logs, selection, *wanted);
   if (found.no_memory) return loki_no_memory();
   if (found.gave_up && found.lines == 0) return loki_refusal(patience);
-  std::vector<std::string> warnings;
+  PrometheusNotes notes;
   if (!found.whole)
-    warnings.push_back(
+    notes.warnings.push_back(
         "not every log record was looked at, for time or number of them; narrow the query by time or labels");
-  if (found.cut) warnings.push_back("the answer is cut at 32 MiB of log records; narrow the query by time or labels");
-  return loki_answer(
+  if (found.cut)
+    notes.warnings.push_back("the answer is cut at 32 MiB of log records; narrow the query by time or labels");
+  return prometheus_answer(
       [&](JsonWriter& json) {
         json.begin_object().field("resultType", "streams");
         if (wanted->labels_apart) json.key("encodingFlags").begin_array().string("categorize-labels").end_array();
@@ -101,7 +102,7 @@ HttpResponse answer_lines(const ApiContext& context, const ServerRequest& reques
         write_stats(json, found.rows_looked_at, found.lines, seconds_since(context.clock, began_ns));
         json.end_object();
       },
-      warnings);
+      notes);
 }
 
 void write_point(JsonWriter& json, const logql::MetricTimes& times, const logql::MetricSeries& series, size_t at) {
@@ -146,7 +147,7 @@ HttpResponse answer_metric(const ApiContext& context, const ServerRequest& reque
   const uint64_t held_bytes = memory.bytes();
   bool has_room = true;
   const bool is_scalar = !is_range && expression.type == logql::Expression::Type::kConstant && !expression.is_vector;
-  HttpResponse answer = loki_answer([&](JsonWriter& json) {
+  HttpResponse answer = prometheus_answer([&](JsonWriter& json) {
     json.begin_object().field("resultType", is_range ? "matrix" : is_scalar ? "scalar" : "vector").key("result");
     if (is_scalar) {
       write_point(json, times, result.series.at(0), 0);

@@ -47,18 +47,20 @@ std::optional<HttpResponse> read_streams(const ApiContext& context, const ApiReq
   return std::nullopt;
 }
 
-std::vector<std::string> warnings_of(const Asked& asked) {
-  return asked.all.shortage.empty() ? std::vector<std::string>{} : std::vector{asked.all.shortage};
+PrometheusNotes notes_of(const Asked& asked) {
+  PrometheusNotes notes;
+  if (!asked.all.shortage.empty()) notes.warnings.push_back(asked.all.shortage);
+  return notes;
 }
 
 HttpResponse list_of(const std::set<std::string>& names, const Asked& asked) {
-  return loki_answer(
+  return prometheus_answer(
       [&](JsonWriter& json) {
         json.begin_array();
         for (const std::string& name : names) json.string(name);
         json.end_array();
       },
-      warnings_of(asked));
+      notes_of(asked));
 }
 
 // The labels that volumes are told apart by: those asked for, else those that the selector names, else all.
@@ -104,13 +106,13 @@ HttpResponse loki_series(const ApiContext& context, const ApiRequest& request) {
   Asked asked;
   if (std::optional<HttpResponse> refusal = read_streams(context, request, Wanted::kList, asked))
     return std::move(*refusal);
-  return loki_answer(
+  return prometheus_answer(
       [&](JsonWriter& json) {
         json.begin_array();
         for (const LokiStream& stream : asked.all.streams) write_prometheus_labels(json, stream.labels);
         json.end_array();
       },
-      warnings_of(asked));
+      notes_of(asked));
 }
 
 // Not in an envelope, as Loki answers it.
@@ -160,7 +162,7 @@ HttpResponse loki_index_volume(const ApiContext& context, const ApiRequest& requ
   std::vector<std::pair<logql::Labels, double>> sorted(volumes.begin(), volumes.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   if (sorted.size() > static_cast<size_t>(*limit)) sorted.resize(static_cast<size_t>(*limit));
-  return loki_answer([&](JsonWriter& json) {
+  return prometheus_answer([&](JsonWriter& json) {
     json.begin_object().field("resultType", "vector").key("result").begin_array();
     for (const auto& [labels, bytes] : sorted) {
       json.begin_object().key("metric");
