@@ -5,6 +5,7 @@
 
 #include "api/answer.h"
 #include "api/endpoints.h"
+#include "api/log_patience.h"
 #include "base/text.h"
 #include "model/events.h"
 #include "store/logs/columnar_log_store.h"
@@ -15,7 +16,6 @@ namespace {
 // Of so many records, the newest, those of a host or a time are looked for.
 constexpr size_t kSearchedMax = 100'000;
 constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
-constexpr int64_t kLooksNs = 20'000'000'000;  // through what is on disk; then the answer says that it is not whole
 
 int64_t time_of(const LogRecord& record) {
   return record.time_unix_ns != 0 ? record.time_unix_ns : record.observed_unix_ns;
@@ -65,10 +65,7 @@ Result<Asked> read(const ServerRequest& request) {
 }
 
 HttpResponse answer_from_disk(const ApiContext& context, const ServerRequest& request, const Asked& asked) {
-  const auto nobody_waits = [&] {
-    return (request.is_gone && request.is_gone()) || (context.memory != nullptr && context.memory->spent());
-  };
-  const int64_t until_ns = context.clock.monotonic_ns() + kLooksNs;
+  const LogPatience patience(context, request);  // once it is over, the answer says that it is not whole
   LogQuery query{.filters = asked.filters,
                  .rank = asked.rank,
                  .from_unix_ns = asked.from,
@@ -77,7 +74,7 @@ HttpResponse answer_from_disk(const ApiContext& context, const ServerRequest& re
                  .after = asked.after,
                  .limit = static_cast<size_t>(asked.limit),
                  .oldest_first = asked.oldest_first,
-                 .give_up = [&] { return nobody_waits() || context.clock.monotonic_ns() > until_ns; }};
+                 .give_up = [&] { return patience.is_over(); }};
   for (const auto& [field, text] : {std::pair{LogField::kService, &asked.service},
                                     {LogField::kEvent, &asked.event},
                                     {LogField::kJob, &asked.job},
@@ -88,7 +85,7 @@ HttpResponse answer_from_disk(const ApiContext& context, const ServerRequest& re
   const LogPage page = context.logs->find(query);
   MemoryLease memory(context.memory, MemoryUse::kQueries);
   // What was found, and the answer.
-  if ((page.gave_up && nobody_waits()) || !memory.add(2 * page.bytes)) return error_answer(503, kMemorySpent);
+  if ((page.gave_up && patience.nobody_waits()) || !memory.add(2 * page.bytes)) return error_answer(503, kMemorySpent);
   JsonWriter json;
   json.begin_object().key("logs").begin_array();
   for (const LogEntry& entry : page.entries) {

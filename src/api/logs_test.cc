@@ -1,42 +1,18 @@
 // Log records on disk by the API. Requests go straight into answer(): no sockets.
-#include <gtest/gtest.h>
 #include <simdjson.h>
 
 #include <set>
 
-#include "api/routes.h"
+#include "api/testing/log_api.h"
 #include "base/text.h"
-#include "store/logs/columnar_log_store.h"
-#include "store/memory_span_store.h"
-#include "store/memory_step_store.h"
-#include "store/sqlite_state_store.h"
-#include "store/store_counters.h"
-#include "store/testing/memory_metric_reader.h"
-#include "testing/fake_clock.h"
-#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 using simdjson::dom::element;
 
-constexpr int64_t kSecond = 1'000'000'000;
-constexpr int64_t kNow = 1'700'000'000 * kSecond;
-
-struct NoDiagnosis final : VerdictSource {
-  std::vector<Verdict> verdicts(std::string_view) const override { return {}; }
-  std::string summary(std::string_view) const override { return ""; }
-};
-
-class LogsApiTest : public ::testing::Test {
+class LogsApiTest : public testing::LogApiTest {
  protected:
-  void SetUp() override {
-    auto state = open_sqlite_state_store(folder_.path() + "/state.sqlite");
-    auto logs = ColumnarLogStore::open({.folder = folder_.path() + "/logs", .background = false}, clock_, counters_);
-    ASSERT_TRUE(state.ok() && logs.ok());
-    state_ = std::move(*state);
-    logs_ = std::move(*logs);
-  }
   // So many in one request, whose times run backwards.
   void say(int count, int rank) {
     logs::LogColumns columns;
@@ -48,16 +24,7 @@ class LogsApiTest : public ::testing::Test {
     }
     logs_->append(std::move(columns), kNow, 0);
   }
-  HttpResponse get(const std::string& query) {
-    ApiContext context{steps_, spans_, traces_, metrics_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
-    context.logs = logs_.get();
-    ServerRequest request;
-    request.method = "GET";
-    request.path = "/api/logs";
-    request.query = query;
-    request.is_gone = is_gone_;
-    return answer(context, request);
-  }
+  HttpResponse get(const std::string& query) { return LogApiTest::get("/api/logs", query); }
   element json(const std::string& query) {
     HttpResponse response = get(query);
     EXPECT_EQ(response.status, 200) << query << ": " << response.body;
@@ -66,19 +33,6 @@ class LogsApiTest : public ::testing::Test {
     return document;
   }
 
-  testing::TemporaryFolder folder_;
-  testing::FakeClock clock_{kNow};
-  Counters counters_{kStoreCounters};
-  MemoryStepStore steps_{{}, counters_};
-  MemorySpanStore spans_{{}, counters_};
-  StepTraceCache traces_{steps_, spans_, clock_};
-  MemoryMetricReader metrics_;
-  std::unique_ptr<StateStore> state_;
-  std::unique_ptr<ColumnarLogStore> logs_;
-  AgentRegistry agents_;
-  NoDiagnosis diagnosis_;
-  std::atomic<bool> ready_{true};
-  std::function<bool()> is_gone_;
   int said_ = 0;
   simdjson::dom::parser parser_;
 };

@@ -7,6 +7,7 @@
 
 #include "analysis/step/step_testing.h"
 #include "api/routes.h"
+#include "api/testing/no_diagnosis.h"
 #include "base/text.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
@@ -20,11 +21,6 @@ namespace lockstep {
 namespace {
 
 using simdjson::dom::element;
-
-struct NoDiagnosis final : VerdictSource {
-  std::vector<Verdict> verdicts(std::string_view) const override { return {}; }
-  std::string summary(std::string_view) const override { return ""; }
-};
 
 class StepApi : public ::testing::Test {
  protected:
@@ -79,7 +75,7 @@ class StepApi : public ::testing::Test {
   MemoryMetricReader metrics_;
   std::unique_ptr<StateStore> state_;
   AgentRegistry agents_;
-  NoDiagnosis diagnosis_;
+  testing::NoDiagnosis diagnosis_;
   testing::FakeClock clock_{1'000'000'000'000};
   StepTraceCache traces_{steps_, spans_, clock_};
   std::atomic<bool> ready_{true};

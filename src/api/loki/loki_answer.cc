@@ -8,6 +8,7 @@
 #include "base/duration.h"
 #include "base/text.h"
 #include "base/utc_time.h"
+#include "query/logql/metric_query.h"
 #include "store/logs/columnar_log_store.h"
 
 namespace lockstep {
@@ -15,8 +16,6 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kLatestNs = 9'000'000'000 * kSecond;
-constexpr int64_t kLooksNs = 20 * kSecond;  // as long as the log search
-constexpr size_t kStreamsMax = 50'000;
 
 }  // namespace
 
@@ -30,19 +29,6 @@ HttpResponse loki_no_memory() {
   return refused;
 }
 
-HttpResponse loki_answer(const std::function<void(JsonWriter&)>& write_data, const std::vector<std::string>& warnings) {
-  JsonWriter json;
-  json.begin_object().field("status", "success").key("data");
-  write_data(json);
-  if (!warnings.empty()) {
-    json.key("warnings").begin_array();
-    for (const std::string& line : warnings) json.string(line);
-    json.end_array();
-  }
-  json.end_object();
-  return json_answer(json);
-}
-
 Result<int64_t> loki_time(const PrometheusForm& form, std::string_view name, int64_t fallback_unix_ns) {
   const std::string text = form.value(name);
   if (text.empty()) return fallback_unix_ns;
@@ -51,15 +37,16 @@ Result<int64_t> loki_time(const PrometheusForm& form, std::string_view name, int
                         std::string(name).c_str())};
   };
   if (const std::optional<int64_t> whole = parse_int(text)) {
-    if (*whole < 0 || *whole > kLatestNs) return bad();
-    return text.size() <= 10 ? *whole * kSecond : *whole;
+    const bool in_seconds = text.size() <= 10;
+    if (*whole < 0 || *whole > (in_seconds ? kLatestNs / kSecond : kLatestNs)) return bad();
+    return in_seconds ? *whole * kSecond : *whole;
   }
   if (const std::optional<double> seconds = parse_double(text)) {
     if (!(*seconds >= 0) || *seconds > static_cast<double>(kLatestNs / kSecond)) return bad();
     return static_cast<int64_t>(std::llround(*seconds * 1e6)) * 1000;
   }
   const Result<int64_t> ns = unix_ns_from_rfc3339(text);
-  if (!ns.ok()) return bad();
+  if (!ns.ok() || *ns < 0 || *ns > kLatestNs) return bad();
   return *ns;
 }
 
@@ -76,20 +63,29 @@ Result<LokiRange> loki_range(const PrometheusForm& form, const Clock& clock, std
   return range;
 }
 
-LokiPatience::LokiPatience(const ApiContext& context, const ServerRequest& request)
-    : context_(context), request_(request), until_ns_(context.clock.monotonic_ns() + kLooksNs) {}
-
-bool LokiPatience::is_over() const {
-  return (request_.is_gone && request_.is_gone()) || (context_.memory != nullptr && context_.memory->spent()) ||
-         context_.clock.monotonic_ns() > until_ns_;
-}
-
-HttpResponse LokiPatience::refusal() const {
-  if (request_.is_gone && request_.is_gone()) return loki_error(499, "the client has gone");
-  if (context_.memory != nullptr && context_.memory->spent()) return loki_no_memory();
+HttpResponse loki_refusal(const LogPatience& patience) {
+  if (patience.is_gone()) return loki_error(499, "the client has gone");
+  if (patience.has_no_memory()) return loki_no_memory();
   return loki_error(503, format("the query took more than %lld seconds; narrow it by time or labels",
-                                static_cast<long long>(kLooksNs / kSecond)));
+                                static_cast<long long>(LogPatience::kSeconds)));
 }
+
+namespace {
+
+// One of a scan's; empty: it saw all that there was.
+std::string shortage_of(const LogScan& scan, size_t streams) {
+  if (streams > logql::kStreamsMax)
+    return format("there are more than %zu streams; narrow them by time or labels", logql::kStreamsMax);
+  if (scan.gave_up)
+    return format("not every log record was looked at within %lld seconds; narrow them by time or labels",
+                  static_cast<long long>(LogPatience::kSeconds));
+  if (!scan.whole)
+    return format("there are more than %s log records; narrow them by time or labels",
+                  with_thousands(static_cast<int64_t>(kLogIndexRowsMax)).c_str());
+  return {};
+}
+
+}  // namespace
 
 LokiStreamsFound loki_streams(const ApiContext& context, const ServerRequest& request, const LokiRange& range,
                               const std::vector<std::string>& selectors) {
@@ -100,7 +96,7 @@ LokiStreamsFound loki_streams(const ApiContext& context, const ServerRequest& re
     return std::move(answer);
   };
   if (context.logs == nullptr) return refuse(loki_error(404, "no log records are kept here"));
-  const LokiPatience patience(context, request);
+  const LogPatience patience(context, request);
   std::vector<LokiStream>& streams = answer.found.streams;
   std::unordered_map<std::string, size_t> known;
   for (const std::string& selector : selectors.empty() ? std::vector<std::string>{"{}"} : selectors) {
@@ -110,10 +106,11 @@ LokiStreamsFound loki_streams(const ApiContext& context, const ServerRequest& re
     if (!matches) continue;
     logql::StreamKeys keys;
     std::vector<size_t> stream_of;
-    const LogQuery query{
-        .matches = *matches, .from_unix_ns = range.start_unix_ns, .to_unix_ns = range.end_unix_ns, .give_up = [&] {
-          return streams.size() > kStreamsMax || patience.is_over();
-        }};
+    const LogQuery query{.matches = *matches,
+                         .from_unix_ns = range.start_unix_ns,
+                         .to_unix_ns = range.end_unix_ns,
+                         .rows_max = kLogIndexRowsMax,
+                         .give_up = [&] { return streams.size() > logql::kStreamsMax || patience.is_over(); }};
     const LogScan scan = context.logs->scan(
         query, false, [&](const logs::LogColumns& columns, std::span<const uint32_t> rows, uint64_t bytes) {
           keys.begin();
@@ -128,13 +125,9 @@ LokiStreamsFound loki_streams(const ApiContext& context, const ServerRequest& re
             streams[stream_of[key]].bytes += static_cast<double>(bytes) / static_cast<double>(rows.size());
           }
         });
-    if (streams.size() > kStreamsMax)
-      return refuse(
-          loki_error(400, format("there are more than %zu streams; narrow them by time or labels", kStreamsMax)));
-    if (scan.gave_up) return refuse(patience.refusal());
-    if (!scan.whole)
-      return refuse(loki_error(400, format("there are more than %s log records; narrow them by time or labels",
-                                           with_thousands(static_cast<int64_t>(query.rows_max)).c_str())));
+    if (scan.gave_up && patience.nobody_waits()) return refuse(loki_refusal(patience));
+    answer.found.shortage = shortage_of(scan, streams.size());
+    if (!answer.found.shortage.empty()) break;
   }
   std::sort(streams.begin(), streams.end(), [](const auto& a, const auto& b) { return a.labels < b.labels; });
   return answer;

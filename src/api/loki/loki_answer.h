@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "api/context.h"
+#include "api/log_patience.h"
 #include "api/prometheus/prometheus_answer.h"
 #include "api/routes.h"
 #include "base/result.h"
@@ -21,10 +22,6 @@ namespace lockstep {
 HttpResponse loki_error(int status, std::string_view line);
 // 503 with Retry-After: there is no memory for it now.
 HttpResponse loki_no_memory();
-// {"status":"success","data":...}
-HttpResponse loki_answer(const std::function<void(JsonWriter&)>& write_data,
-                         const std::vector<std::string>& warnings = {});
-
 // Absent: the fallback. Of the years up to 2255.
 Result<int64_t> loki_time(const PrometheusForm& form, std::string_view name, int64_t fallback_unix_ns);
 
@@ -35,19 +32,8 @@ struct LokiRange {
 };
 Result<LokiRange> loki_range(const PrometheusForm& form, const Clock& clock, std::string_view since);
 
-// How long a search may take, and whether somebody still waits for it.
-class LokiPatience {
- public:
-  LokiPatience(const ApiContext& context, const ServerRequest& request);
-  bool is_over() const;
-  // Why a search gave up: the client has gone, memory, or time.
-  HttpResponse refusal() const;
-
- private:
-  const ApiContext& context_;
-  const ServerRequest& request_;
-  int64_t until_ns_ = 0;
-};
+// Why a search gave up: the client has gone, memory, or time.
+HttpResponse loki_refusal(const LogPatience& patience);
 
 // Streams with records in a range, each once.
 struct LokiStream {
@@ -57,9 +43,11 @@ struct LokiStream {
 };
 struct LokiStreams {
   std::vector<LokiStream> streams;
-  uint64_t groups = 0;  // of records, that were looked at
+  uint64_t groups = 0;   // of records, that were looked at
+  std::string shortage;  // why these are not all; empty: they are
 };
-// selectors: of any of them; none: all. An error is the answer.
+// selectors: of any of them; none: all. An error is the answer. Lines are not read, so many more records may be looked at
+// than where they are.
 struct LokiStreamsFound {
   LokiStreams found;
   HttpResponse refusal;

@@ -37,7 +37,7 @@ bool wants_labels_apart(const ServerRequest& request) {
 
 void write_stream(JsonWriter& json, const logql::LogStream& stream, bool labels_apart) {
   json.begin_object().key("stream");
-  logql::write_labels(json, stream.labels);
+  write_prometheus_labels(json, stream.labels);
   json.key("values").begin_array();
   for (const logql::LogLine& line : stream.lines) {
     json.begin_array().string(std::to_string(line.time_unix_ns)).string(line.text);
@@ -46,7 +46,7 @@ void write_stream(JsonWriter& json, const logql::LogStream& stream, bool labels_
       for (const auto& [name, labels] : {std::pair{"structuredMetadata", &line.metadata}, {"parsed", &line.parsed}}) {
         if (labels->empty()) continue;
         json.key(name);
-        logql::write_labels(json, *labels);
+        write_prometheus_labels(json, *labels);
       }
       json.end_object();
     }
@@ -79,18 +79,20 @@ HttpResponse answer_lines(const ApiContext& context, const ServerRequest& reques
   Result<logql::LinesWanted> wanted = lines_wanted(request, form, range);
   if (!wanted.ok()) return loki_error(400, wanted.error());
   const int64_t began_ns = context.clock.monotonic_ns();
-  const LokiPatience patience(context, request);
+  const LogPatience patience(context, request);
   wanted->give_up = [&] { return patience.is_over(); };
-  const logql::LogLines found = logql::find_lines(*context.logs, selection, *wanted);
-  if (found.gave_up && found.lines == 0) return patience.refusal();
   MemoryLease memory(context.memory, MemoryUse::kQueries);
-  if (!memory.add(3 * found.bytes)) return loki_no_memory();  // what was found, and the answer as it grows
-  std::vector<std::string> warnings;
+  wanted->memory = &memory;
+  const logql::LogLines found = logql::find_lines(*context.logs, selection, *wanted);
+  if (found.no_memory) return loki_no_memory();
+  if (found.gave_up && found.lines == 0) return loki_refusal(patience);
+  PrometheusNotes notes;
   if (!found.whole)
-    warnings.push_back(
+    notes.warnings.push_back(
         "not every log record was looked at, for time or number of them; narrow the query by time or labels");
-  if (found.cut) warnings.push_back("the answer is cut at 32 MiB of log records; narrow the query by time or labels");
-  return loki_answer(
+  if (found.cut)
+    notes.warnings.push_back("the answer is cut at 32 MiB of log records; narrow the query by time or labels");
+  return prometheus_answer(
       [&](JsonWriter& json) {
         json.begin_object().field("resultType", "streams");
         if (wanted->labels_apart) json.key("encodingFlags").begin_array().string("categorize-labels").end_array();
@@ -100,7 +102,7 @@ HttpResponse answer_lines(const ApiContext& context, const ServerRequest& reques
         write_stats(json, found.rows_looked_at, found.lines, seconds_since(context.clock, began_ns));
         json.end_object();
       },
-      warnings);
+      notes);
 }
 
 void write_point(JsonWriter& json, const logql::MetricTimes& times, const logql::MetricSeries& series, size_t at) {
@@ -111,7 +113,7 @@ void write_point(JsonWriter& json, const logql::MetricTimes& times, const logql:
 
 void write_series(JsonWriter& json, const logql::MetricTimes& times, const logql::MetricSeries& series, bool is_range) {
   json.begin_object().key("metric");
-  logql::write_labels(json, series.labels);
+  write_prometheus_labels(json, series.labels);
   if (!is_range) {
     json.key("value");
     write_point(json, times, series, 0);
@@ -129,7 +131,7 @@ HttpResponse answer_metric(const ApiContext& context, const ServerRequest& reque
                            const logql::MetricTimes& times, bool is_range) {
   MemoryLease memory(context.memory, MemoryUse::kQueries);
   const int64_t began_ns = context.clock.monotonic_ns();
-  const LokiPatience patience(context, request);
+  const LogPatience patience(context, request);
   const logql::MetricResult result = logql::run_metric_query(
       *context.logs, expression, {.times = times, .memory = &memory, .give_up = [&] { return patience.is_over(); }});
   switch (result.failure) {
@@ -138,14 +140,14 @@ HttpResponse answer_metric(const ApiContext& context, const ServerRequest& reque
     case logql::MetricFailure::kRefused:
       return loki_error(400, result.error);
     case logql::MetricFailure::kGaveUp:
-      return patience.refusal();
+      return loki_refusal(patience);
     case logql::MetricFailure::kNoMemory:
       return loki_no_memory();
   }
   const uint64_t held_bytes = memory.bytes();
   bool has_room = true;
   const bool is_scalar = !is_range && expression.type == logql::Expression::Type::kConstant && !expression.is_vector;
-  HttpResponse answer = loki_answer([&](JsonWriter& json) {
+  HttpResponse answer = prometheus_answer([&](JsonWriter& json) {
     json.begin_object().field("resultType", is_range ? "matrix" : is_scalar ? "scalar" : "vector").key("result");
     if (is_scalar) {
       write_point(json, times, result.series.at(0), 0);

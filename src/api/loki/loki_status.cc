@@ -24,7 +24,7 @@ HttpResponse loki_format_query(const ApiContext&, const ApiRequest& request) {
   if (!form.ok()) return loki_error(400, form.error());
   const Result<logql::Expression> expression = logql::parse(form->value("query"));
   if (!expression.ok()) return loki_error(400, expression.error());
-  return loki_answer([&](JsonWriter& json) { json.string(logql::to_text(*expression)); });
+  return prometheus_answer([&](JsonWriter& json) { json.string(logql::to_text(*expression)); });
 }
 
 }  // namespace lockstep

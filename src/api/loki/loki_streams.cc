@@ -22,8 +22,12 @@ struct Asked {
   LokiStreams all;
 };
 
+// A list that is not whole says so; a sum would be wrong.
+enum class Wanted : uint8_t { kList, kSum };
+
 // Streams of what a request asks for, or why not.
-std::optional<HttpResponse> read_streams(const ApiContext& context, const ApiRequest& request, Asked& asked) {
+std::optional<HttpResponse> read_streams(const ApiContext& context, const ApiRequest& request, Wanted wanted,
+                                         Asked& asked) {
   Result<PrometheusForm> form = PrometheusForm::read(request.http);
   if (!form.ok()) return loki_error(400, form.error());
   asked.form = std::move(*form);
@@ -39,15 +43,24 @@ std::optional<HttpResponse> read_streams(const ApiContext& context, const ApiReq
   LokiStreamsFound found = loki_streams(context, request.http, asked.range, selectors);
   if (found.is_refused) return std::move(found.refusal);
   asked.all = std::move(found.found);
+  if (wanted == Wanted::kSum && !asked.all.shortage.empty()) return loki_error(400, asked.all.shortage);
   return std::nullopt;
 }
 
-HttpResponse list_of(const std::set<std::string>& names) {
-  return loki_answer([&](JsonWriter& json) {
-    json.begin_array();
-    for (const std::string& name : names) json.string(name);
-    json.end_array();
-  });
+PrometheusNotes notes_of(const Asked& asked) {
+  PrometheusNotes notes;
+  if (!asked.all.shortage.empty()) notes.warnings.push_back(asked.all.shortage);
+  return notes;
+}
+
+HttpResponse list_of(const std::set<std::string>& names, const Asked& asked) {
+  return prometheus_answer(
+      [&](JsonWriter& json) {
+        json.begin_array();
+        for (const std::string& name : names) json.string(name);
+        json.end_array();
+      },
+      notes_of(asked));
 }
 
 // The labels that volumes are told apart by: those asked for, else those that the selector names, else all.
@@ -67,40 +80,46 @@ std::set<std::string> volume_labels(const PrometheusForm& form) {
 
 HttpResponse loki_labels(const ApiContext& context, const ApiRequest& request) {
   Asked asked;
-  if (std::optional<HttpResponse> refusal = read_streams(context, request, asked)) return std::move(*refusal);
+  if (std::optional<HttpResponse> refusal = read_streams(context, request, Wanted::kList, asked))
+    return std::move(*refusal);
   std::set<std::string> names;
   for (const LokiStream& stream : asked.all.streams) {
     for (const auto& [name, value] : stream.labels) names.insert(name);
   }
-  return list_of(names);
+  return list_of(names, asked);
 }
 
 HttpResponse loki_label_values(const ApiContext& context, const ApiRequest& request) {
   Asked asked;
-  if (std::optional<HttpResponse> refusal = read_streams(context, request, asked)) return std::move(*refusal);
+  if (std::optional<HttpResponse> refusal = read_streams(context, request, Wanted::kList, asked))
+    return std::move(*refusal);
   std::set<std::string> values;
   for (const LokiStream& stream : asked.all.streams) {
     for (const auto& [name, value] : stream.labels) {
       if (name == request.name) values.insert(value);
     }
   }
-  return list_of(values);
+  return list_of(values, asked);
 }
 
 HttpResponse loki_series(const ApiContext& context, const ApiRequest& request) {
   Asked asked;
-  if (std::optional<HttpResponse> refusal = read_streams(context, request, asked)) return std::move(*refusal);
-  return loki_answer([&](JsonWriter& json) {
-    json.begin_array();
-    for (const LokiStream& stream : asked.all.streams) logql::write_labels(json, stream.labels);
-    json.end_array();
-  });
+  if (std::optional<HttpResponse> refusal = read_streams(context, request, Wanted::kList, asked))
+    return std::move(*refusal);
+  return prometheus_answer(
+      [&](JsonWriter& json) {
+        json.begin_array();
+        for (const LokiStream& stream : asked.all.streams) write_prometheus_labels(json, stream.labels);
+        json.end_array();
+      },
+      notes_of(asked));
 }
 
 // Not in an envelope, as Loki answers it.
 HttpResponse loki_index_stats(const ApiContext& context, const ApiRequest& request) {
   Asked asked;
-  if (std::optional<HttpResponse> refusal = read_streams(context, request, asked)) return std::move(*refusal);
+  if (std::optional<HttpResponse> refusal = read_streams(context, request, Wanted::kSum, asked))
+    return std::move(*refusal);
   uint64_t records = 0;
   double bytes = 0;
   for (const LokiStream& stream : asked.all.streams) {
@@ -119,7 +138,8 @@ HttpResponse loki_index_stats(const ApiContext& context, const ApiRequest& reque
 
 HttpResponse loki_index_volume(const ApiContext& context, const ApiRequest& request) {
   Asked asked;
-  if (std::optional<HttpResponse> refusal = read_streams(context, request, asked)) return std::move(*refusal);
+  if (std::optional<HttpResponse> refusal = read_streams(context, request, Wanted::kSum, asked))
+    return std::move(*refusal);
   const std::string by = asked.form.value("aggregateBy");
   if (!by.empty() && by != "series" && by != "labels") return loki_error(400, "aggregateBy is series or labels");
   const std::string limit_text = asked.form.value("limit");
@@ -142,11 +162,11 @@ HttpResponse loki_index_volume(const ApiContext& context, const ApiRequest& requ
   std::vector<std::pair<logql::Labels, double>> sorted(volumes.begin(), volumes.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   if (sorted.size() > static_cast<size_t>(*limit)) sorted.resize(static_cast<size_t>(*limit));
-  return loki_answer([&](JsonWriter& json) {
+  return prometheus_answer([&](JsonWriter& json) {
     json.begin_object().field("resultType", "vector").key("result").begin_array();
     for (const auto& [labels, bytes] : sorted) {
       json.begin_object().key("metric");
-      logql::write_labels(json, labels);
+      write_prometheus_labels(json, labels);
       json.key("value").begin_array();
       write_prometheus_time(json, asked.range.end_unix_ns / 1'000'000);
       json.string(std::to_string(std::llround(bytes))).end_array().end_object();

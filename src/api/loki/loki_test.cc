@@ -1,36 +1,14 @@
 // Loki's query API as Grafana calls it. Requests go straight into answer().
-#include <gtest/gtest.h>
-
-#include "api/routes.h"
+#include "api/testing/log_api.h"
 #include "base/text.h"
-#include "store/logs/columnar_log_store.h"
-#include "store/memory_span_store.h"
-#include "store/memory_step_store.h"
-#include "store/sqlite_state_store.h"
-#include "store/store_counters.h"
-#include "store/testing/memory_metric_reader.h"
-#include "testing/fake_clock.h"
-#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
-constexpr int64_t kNow = 1'700'000'000 * kSecond;
-
-struct NoDiagnosis final : VerdictSource {
-  std::vector<Verdict> verdicts(std::string_view) const override { return {}; }
-  std::string summary(std::string_view) const override { return ""; }
-};
-
-class LokiApi : public ::testing::Test {
+class LokiApi : public testing::LogApiTest {
  protected:
   void SetUp() override {
-    auto state = open_sqlite_state_store(folder_.path() + "/state.sqlite");
-    auto logs = ColumnarLogStore::open({.folder = folder_.path() + "/logs", .background = false}, clock_, counters_);
-    ASSERT_TRUE(state.ok() && logs.ok());
-    state_ = std::move(*state);
-    logs_ = std::move(*logs);
+    LogApiTest::SetUp();
     for (int i = 0; i < 4; ++i) say(format("step %d took %d0 ms", i, i), 4 - i, i % 2, i == 3 ? 13 : 9);
   }
   void say(const std::string& body, int64_t ago_s, int rank, int severity) {
@@ -44,18 +22,8 @@ class LokiApi : public ::testing::Test {
                 kNow);
     logs_->append(std::move(columns), kNow, 0);
   }
-  HttpResponse ask(ServerRequest request) {
-    ApiContext context{steps_, spans_, traces_, metrics_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
-    context.logs = logs_.get();
-    request.is_gone = is_gone_;
-    return answer(context, request);
-  }
   HttpResponse get(const std::string& path, const std::string& query) {
-    ServerRequest request;
-    request.method = "GET";
-    request.path = "/loki/api/v1/" + path;
-    request.query = query;
-    return ask(request);
+    return LogApiTest::get("/loki/api/v1/" + path, query);
   }
   std::string body(const std::string& path, const std::string& query) {
     const HttpResponse response = get(path, query);
@@ -65,20 +33,6 @@ class LokiApi : public ::testing::Test {
   static std::string range() {
     return format("start=%lld&end=%lld", static_cast<long long>(kNow - 60 * kSecond), static_cast<long long>(kNow));
   }
-
-  testing::TemporaryFolder folder_;
-  testing::FakeClock clock_{kNow};
-  Counters counters_{kStoreCounters};
-  MemoryStepStore steps_{{}, counters_};
-  MemorySpanStore spans_{{}, counters_};
-  StepTraceCache traces_{steps_, spans_, clock_};
-  MemoryMetricReader metrics_;
-  std::unique_ptr<StateStore> state_;
-  std::unique_ptr<ColumnarLogStore> logs_;
-  AgentRegistry agents_;
-  NoDiagnosis diagnosis_;
-  std::atomic<bool> ready_{true};
-  std::function<bool()> is_gone_;
 };
 
 constexpr const char* kTrain = "query=%7Bjob_id%3D%22train%22%7D";
@@ -166,6 +120,25 @@ TEST_F(LokiApi, ListsLabelsValuesStreamsAndHowMuchThereIs) {
   EXPECT_NE(body("status/buildinfo", "").find("\"version\":"), std::string::npos);
 }
 
+TEST_F(LokiApi, ListsThatAreNotWholeSaySoAndSumsAreRefused) {
+  is_gone_ = [this] {
+    clock_.advance(8 * kSecond);  // asked before each part: after two of four its time is over
+    return false;
+  };
+  const std::string warning =
+      R"(],"warnings":["not every log record was looked at within 20 seconds; narrow them by time or labels"]})";
+  EXPECT_EQ(body("labels", range()), R"({"status":"success","data":["job_id","level","rank","service_name")" + warning);
+  EXPECT_TRUE(body("label/rank/values", range()).ends_with(warning));
+  const std::string series = body("series", range());
+  EXPECT_TRUE(series.ends_with(warning)) << series;
+  EXPECT_EQ(series.find("},{"), series.rfind("},{")) << series;
+  for (const char* path : {"index/stats", "index/volume"}) {
+    const HttpResponse refused = get(path, range());
+    EXPECT_EQ(refused.status, 400) << refused.body;
+    EXPECT_EQ(refused.body, "not every log record was looked at within 20 seconds; narrow them by time or labels\n");
+  }
+}
+
 TEST_F(LokiApi, EveryRowOfTheTableAnswersAsAQueryAndAsAForm) {
   size_t rows = 0;
   for (const Route& route : routes()) {
@@ -196,6 +169,10 @@ TEST_F(LokiApi, WhatIsWrongIsOneLine) {
       {"query_range", std::string(kTrain) + "&start=soon"},
       {"query_range", std::string(kTrain) + "&start=-1"},
       {"query_range", std::string(kTrain) + "&start=1e300"},
+      {"query_range", std::string(kTrain) + "&end=9999999999"},
+      {"query_range", std::string(kTrain) + "&end=2262-01-01T00:00:00Z"},
+      {"query_range", std::string(kTrain) + "&start=1969-01-01T00:00:00Z"},
+      {"query_range", std::string(kTrain) + "&end=9999999999999999999"},
       {"query_range", std::string(kTrain) + "&since=x"},
       {"query_range", "query=rate(%7B%7D[1s])&step=0"},
       {"query_range", "query=rate(%7B%7D[1s])&step=1ms"},

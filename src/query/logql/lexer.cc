@@ -1,37 +1,10 @@
 #include "query/logql/lexer.h"
 
+#include "base/characters.h"
 #include "base/text.h"
+#include "query/logql/logql.h"
 
 namespace lockstep::logql {
-namespace {
-
-bool is_word_letter(char letter) {
-  return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') ||
-         letter == '_';
-}
-
-void put_utf8(std::string& out, uint32_t code) {
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-  } else if (code < 0x800) {
-    out += static_cast<char>(0xC0 | code >> 6);
-    out += static_cast<char>(0x80 | (code & 0x3F));
-  } else {
-    out += static_cast<char>(0xE0 | code >> 12);
-    out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
-    out += static_cast<char>(0x80 | (code & 0x3F));
-  }
-}
-
-int hex_value(char digit) {
-  if (digit >= '0' && digit <= '9') return digit - '0';
-  if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
-  if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
-  return -1;
-}
-
-}  // namespace
-
 void Lexer::fail(const std::string& what) {
   if (failed()) return;
   problem_ = format("LogQL, character %zu: %s", at_ + 1, what.c_str());
@@ -64,7 +37,7 @@ bool Lexer::sees(std::string_view sign) {
 }
 
 bool Lexer::sees_word(std::string_view word) {
-  return sees(word) && (at_ + word.size() == text_.size() || !is_word_letter(text_[at_ + word.size()]));
+  return sees(word) && (at_ + word.size() == text_.size() || !is_label_letter(text_[at_ + word.size()]));
 }
 
 bool Lexer::sees_text() {
@@ -91,7 +64,7 @@ void Lexer::expect(std::string_view sign) {
 std::string Lexer::word() {
   skip_blanks();
   std::string word;
-  while (at_ < text_.size() && is_word_letter(text_[at_])) word += text_[at_++];
+  while (at_ < text_.size() && is_label_letter(text_[at_])) word += text_[at_++];
   return word;
 }
 
@@ -101,7 +74,7 @@ std::string Lexer::literal() {
   if (at_ < text_.size() && (text_[at_] == '-' || text_[at_] == '+')) literal += text_[at_++];
   // "1e-3" and "10µs" too.
   while (at_ < text_.size() &&
-         (is_word_letter(text_[at_]) || text_[at_] == '.' || (text_[at_] & 0x80) != 0 ||
+         (is_label_letter(text_[at_]) || text_[at_] == '.' || (text_[at_] & 0x80) != 0 ||
           ((text_[at_] == '-' || text_[at_] == '+') && (literal.back() == 'e' || literal.back() == 'E'))))
     literal += text_[at_++];
   return literal;
@@ -130,7 +103,7 @@ bool Lexer::escaped(std::string& value) {
   if (digits == 0 || text_.size() - at_ < digits) return false;
   uint32_t code = 0;
   for (size_t i = 0; i < digits; ++i) {
-    const int digit = hex_value(text_[at_++]);
+    const int digit = hex_digit(text_[at_++]);
     if (digit < 0) return false;
     code = code * 16 + static_cast<uint32_t>(digit);
   }
@@ -138,7 +111,7 @@ bool Lexer::escaped(std::string& value) {
   if (letter == 'x') {
     value += static_cast<char>(code);
   } else {
-    put_utf8(value, code);
+    append_utf8(value, code);
   }
   return true;
 }

@@ -4,13 +4,20 @@
 
 #include <algorithm>
 
+#include "base/characters.h"
+#include "base/json_writer.h"
 #include "base/text.h"
 
 namespace lockstep::logql {
 namespace {
 
+namespace ondemand = simdjson::ondemand;
+
 constexpr size_t kMemberDepthMax = 16;
-constexpr size_t kMembersMax = 1000;  // of a line: as many as its bytes may spell, and no more
+constexpr size_t kMembersMax = 1000;
+// What names and values may take: so many times the text that they were read from, and that of a short one anyway.
+constexpr size_t kTextTimesMax = 4;
+constexpr size_t kMembersBytesFree = 4096;
 
 void add_label(Labels& labels, const char* name, std::string_view value) {
   if (!value.empty()) labels.emplace_back(name, value);
@@ -29,40 +36,74 @@ Labels labels_of(std::string_view event, std::string_view gpu, std::string_view 
   return labels;
 }
 
-std::string scalar_text(const simdjson::dom::element& value) {
-  switch (value.type()) {
-    case simdjson::dom::element_type::STRING:
-      return std::string(value.get_string().value_unsafe());
-    case simdjson::dom::element_type::BOOL:
-      return value.get_bool().value_unsafe() ? "true" : "false";
-    case simdjson::dom::element_type::DOUBLE:
-      return shortest_text(value.get_double().value_unsafe());
-    case simdjson::dom::element_type::INT64:
-      return std::to_string(value.get_int64().value_unsafe());
-    case simdjson::dom::element_type::UINT64:
-      return std::to_string(value.get_uint64().value_unsafe());
-    default:
-      return {};
-  }
+void add_letters(std::string& name, std::string_view text) {
+  for (const char letter : text) name += is_label_letter(letter) ? letter : '_';
 }
 
-void add_object(const simdjson::dom::object& object, const std::string& prefix, size_t depth, Labels& labels) {
-  for (const auto& member : object) {
-    if (labels.size() >= kMembersMax) return;
-    const std::string name = prefix + label_name_of(member.key);
-    simdjson::dom::object inner;
-    if (!member.value.get(inner)) {
-      if (depth < kMemberDepthMax) add_object(inner, name + "_", depth + 1, labels);
-    } else if (!member.value.is_array() && !member.value.is_null() && !name.empty()) {
-      labels.emplace_back(name, scalar_text(member.value));
+// Where members of an object go, as far as there is room for them.
+struct Members {
+  Labels& labels;
+  size_t count_left = kMembersMax;
+  size_t bytes_left = 0;
+  bool is_full() const { return count_left == 0; }
+  void add(std::string name, std::string value) {
+    const size_t bytes = name.size() + value.size();
+    if (bytes > bytes_left) {
+      count_left = 0;
+      return;
+    }
+    --count_left;
+    bytes_left -= bytes;
+    labels.emplace_back(std::move(name), std::move(value));
+  }
+};
+
+// A scalar as it is written, a text without its quotes. False: it is none.
+bool scalar_text(ondemand::value& value, ondemand::json_type type, std::string_view& text) {
+  if (type == ondemand::json_type::string) return !value.get_string().get(text);
+  text = trim(value.raw_json_token());
+  if (type == ondemand::json_type::number) return text.find_first_not_of("0123456789+-.eE") == std::string_view::npos;
+  return text == "true" || text == "false" || text == "null";
+}
+
+// False: that is no JSON.
+bool add_object(ondemand::object object, const std::string& prefix, size_t depth, Members& members) {
+  for (auto member : object) {
+    if (members.is_full()) return true;
+    std::string_view key, text;
+    ondemand::value value;
+    ondemand::json_type type = {};
+    if (member.unescaped_key().get(key) || member.value().get(value) || value.type().get(type)) return false;
+    std::string name = prefix.empty() ? label_name_of(key) : prefix;
+    if (!prefix.empty()) add_letters(name, key);
+    if (type == ondemand::json_type::array || name.size() > kLabelNameBytesMax) continue;
+    if (type == ondemand::json_type::object) {
+      ondemand::object inner;
+      if (depth == kMemberDepthMax) continue;
+      if (value.get_object().get(inner) || !add_object(inner, name + "_", depth + 1, members)) return false;
+    } else if (!scalar_text(value, type, text)) {
+      return false;
+    } else if (type != ondemand::json_type::null && !name.empty()) {
+      members.add(std::move(name), std::string(text));
     }
   }
+  return true;
+}
+
+// Nothing stands behind it.
+bool is_at_end(ondemand::document& document) {
+  return document.current_location().error() == simdjson::OUT_OF_BOUNDS;
 }
 
 }  // namespace
 
 struct RecordReader::Parser {
-  simdjson::dom::parser json;
+  ondemand::parser json;
+  std::string padded;
+  simdjson::simdjson_result<ondemand::document> read(std::string_view text) {
+    padded.assign(text).append(simdjson::SIMDJSON_PADDING, '\0');
+    return json.iterate(padded.data(), text.size(), padded.size());
+  }
 };
 
 RecordReader::RecordReader() : parser_(std::make_unique<Parser>()) {}
@@ -85,20 +126,30 @@ Labels stream_labels(const LogEntry& entry) {
   return labels_of(entry.event, entry.gpu, entry.host, entry.job, entry.severity, entry.rank.value(), entry.service);
 }
 
-void write_labels(JsonWriter& json, const Labels& labels) {
-  json.begin_object();
-  for (const auto& [name, value] : labels) json.field(name, value);
-  json.end_object();
+void sort_labels(Labels& labels) {
+  std::stable_sort(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  const auto is_same = [](const auto& a, const auto& b) { return a.first == b.first; };
+  labels.erase(std::unique(labels.begin(), labels.end(), is_same), labels.end());
+}
+
+Labels::const_iterator find_label(const Labels& labels, std::string_view name) {
+  const auto at = std::lower_bound(labels.begin(), labels.end(), name,
+                                   [](const auto& label, std::string_view wanted) { return label.first < wanted; });
+  return at != labels.end() && at->first == name ? at : labels.end();
+}
+
+size_t bytes_of(const Labels& labels) {
+  size_t bytes = 0;
+  for (const auto& [name, value] : labels) bytes += sizeof(Labels::value_type) + name.size() + value.size();
+  return bytes;
 }
 
 std::string to_text(const Labels& labels) {
-  JsonWriter json;
-  std::string out = "{";
-  for (const auto& [name, value] : labels) {
-    JsonWriter quoted;
-    out += (out.size() > 1 ? ", " : "") + name + "=" + quoted.string(value).take();
-  }
-  return out + "}";
+  JsonWriter text;
+  text.raw("{");
+  for (size_t i = 0; i < labels.size(); ++i)
+    text.raw(i > 0 ? ", " : "").raw(labels[i].first).raw("=").string(labels[i].second);
+  return text.raw("}").take();
 }
 
 std::optional<std::vector<LogMatch>> matches_of(const std::vector<Matcher>& matchers) {
@@ -124,10 +175,9 @@ size_t StreamKeys::Hash::operator()(const Key& key) const {
 }
 
 StreamKeys::Key StreamKeys::key_of(const logs::LogRow& row) {
-  const bool has_level = row.severity >= 1 && row.severity <= 24;
   return {.ids = {row.job, row.host, row.service, row.event, row.gpu},
           .rank = row.rank,
-          .level = has_level ? 1 + static_cast<uint32_t>(row.severity - 1) / 4 : 0};
+          .level = static_cast<uint32_t>(log_level(row.severity))};
 }
 
 std::string_view RecordReader::line(std::string_view body, std::string_view attributes) {
@@ -135,38 +185,48 @@ std::string_view RecordReader::line(std::string_view body, std::string_view attr
   if (body.size() < 2 || body.front() != '"') return body;
   const std::string_view inside = body.substr(1, body.size() - 2);
   if (inside.find('\\') == std::string_view::npos) return inside;
+  ondemand::document document;
   std::string_view text;
-  if (parser_->json.parse(body.data(), body.size()).get_string().get(text)) return body;
+  if (parser_->read(body).get(document) || document.get_string().get(text)) return body;
   text_ = text;
   return text_;
 }
 
 bool RecordReader::add_members(std::string_view json, Labels& labels) {
-  simdjson::dom::object object;
-  if (parser_->json.parse(json.data(), json.size()).get(object)) return false;
-  add_object(object, "", 0, labels);
-  return true;
+  ondemand::document document;
+  ondemand::object object;
+  if (parser_->read(json).get(document) || document.get_object().get(object)) return false;
+  const size_t before = labels.size();
+  Members members{.labels = labels, .bytes_left = kMembersBytesFree + kTextTimesMax * json.size()};
+  if (add_object(object, "", 0, members) && (members.is_full() || is_at_end(document))) return true;
+  labels.resize(before);
+  return false;
 }
 
-Labels RecordReader::metadata(std::string_view attributes, std::string_view trace, std::string_view severity_text) {
+Labels RecordReader::metadata(std::string_view attributes) {
   Labels labels;
   if (attributes.size() > 2) add_members(attributes, labels);
-  if (trace.size() == 48) {
-    add_label(labels, "trace_id", trace.substr(0, 32));
-    add_label(labels, "span_id", trace.substr(32));
+  for (auto& [name, value] : labels) {
+    if (stream_label(name) != nullptr) name += "_extracted";
   }
-  add_label(labels, "severity_text", severity_text);
-  std::stable_sort(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  labels.erase(
-      std::unique(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
-      labels.end());
+  sort_labels(labels);
   return labels;
 }
 
+void add_of_record(Labels& metadata, std::string_view trace, std::string_view severity_text) {
+  const bool has_trace = trace.size() == 48;
+  for (const auto& [name, value] : {std::pair{"severity_text", severity_text},
+                                    {"span_id", has_trace ? trace.substr(32) : ""},
+                                    {"trace_id", has_trace ? trace.substr(0, 32) : ""}}) {
+    if (!value.empty()) metadata.emplace_back(name, value);
+  }
+  sort_labels(metadata);
+}
+
 std::string label_name_of(std::string_view text) {
-  std::string name = text.empty() || (text[0] >= '0' && text[0] <= '9') ? "_" : "";
-  for (const char letter : text) name += is_label_name({&letter, 1}) || (letter >= '0' && letter <= '9') ? letter : '_';
-  return text.empty() ? "" : name;
+  std::string name = !text.empty() && is_digit(text[0]) ? "_" : "";
+  add_letters(name, text);
+  return name;
 }
 
 }  // namespace lockstep::logql

@@ -2,8 +2,11 @@
 //
 //   job_id, rank, host, gpu_uuid, service_name, event, level   the stream; what a record has not is no label
 //   line                                                       the body; the attributes of an event without one
-//   metadata                                                   attributes, trace_id, span_id, severity_text
+//   metadata                                                   attributes, trace_id, span_id, severity_text; what is named
+//                                                              like a label of the stream has _extracted behind its name
 //
+// Limits: of an object 1,000 members become labels, none with a name beyond kLabelNameBytesMax, and together they take a
+//   few times the bytes of the object: names of nested members repeat those around them.
 // Thread rule: Confined (a RecordReader); the rest has no state.
 #pragma once
 
@@ -16,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/json_writer.h"
 #include "query/logql/logql.h"
 #include "store/logs/log_columns.h"
 #include "store/logs/log_query.h"
@@ -24,6 +26,10 @@
 namespace lockstep::logql {
 
 using Labels = std::vector<std::pair<std::string, std::string>>;  // sorted by name
+// Makes it so; of equal names the first stays.
+void sort_labels(Labels& labels);
+// The label of this name, or the end.
+Labels::const_iterator find_label(const Labels& labels, std::string_view name);
 
 struct StreamLabel {
   const char* name;
@@ -39,8 +45,8 @@ const StreamLabel* stream_label(std::string_view name);  // nullptr: it is none
 // Of a row, empty ones left out.
 Labels stream_labels(const logs::LogColumns& columns, const logs::LogRow& row);
 Labels stream_labels(const LogEntry& entry);
-void write_labels(JsonWriter& json, const Labels& labels);
 std::string to_text(const Labels& labels);  // {a="b", c="d"}
+size_t bytes_of(const Labels& labels);      // what they take
 
 // What a store can look for: all matchers, or nothing (nullopt) where one of them no stream can hold.
 std::optional<std::vector<LogMatch>> matches_of(const std::vector<Matcher>& matchers);
@@ -77,16 +83,21 @@ class RecordReader {
   ~RecordReader();
   // Valid until the next call. body, attributes: JSON.
   std::string_view line(std::string_view body, std::string_view attributes);
-  // Appends members of an object as labels: nested ones joined by _, arrays left out. False: it is no object.
+  // Appends members of an object as labels: nested ones joined by _, arrays and
+  // null left out, numbers as they are written. False: it is no object, and nothing was appended.
   bool add_members(std::string_view json, Labels& labels);
-  // attributes, trace ("" or 48 hex digits) and the sender's word for the severity.
-  Labels metadata(std::string_view attributes, std::string_view trace, std::string_view severity_text);
+  // Attributes as labels.
+  Labels metadata(std::string_view attributes);
 
  private:
   struct Parser;
   std::unique_ptr<Parser> parser_;
   std::string text_;
 };
+
+// To its metadata what a record says beside its attributes: trace ("" or 48 hex digits) and the sender's word for the
+// severity. An attribute of such a name stays.
+void add_of_record(Labels& metadata, std::string_view trace, std::string_view severity_text);
 
 // As Loki makes a label of any text.
 std::string label_name_of(std::string_view text);

@@ -8,22 +8,50 @@
 namespace lockstep::logql {
 namespace {
 
-size_t bytes_of(const Labels& labels) {
-  size_t bytes = 0;
-  for (const auto& [name, value] : labels) bytes += sizeof(Labels::value_type) + name.size() + value.size();
-  return bytes;
-}
-
-// All of them, sorted by name; the first of equal names.
 Labels together(const Line& line) {
   Labels all = line.parsed;
   all.insert(all.end(), line.metadata->begin(), line.metadata->end());
   all.insert(all.end(), line.stream->begin(), line.stream->end());
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  all.erase(std::unique(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
-            all.end());
+  sort_labels(all);
   return all;
 }
+
+// Lines by stream, as they come.
+class LineList {
+ public:
+  LineList(const LinesWanted& wanted, LogLines& found) : wanted_(wanted), found_(found) {}
+  void add(int64_t time_unix_ns, Line& line) {
+    if (!line.error.empty()) {
+      line.parsed.emplace_back("__error__", line.error);
+      line.parsed.emplace_back("__error_details__", line.error_details);
+    }
+    LogLine one{.time_unix_ns = time_unix_ns, .text = std::string(line.text), .metadata = {}, .parsed = {}};
+    std::vector<LogLine>& lines = stream_of(wanted_.labels_apart ? *line.stream : together(line)).lines;
+    if (wanted_.labels_apart) {
+      one.metadata = *line.metadata;
+      one.parsed = std::move(line.parsed);
+    }
+    found_.bytes += sizeof one + one.text.size() + bytes_of(one.metadata) + bytes_of(one.parsed);
+    lines.push_back(std::move(one));
+    ++found_.lines;
+    // What was found, and the answer as it grows.
+    found_.no_memory = wanted_.memory != nullptr && !wanted_.memory->hold(3 * found_.bytes);
+  }
+
+ private:
+  LogStream& stream_of(Labels labels) {
+    const auto [known, is_new] = streams_.try_emplace(to_text(labels), found_.streams.size());
+    if (is_new) {
+      found_.bytes += known->first.size() + bytes_of(labels);
+      found_.streams.push_back({.labels = std::move(labels), .lines = {}});
+    }
+    return found_.streams[known->second];
+  }
+
+  const LinesWanted& wanted_;
+  LogLines& found_;
+  std::unordered_map<std::string, size_t> streams_;
+};
 
 }  // namespace
 
@@ -50,29 +78,19 @@ LogLines find_lines(const ColumnarLogStore& store, const LogSelection& selection
   found.whole = page.whole;
   found.gave_up = page.gave_up;
   found.cut = page.more && page.entries.size() < wanted.limit;
-  found.lines = page.entries.size();
   Pipeline pipeline(selection.stages, true);
-  std::unordered_map<std::string, size_t> streams;
+  LineList list(wanted, found);
+  size_t looked = 0;
   for (const LogEntry& entry : page.entries) {
     const auto stream = [&](Labels& room) -> const Labels& { return room = stream_labels(entry); };
-    if (!pipeline.run(text_of(entry), stream, line)) continue;
-    if (!line.error.empty()) {
-      line.parsed.emplace_back("__error__", line.error);
-      line.parsed.emplace_back("__error_details__", line.error_details);
+    if (pipeline.run(text_of(entry), stream, line)) list.add(entry.time_unix_ns, line);
+    if (found.no_memory) break;
+    // What was found before somebody gave up is shown.
+    if (++looked % kLogRowsBetweenLooks == 0 && !page.gave_up && wanted.give_up && wanted.give_up()) {
+      found.gave_up = true;
+      found.whole = false;
+      break;
     }
-    Labels labels = wanted.labels_apart ? *line.stream : together(line);
-    const auto [known, is_new] = streams.try_emplace(to_text(labels), found.streams.size());
-    if (is_new) {
-      found.bytes += bytes_of(labels);
-      found.streams.push_back({.labels = std::move(labels), .lines = {}});
-    }
-    LogLine one{.time_unix_ns = entry.time_unix_ns, .text = std::string(line.text), .metadata = {}, .parsed = {}};
-    if (wanted.labels_apart) {
-      one.metadata = *line.metadata;
-      one.parsed = std::move(line.parsed);
-    }
-    found.bytes += sizeof one + one.text.size() + bytes_of(one.metadata) + bytes_of(one.parsed);
-    found.streams[known->second].lines.push_back(std::move(one));
   }
   return found;
 }

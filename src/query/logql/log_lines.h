@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "query/logql/log_labels.h"
 #include "query/logql/logql.h"
 #include "store/logs/columnar_log_store.h"
@@ -31,6 +32,7 @@ struct LogLines {
   bool cut = false;      // by the bytes of an answer
   bool whole = true;     // else not all was looked at
   bool gave_up = false;  // since give_up said so
+  bool no_memory = false;
 };
 struct LinesWanted {
   int64_t from_unix_ns = 0;
@@ -39,6 +41,7 @@ struct LinesWanted {
   bool oldest_first = false;
   bool labels_apart = false;  // metadata and parsed labels beside the stream's
   std::function<bool()> give_up = {};
+  MemoryLease* memory = nullptr;  // of lines and the answer that is made of them, taken as they come; nullptr: no limit
 };
 LogLines find_lines(const ColumnarLogStore& store, const LogSelection& selection, const LinesWanted& wanted);
 

@@ -1,6 +1,6 @@
 // LogQL as far as Grafana's Explore needs it (docs/guide/logs.md): logs of a stream selector, and counts of them over time.
 //
-// Limits: kQueryBytesMax, kDepthMax, kPartsMax, kPatternsMax; each pattern as log_pattern() bounds it, by RE2. What Loki
+// Limits: kQueryBytesMax, kDepthMax, kPartsMax, kPatternsMax, kParsersMax; each pattern as log_pattern() bounds it, by RE2. What Loki
 //   knows and we do not is one line that names it.
 // Thread rule: Immutable once parsed.
 #pragma once
@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/characters.h"
 #include "base/result.h"
 
 namespace lockstep::logql {
@@ -21,9 +22,11 @@ inline constexpr size_t kQueryBytesMax = 16 << 10;
 inline constexpr int kDepthMax = 32;
 inline constexpr size_t kPartsMax = 500;
 inline constexpr size_t kPatternsMax = 32;  // each may take a megabyte
+inline constexpr size_t kParsersMax = 8;    // | json and | logfmt, each of which reads the whole line
+inline constexpr size_t kLabelNameBytesMax = 256;
 inline constexpr int64_t kRangeMaxMs = 366ll * 24 * 3600 * 1000;
 
-using Pattern = std::shared_ptr<const re2::RE2>;
+using Pattern = std::shared_ptr<const re2::RE2>;  // of log_pattern()
 
 // Of a label by its text: the whole text. A label that is not there is the empty text.
 struct Matcher {
@@ -100,6 +103,13 @@ std::string to_text(const std::vector<Matcher>& matchers);
 const char* name_of(Expression::Function function);
 const char* name_of(Expression::Aggregate aggregate);
 bool is_label_name(std::string_view text);
+// Of a name of a label; a digit does not come first there.
+constexpr bool is_label_letter(char letter) {
+  return (lower_case(letter) >= 'a' && lower_case(letter) <= 'z') || is_digit(letter) || letter == '_';
+}
+
+// left + right, ...; as in Loki, what is divided by 0 is no number (NaN).
+double computed(char sign, double left, double right);
 
 // "10KB", "1.5MiB", "7": as Loki compares sizes.
 Result<double> bytes_from_text(std::string_view text);

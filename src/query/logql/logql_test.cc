@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "query/logql/log_lines.h"
 #include "query/logql/metric_query.h"
+#include "query/logql/pipeline.h"
 #include "store/store_counters.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
@@ -32,6 +33,9 @@ TEST(LogQlParser, WritesWhatItReadsInNormalFormAndReadsThatAsTheSame) {
       {"topk(5, bytes_rate({a=\"b\"}[1h30m] |= \"x\")) * 2", "topk(5, bytes_rate({a=\"b\"} |= \"x\" [1h30m])) * 2"},
       {"vector(1)+vector(1)", "vector(2)"},
       {"2 * (1 + 3) - 4 / 2", "6"},
+      {"1 / 0 - 5 % 0", "NaN"},
+      {"-1e308 * 10 + vector(1)", "vector(-Inf)"},
+      {"rate({}[1m]) * (1e308 * 10) / (0 / 0)", "(rate({} [1m]) * +Inf) / NaN"},
       {"# what a person noted\n{a=\"b\"} # more\n|= \"#\"", "{a=\"b\"} |= \"#\""},
   };
   for (const auto& [text, expected] : cases) {
@@ -76,6 +80,8 @@ TEST(LogQlParser, NamesWhatIsNotServedAndWhereAMistakeIs) {
       {"rate({a=\"b\"}[1m]) > 5", "the operator > is not served here"},
       {"rate({a=\"b\"}[1m]) / rate({a=\"b\"}[1m])", "one has to be a number here"},
       {"{a=\"b\"} + 1", "lines of logs are no numbers"},
+      {"rate({a=\"b\"}[1m]) * vector(2)", "vector(...) beside counts over time is not served here"},
+      {"Infinity", "Infinity is not served here"},
       {"{a=\"b\"} | x > y", "a text in quotes, a number, a duration or a size is expected"},
   };
   for (const auto& [text, expected] : cases) {
@@ -91,6 +97,10 @@ TEST(LogQlParser, NamesWhatIsNotServedAndWhereAMistakeIs) {
   std::string patterns = "{a=\"b\"}";
   for (int i = 0; i < 33; ++i) patterns += " |~ `x`";
   EXPECT_NE(parse(patterns).error().find("more than 32 patterns"), std::string::npos);
+  std::string parsers = "{a=\"b\"}";
+  for (int i = 0; i < 4; ++i) parsers += " | json | logfmt";
+  EXPECT_TRUE(parse(parsers).ok());
+  EXPECT_NE(parse(parsers + " | json").error().find("more than 8 times | json or | logfmt"), std::string::npos);
   std::string long_chain = "{a=\"b\"} | x=\"1\"";
   for (int i = 0; i < 1000; ++i) long_chain += " or x=\"1\"";
   EXPECT_FALSE(parse(long_chain).ok());
@@ -103,18 +113,20 @@ class LogQlTest : public ::testing::Test {
     ASSERT_TRUE(store.ok());
     store_ = std::move(*store);
   }
-  void say(Value body, int64_t second, int rank = 0, int severity = 9, Attributes attributes = {}) {
+  void say(Value body, int64_t second, int rank = 0, int severity = 9, Attributes attributes = {}, int times = 1) {
     LogRecord record;
     record.time_unix_ns = kBegin + second * kSecond;
     record.severity = severity;
     record.body = std::move(body);
     record.attributes = std::move(attributes);
     logs::LogColumns columns;
-    columns.add({{"lockstep.job_id", "train"},
-                 {"lockstep.rank", int64_t{rank}},
-                 {"host.name", format("node-%d", rank / 8)},
-                 {"service.name", "trainer"}},
-                record, record.time_unix_ns);
+    for (int i = 0; i < times; ++i) {
+      columns.add({{"lockstep.job_id", "train"},
+                   {"lockstep.rank", int64_t{rank}},
+                   {"host.name", format("node-%d", rank / 8)},
+                   {"service.name", "trainer"}},
+                  record, record.time_unix_ns);
+    }
     store_->append(std::move(columns), record.time_unix_ns, 0);
   }
   LogLines lines(const std::string& query, bool labels_apart = false) {
@@ -202,8 +214,31 @@ TEST_F(LogQlTest, ReadsLabelsFromLinesAndKeepsApartWhatTheRecordSaysBesides) {
             R"({size="1MB", took="20ms", __error__="LabelFilterErr", )"
             R"(__error_details__="\"20ms\" of took cannot be compared with 5"})");
   EXPECT_EQ(to_text(wrong.streams[0].labels), R"({job_id="train", level="info", rank="1", service_name="trainer"})");
-  EXPECT_EQ(to_text(lines("{rank=\"2\"} | logfmt | keep rank").streams.at(0).labels),
-            R"({__error__="LogfmtParserErr", __error_details__="the line is not key=value", rank="2"})");
+  EXPECT_EQ(to_text(lines("{rank=\"2\"} | logfmt | keep rank").streams.at(0).labels), "{rank=\"2\"}");
+}
+
+TEST_F(LogQlTest, ReadsMetadataWhereItIsAskedForAndAddsWhatTheRecordSaysBeside) {
+  const LogEntry entry{.severity_text = "WARN",
+                       .body = "\"a\"",
+                       .attributes = R"({"phase":"input","span_id":"mine"})",
+                       .trace = std::string(32, 'a') + std::string(16, 'b')};
+  const auto metadata = [&](const char* query, bool with_metadata) {
+    const Result<Expression> read = parse(query);
+    Pipeline pipeline(read->logs.stages, with_metadata);
+    Line line;
+    std::string shown;
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_TRUE(pipeline.run(
+          text_of(entry), [](Labels& room) -> const Labels& { return room; }, line));
+      shown = to_text(*line.metadata);
+    }
+    return shown;
+  };
+  const std::string all =
+      "{phase=\"input\", severity_text=\"WARN\", span_id=\"mine\", trace_id=\"" + std::string(32, 'a') + "\"}";
+  EXPECT_EQ(metadata("{}", true), all);
+  EXPECT_EQ(metadata("{} | phase=`input`", false), all);
+  EXPECT_EQ(metadata("{} | __error__=``", false), "{}");
 }
 
 TEST_F(LogQlTest, WhatOneLineLosesTheNextOneStillHas) {
@@ -220,6 +255,97 @@ TEST_F(LogQlTest, WhatOneLineLosesTheNextOneStillHas) {
   EXPECT_EQ(texts("{} |= `` | drop __error__").size(), 3u);
   say("b", 4, 0, 9, {{"phase", std::string(5000, 'x')}});
   EXPECT_EQ(texts("{} | phase=~`x+`"), Texts{"b"});
+}
+
+// "n...": {"0": 0, "1": 1, ...}: each of 900 members has the outer name in its own.
+Attributes nested(const std::string& outer) {
+  Attributes members;
+  for (int i = 0; i < 900; ++i) members.push_back({std::to_string(i), int64_t{i}});
+  return {{outer, Value(std::move(members))}, {"phase", "input"}};
+}
+
+TEST_F(LogQlTest, NamesOfNestedMembersDoNotMultiplyWhatARecordTakes) {
+  say("a", 1, 0, 9, nested(std::string(6000, 'n')));
+  say("b", 2, 0, 9, nested(std::string(200, 'n')));
+  say("c", 3, 0, 9, nested("n"));
+  const LogLines apart = lines("{}", true);
+  ASSERT_EQ(apart.streams.at(0).lines.size(), 3u);
+  EXPECT_LT(apart.bytes, 300'000u);
+  const auto& shown = apart.streams[0].lines;
+  EXPECT_EQ(shown[0].metadata.size(), 901u);
+  EXPECT_EQ(shown[0].metadata.back().first, "phase");
+  EXPECT_LT(bytes_of(shown[1].metadata), 70'000u);
+  EXPECT_EQ(to_text(shown[2].metadata), "{phase=\"input\"}");
+}
+
+TEST_F(LogQlTest, LinesTakeTheirMemoryAsTheyAreMade) {
+  for (int64_t second = 0; second < 40; ++second) say(std::string(16'000, 'x'), second);
+  MemoryBudget budget(1 << 20, [] { return uint64_t{0}; });
+  MemoryLease memory(&budget, MemoryUse::kQueries);
+  LinesWanted wanted{.from_unix_ns = 0, .to_unix_ns = kBegin + 1000 * kSecond, .memory = &memory};
+  const LogLines found = find_lines(*store_, LogSelection{}, wanted);
+  EXPECT_TRUE(found.no_memory);
+  EXPECT_LT(found.lines, 30u);
+  wanted.limit = 3;
+  EXPECT_FALSE(find_lines(*store_, LogSelection{}, wanted).no_memory);
+}
+
+TEST_F(LogQlTest, AsksWhileItGoesThroughLinesWhetherSomebodyStillWaits) {
+  say("{\"code\":1}", 1, 0, 9, {}, 1000);
+  size_t asked = 0, asked_max = SIZE_MAX;
+  const std::function<bool()> give_up = [&] { return ++asked > asked_max; };
+  const LogQuery query{.limit = 1000, .give_up = give_up};
+  ASSERT_TRUE(store_->find(query).whole);
+  asked_max = std::exchange(asked, 0) + 1;  // once more than that: it is over while lines are made of what was found
+  const LinesWanted wanted{.from_unix_ns = 0, .to_unix_ns = kBegin + 9 * kSecond, .limit = 1000, .give_up = give_up};
+  const LogLines found = find_lines(*store_, LogSelection{}, wanted);
+  EXPECT_TRUE(found.gave_up && !found.whole);
+  EXPECT_EQ(found.lines, 512u);
+  asked = 0;
+  asked_max = 2;  // the second time among the lines of the only part
+  const Result<Expression> counted = parse("sum(count_over_time({} | json[10s]))");
+  const MetricOptions options{.times = {kBegin, kBegin + 9 * kSecond, kSecond}, .give_up = give_up};
+  EXPECT_EQ(run_metric_query(*store_, *counted, options).failure, MetricFailure::kGaveUp);
+  EXPECT_EQ(asked, 3u);
+}
+
+TEST_F(LogQlTest, AnAttributeNamedLikeALabelOfTheStreamIsNotTakenForIt) {
+  say("a", 1, 0, 13, {{"level", "WARNING"}, {"job", Value(Attributes{{"id", int64_t{7}}})}});
+  EXPECT_EQ(texts("{job_id=\"train\"} | level=\"warn\""), Texts{"a"});
+  EXPECT_EQ(texts("{} | level=\"WARNING\""), Texts{});
+  EXPECT_EQ(texts("{} | level_extracted=\"WARNING\" | job_id=\"train\""), Texts{"a"});
+  EXPECT_EQ(to_text(lines("{}", true).streams.at(0).lines.at(0).metadata),
+            "{job_id_extracted=\"7\", level_extracted=\"WARNING\"}");
+  EXPECT_EQ(shown(ask("sum by (level) (count_over_time({} | level=\"warn\" [10s]))", 9, 9, 1)),
+            Texts{"{level=\"warn\"} 1"});
+  say("{\"level\":\"odd\"}", 2, 1, 13, {{"level", "WARNING"}});
+  EXPECT_EQ(shown(ask("max by (level_extracted) (count_over_time({rank=\"1\"} | json[10s]))", 9, 9, 1)),
+            Texts{"{level_extracted=\"odd\"} 1"});
+}
+
+TEST_F(LogQlTest, ReadsNumbersAsTheyAreWrittenHoweverBig) {
+  say(R"({"v": 1.10, "e":1e3 ,"id":123456789012345678901234567890, "big":1e999, "a":{"9":-0.0,"b":{"":true}}, "n":null})",
+      1);
+  EXPECT_EQ(to_text(lines("{} | json", true).streams.at(0).lines.at(0).parsed),
+            R"({a_9="-0.0", a_b_="true", big="1e999", e="1e3", id="123456789012345678901234567890", v="1.10"})");
+  EXPECT_EQ(texts("{} | json | e == 1000 | v < 1.2 | __error__=``").size(), 1u);
+  for (const char* wrong :
+       {"{\"a\":1", "{\"a\":1}}", "{\"a\":1 \"b\":2}", "{\"a\":1x}", "{\"a\":tru}", "{\"a\":{\"b\":1}",
+        "{\"a\":\"\\x\"}", "[{}]", "\"a\"", "{1:2}", "{\"a\"}", "{,}", "{\"a\":}", "{} {}"}) {
+    RecordReader reader;
+    Labels labels;
+    EXPECT_FALSE(reader.add_members(wrong, labels)) << wrong;
+    EXPECT_TRUE(labels.empty()) << wrong;
+    EXPECT_TRUE(reader.add_members("{}", labels));
+  }
+}
+
+TEST_F(LogQlTest, ReadsWhatIsKeyAndValueInALineThatIsNotAll) {
+  say(R"(began: "quoted" path="C:\\new\dir" text="a\tb \"c\"" =x a"b=2 b="c"d c=1"2 last=end open="never ends)", 1);
+  EXPECT_EQ(to_text(lines("{} | logfmt", true).streams.at(0).lines.at(0).parsed),
+            R"({last="end", path="C:\\newdir", text="a\tb \"c\""})");
+  EXPECT_EQ(texts("{} | logfmt | path=`C:\\newdir` | __error__=``").size(), 1u);
+  EXPECT_EQ(shown(ask("sum by (last) (count_over_time({} | logfmt[10s]))", 9, 9, 1)), Texts{"{last=\"end\"} 1"});
 }
 
 TEST_F(LogQlTest, CountsOverTimeFromBehindAPointUpToIt) {
@@ -240,6 +366,8 @@ TEST_F(LogQlTest, CountsOverTimeFromBehindAPointUpToIt) {
   EXPECT_EQ(shown(ask("avg by (level) (count_over_time({}[10s]))", 9, 9, 1)),
             (Texts{"{level=\"error\"} 1", "{level=\"info\"} 3"}));
   EXPECT_EQ(shown(ask("vector(2)", 0, 2, 1)), Texts{"{} 2 2 2"});
+  EXPECT_EQ(shown(ask("sum(count_over_time({}[10s])) % 0", 9, 9, 1)), Texts{"{} NaN"});
+  EXPECT_EQ(shown(ask("1 / (sum(count_over_time({}[10s])) - 10)", 9, 9, 1)), Texts{"{} NaN"});
   EXPECT_EQ(shown(ask("sum(count_over_time({job_id=\"another\"}[10s]))", 9, 9, 1)), Texts{});
 }
 
@@ -250,6 +378,19 @@ TEST_F(LogQlTest, CountsByWhatLinesSayAndRefusesLinesThatAreInError) {
   EXPECT_EQ(shown(ask("sum by (code) (count_over_time({} | json[10s]))", 9, 9, 1)),
             (Texts{"{code=\"1\"} 2", "{code=\"2\"} 1"}));
   EXPECT_EQ(shown(ask("sum by (phase) (count_over_time({}[10s]))", 9, 9, 1)), (Texts{"{} 2", "{phase=\"input\"} 1"}));
+  for (const auto& [query, expected] : {
+           std::pair<const char*, Texts>{"count by (phase) (count_over_time({}[10s]))",
+                                         {"{} 1", "{phase=\"input\"} 1"}},
+           {"max by (phase) (count_over_time({}[10s]))", {"{} 2", "{phase=\"input\"} 1"}},
+           {"sum by (phase) (count_over_time({}[10s]) * 60)", {"{} 120", "{phase=\"input\"} 60"}},
+           {"sum by (phase) (topk(1, count_over_time({}[10s])))", {"{} 2"}},
+           {"avg by (phase) (sum without (rank) (bytes_over_time({}[10s])))", {"{} 20", "{phase=\"input\"} 10"}},
+           {"count by (phase) (sum by (code) (count_over_time({} | json[10s])))", {"{} 2"}},
+           {"count(topk by (phase) (1, count_over_time({}[10s])))", {"{} 2"}},
+           {"count(count_over_time({}[10s]))", {"{} 1"}},
+       }) {
+    EXPECT_EQ(shown(ask(query, 9, 9, 1)), expected) << query;
+  }
   EXPECT_EQ(
       shown(ask("sum without (host, job_id, level, rank, service_name) (count_over_time({} | json[10s]))", 9, 9, 1)),
       (Texts{"{code=\"1\"} 2", "{code=\"2\"} 1"}));

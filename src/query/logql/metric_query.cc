@@ -18,9 +18,28 @@ using Function = Expression::Function;
 using Grouping = Expression::Grouping;
 constexpr size_t kNone = SIZE_MAX;
 using AllSeries = std::vector<MetricSeries>;
+using Names = std::vector<std::string>;
 
 bool is_listed(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Explore asks for detected_level too, which is `level` here, and nothing that attributes would have to be read for.
+bool is_beyond_streams(const std::string& name) {
+  return stream_label(name) == nullptr && name != "detected_level";
+}
+
+bool is_choice(const Expression& expression) {
+  return expression.aggregate == Expression::Aggregate::kTop || expression.aggregate == Expression::Aggregate::kBottom;
+}
+
+// What records say besides, by name, that an aggregate needs of the series below it: what its `by` names, and, where it lets
+// other labels through, what those around it need.
+Names needed_below(const Expression& aggregate, const Names& around) {
+  Names names = is_choice(aggregate) || aggregate.grouping == Grouping::kWithout ? around : Names{};
+  if (aggregate.grouping != Grouping::kBy) return names;
+  std::copy_if(aggregate.labels.begin(), aggregate.labels.end(), std::back_inserter(names), is_beyond_streams);
+  return names;
 }
 
 Labels grouped(const Labels& labels, const Expression& by) {
@@ -41,15 +60,16 @@ struct Cells {
 // Counts records of a selection into series, by point.
 class RangeCounter {
  public:
-  // sum: groups what it is the sum of; nullptr: a series for each stream.
-  RangeCounter(const Expression& range, const Expression* sum, const MetricOptions& options)
+  // sum: groups what it is the sum of; nullptr: a series for each stream. names: of metadata that tells series apart besides.
+  RangeCounter(const Expression& range, const Expression* sum, Names names, const MetricOptions& options)
       : range_(range),
         sum_(sum),
+        names_(std::move(names)),
         options_(options),
         points_(options.times.points()),
         range_ns_(range.range_ms * 1'000'000),
         is_bytes_(range.function == Function::kBytesOverTime || range.function == Function::kBytesRate),
-        pipeline_(range.logs.stages, asks_beyond_streams(sum)) {
+        pipeline_(range.logs.stages, !names_.empty()) {
     for_each_line_ = is_bytes_ || !pipeline_.is_empty();
   }
 
@@ -57,13 +77,6 @@ class RangeCounter {
   AllSeries series();
 
  private:
-  // Explore asks for detected_level too, which is `level` here, and nothing that attributes would have to be read for.
-  static bool asks_beyond_streams(const Expression* sum) {
-    return sum != nullptr && sum->grouping == Grouping::kBy &&
-           std::any_of(sum->labels.begin(), sum->labels.end(), [](const std::string& name) {
-             return stream_label(name) == nullptr && name != "detected_level";
-           });
-  }
   void add_rows(const logs::LogColumns& columns, std::span<const uint32_t> rows);
   void add_by_stream(const logs::LogColumns& columns, std::span<const uint32_t> rows);
   uint32_t stream_of(const logs::LogColumns& columns, const logs::LogRow& row);
@@ -80,6 +93,7 @@ class RangeCounter {
 
   const Expression& range_;
   const Expression* const sum_;
+  const Names names_;
   const MetricOptions& options_;
   const size_t points_;
   const int64_t range_ns_;
@@ -92,6 +106,7 @@ class RangeCounter {
   std::unordered_map<std::string, size_t> by_labels_;
   std::unordered_map<std::string, size_t> by_values_;  // of the labels that it is summed by
   std::string values_;
+  size_t lines_looked_at_ = 0;
   std::vector<Cells> cells_;
   MetricFailure failure_ = MetricFailure::kNone;
   std::string error_;
@@ -105,6 +120,7 @@ MetricFailure RangeCounter::count(const ColumnarLogStore& store, MetricResult& r
       .matches = *matches,
       .from_unix_ns = begin > range_ns_ ? begin - range_ns_ + 1 : 0,
       .to_unix_ns = options_.times.end_unix_ns,
+      .rows_max = for_each_line_ ? kLogRowsMax : kLogIndexRowsMax,
       .give_up = [&] { return failure_ != MetricFailure::kNone || (options_.give_up && options_.give_up()); }};
   const LogScan scan =
       store.scan(query, for_each_line_, [&](const logs::LogColumns& columns, std::span<const uint32_t> rows, uint64_t) {
@@ -149,6 +165,10 @@ void RangeCounter::add_rows(const logs::LogColumns& columns, std::span<const uin
   Line line;
   for (const uint32_t at : rows) {
     if (failure_ != MetricFailure::kNone) return;
+    if (++lines_looked_at_ % kLogRowsBetweenLooks == 0 && options_.give_up && options_.give_up()) {
+      failure_ = MetricFailure::kGaveUp;
+      return;
+    }
     const logs::LogRow& row = columns.rows[at];
     const auto stream = [&](Labels&) -> const Labels& { return streams_[stream_of(columns, row)]; };
     if (!pipeline_.run(text_of(columns, row), stream, line)) continue;
@@ -169,7 +189,9 @@ size_t RangeCounter::cells_of_line(const Line& line) {
   if (sum_ != nullptr && sum_->grouping == Grouping::kBy) return cells_by(line);
   Labels labels = *line.stream;
   labels.insert(labels.end(), line.parsed.begin(), line.parsed.end());
-  std::sort(labels.begin(), labels.end());
+  std::copy_if(line.metadata->begin(), line.metadata->end(), std::back_inserter(labels),
+               [&](const auto& label) { return is_listed(names_, label.first); });
+  sort_labels(labels);
   return cells_of(sum_ != nullptr ? grouped(labels, *sum_) : std::move(labels));
 }
 
@@ -187,8 +209,7 @@ size_t RangeCounter::cells_by(const Line& line) {
   for (const std::string& name : sum_->labels) {
     if (const std::string_view value = line.label(name); !value.empty()) labels.emplace_back(name, value);
   }
-  std::sort(labels.begin(), labels.end());
-  labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
+  sort_labels(labels);
   const size_t cells = cells_of(std::move(labels));
   by_values_.emplace(values_, cells);
   return cells;
@@ -205,7 +226,7 @@ size_t RangeCounter::cells_of(Labels labels) {
             "step or fewer streams",
             cells_.size(), points_));
   } else if (options_.memory != nullptr &&
-             !options_.memory->add(2 * sizeof(int64_t) * (points_ + 1) + 2 * known->first.size() + sizeof(Cells))) {
+             !options_.memory->add(2 * sizeof(int64_t) * (points_ + 1) + 3 * known->first.size() + sizeof(Cells))) {
     refuse(MetricFailure::kNoMemory, kMemorySpent);
   }
   const size_t points = failure_ == MetricFailure::kNone ? points_ + 1 : 0;
@@ -300,6 +321,12 @@ AllSeries folded(const Expression& by, const AllSeries& all, const Groups& group
   return out;
 }
 
+// In topk, or else in bottomk; what is no number comes last.
+bool comes_before(bool is_top, double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(b) && !std::isnan(a);
+  return is_top ? a > b : a < b;
+}
+
 // Of each group the most, or the least, at each point; the others have no value there.
 AllSeries most_of(const Expression& by, AllSeries all, const Groups& groups, size_t points) {
   const bool is_top = by.aggregate == Expression::Aggregate::kTop;
@@ -310,9 +337,8 @@ AllSeries most_of(const Expression& by, AllSeries all, const Groups& groups, siz
       std::copy_if(members.begin(), members.end(), std::back_inserter(there),
                    [&](size_t member) { return all[member].exists[at] != 0; });
       if (there.size() <= most) continue;
-      std::stable_sort(there.begin(), there.end(), [&](size_t a, size_t b) {
-        return is_top ? all[a].values[at] > all[b].values[at] : all[a].values[at] < all[b].values[at];
-      });
+      std::stable_sort(there.begin(), there.end(),
+                       [&](size_t a, size_t b) { return comes_before(is_top, all[a].values[at], all[b].values[at]); });
       for (size_t i = most; i < there.size(); ++i) all[there[i]].exists[at] = 0;
     }
   }
@@ -322,65 +348,52 @@ AllSeries most_of(const Expression& by, AllSeries all, const Groups& groups, siz
   return all;
 }
 
-double computed(char sign, double left, double right) {
-  switch (sign) {
-    case '+':
-      return left + right;
-    case '-':
-      return left - right;
-    case '*':
-      return left * right;
-    case '/':
-      return left / right;
-    default:
-      return std::fmod(left, right);
-  }
-}
-
 class Evaluator {
  public:
   Evaluator(const ColumnarLogStore& store, const MetricOptions& options, MetricResult& result)
       : store_(store), options_(options), result_(result), points_(options.times.points()) {}
 
-  AllSeries of(const Expression& expression) {
+  // names: of metadata that an aggregate around it asks for.
+  AllSeries of(const Expression& expression, const Names& names) {
     switch (expression.type) {
       case Type::kConstant:
         return {{.labels = {},
                  .values = std::vector<double>(points_, expression.constant),
                  .exists = std::vector<uint8_t>(points_, 1)}};
       case Type::kRange:
-        return counted(expression, nullptr);
+        return counted(expression, nullptr, names);
       case Type::kAggregate:
-        return aggregated(expression);
+        return aggregated(expression, names);
       case Type::kArithmetic:
-        return arithmetic(expression);
+        return arithmetic(expression, names);
       default:
         return {};
     }
   }
 
  private:
-  AllSeries counted(const Expression& range, const Expression* sum) {
-    RangeCounter counter(range, sum, options_);
+  AllSeries counted(const Expression& range, const Expression* sum, const Names& names) {
+    RangeCounter counter(range, sum, names, options_);
     const MetricFailure failure = counter.count(store_, result_);
     if (failure == MetricFailure::kNone) return counter.series();
     result_.failure = failure;
     return {};
   }
-  AllSeries aggregated(const Expression& expression) {
+  AllSeries aggregated(const Expression& expression, const Names& around) {
     const Expression& part = expression.parts[0];
+    const Names names = needed_below(expression, around);
     if (expression.aggregate == Expression::Aggregate::kSum && part.type == Type::kRange)
-      return counted(part, &expression);
-    AllSeries all = of(part);
+      return counted(part, &expression, names);
+    AllSeries all = of(part, names);
     Groups groups;
     for (size_t i = 0; i < all.size(); ++i) groups[grouped(all[i].labels, expression)].push_back(i);
     return expression.most > 0 ? most_of(expression, std::move(all), groups, points_)
                                : folded(expression, all, groups, points_);
   }
-  AllSeries arithmetic(const Expression& expression) {
+  AllSeries arithmetic(const Expression& expression, const Names& names) {
     const bool is_constant_left = expression.parts[0].type == Type::kConstant;
     const double constant = expression.parts[is_constant_left ? 0 : 1].constant;
-    AllSeries all = of(expression.parts[is_constant_left ? 1 : 0]);
+    AllSeries all = of(expression.parts[is_constant_left ? 1 : 0], names);
     for (MetricSeries& one : all) {
       for (double& value : one.values)
         value =
@@ -400,7 +413,7 @@ class Evaluator {
 MetricResult run_metric_query(const ColumnarLogStore& store, const Expression& expression,
                               const MetricOptions& options) {
   MetricResult result;
-  AllSeries series = Evaluator(store, options, result).of(expression);
+  AllSeries series = Evaluator(store, options, result).of(expression, {});
   if (result.failure != MetricFailure::kNone) return result;
   if (series.size() > kSeriesMax) {
     result.failure = MetricFailure::kRefused;
@@ -414,7 +427,7 @@ MetricResult run_metric_query(const ColumnarLogStore& store, const Expression& e
   if (expression.type == Type::kAggregate && expression.most > 0 && options.times.points() == 1) {
     const bool is_top = expression.aggregate == Expression::Aggregate::kTop;
     std::stable_sort(series.begin(), series.end(), [&](const MetricSeries& a, const MetricSeries& b) {
-      return is_top ? a.values[0] > b.values[0] : a.values[0] < b.values[0];
+      return comes_before(is_top, a.values[0], b.values[0]);
     });
   }
   result.series = std::move(series);

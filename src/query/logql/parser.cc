@@ -2,20 +2,20 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 
 #include "base/duration.h"
 #include "base/text.h"
 #include "query/logql/lexer.h"
 #include "query/logql/logql.h"
 #include "query/traceql/span_text.h"
+#include "store/logs/log_query.h"
 
 namespace lockstep::logql {
 namespace {
 
 using Type = Expression::Type;
 
-constexpr size_t kPatternBytesMax = 1024;
-constexpr size_t kLabelNameBytesMax = 256;
 constexpr const char* kStagesServed = "served are line filters, json, logfmt, label filters, drop and keep";
 constexpr const char* kFunctionsServed =
     "served are count_over_time, rate, bytes_over_time, bytes_rate, sum, avg, min, max, count, topk, bottomk and "
@@ -46,19 +46,11 @@ bool takes_number(Expression::Aggregate aggregate) {
   return aggregate == Expression::Aggregate::kTop || aggregate == Expression::Aggregate::kBottom;
 }
 
-double computed(char sign, double left, double right) {
-  switch (sign) {
-    case '+':
-      return left + right;
-    case '-':
-      return left - right;
-    case '*':
-      return left * right;
-    case '/':
-      return left / right;
-    default:
-      return std::fmod(left, right);
-  }
+// A number, or what shortest_text() writes for one that is not finite.
+std::optional<double> constant_of(std::string_view text) {
+  if (text == "+Inf") return std::numeric_limits<double>::infinity();
+  const std::optional<double> value = parse_double(text);
+  return value && (std::isfinite(*value) || text == "NaN" || text == "-Inf") ? value : std::nullopt;
 }
 
 // Recursive descent.
@@ -95,21 +87,13 @@ class Parser : private Lexer {
     return !failed();
   }
   Pattern pattern(const std::string& text, bool is_whole) {
-    re2::RE2::Options options;
-    options.set_log_errors(false);
-    options.set_max_mem(1 << 20);
-    options.set_dot_nl(is_whole);
     if (++patterns_ > kPatternsMax) {
       fail(format("more than %zu patterns", kPatternsMax));
       return nullptr;
     }
-    if (text.size() > kPatternBytesMax) {
-      fail(format("a pattern has at most %zu bytes", kPatternBytesMax));
-      return nullptr;
-    }
-    auto made = std::make_shared<const re2::RE2>(text, options);
-    if (made->ok()) return made;
-    fail(format("\"%.80s\" is no pattern: %.100s", as_one_line(text).c_str(), as_one_line(made->error()).c_str()));
+    const Result<Pattern> made = log_pattern(text, is_whole);
+    if (made.ok()) return *made;
+    fail(made.error());
     return nullptr;
   }
 
@@ -139,6 +123,7 @@ class Parser : private Lexer {
     if (left.type == Type::kLogs || right.type == Type::kLogs) fail("lines of logs are no numbers to compute with");
     if (left.type != Type::kConstant && right.type != Type::kConstant)
       fail("of two sides that are computed with, one has to be a number here");
+    if (left.is_vector || right.is_vector) fail("vector(...) beside counts over time is not served here; a number is");
     if (!enter(0)) return both;
     both.parts.push_back(std::move(left));
     both.parts.push_back(std::move(right));
@@ -160,7 +145,7 @@ class Parser : private Lexer {
     }
     const size_t began = place();
     const std::string name = word();
-    if (name.empty() || (name[0] >= '0' && name[0] <= '9')) {
+    if (name.empty() || is_digit(name[0]) || name == "NaN") {
       go_back_to(began);
       return number();
     }
@@ -180,8 +165,7 @@ class Parser : private Lexer {
     expression.type = Type::kConstant;
     const size_t began = place();
     const std::string text = literal();
-    const std::optional<double> value = parse_double(text);
-    if (value && std::isfinite(*value)) {
+    if (const std::optional<double> value = constant_of(text)) {
       expression.constant = *value;
     } else {
       go_back_to(began);
@@ -355,6 +339,7 @@ class Parser : private Lexer {
     const std::string name = sees("(") ? std::string() : word();
     if (name == "json" || name == "logfmt") {
       stage.type = name == "json" ? Stage::Type::kJson : Stage::Type::kLogfmt;
+      if (++parsers_ > kParsersMax) fail(format("more than %zu times | json or | logfmt", kParsersMax));
       if (sees("--")) fail(format("flags of %s are not served here", name.c_str()));
       const size_t behind = place();
       if (!failed() && !word().empty())
@@ -458,6 +443,7 @@ class Parser : private Lexer {
 
   size_t parts_ = 0;
   size_t patterns_ = 0;
+  size_t parsers_ = 0;
 };
 
 Result<void> within_limit(std::string_view text) {
@@ -490,11 +476,7 @@ bool LineFilter::holds(std::string_view line) const {
 }
 
 bool is_label_name(std::string_view text) {
-  if (text.empty() || (text[0] >= '0' && text[0] <= '9')) return false;
-  return std::all_of(text.begin(), text.end(), [](char letter) {
-    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') ||
-           letter == '_';
-  });
+  return !text.empty() && !is_digit(text[0]) && std::all_of(text.begin(), text.end(), is_label_letter);
 }
 
 const char* name_of(Expression::Function function) {
@@ -511,6 +493,22 @@ const char* name_of(Expression::Aggregate aggregate) {
   return "";
 }
 
+double computed(char sign, double left, double right) {
+  constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+  switch (sign) {
+    case '+':
+      return left + right;
+    case '-':
+      return left - right;
+    case '*':
+      return left * right;
+    case '/':
+      return right == 0 ? kNoNumber : left / right;
+    default:
+      return right == 0 ? kNoNumber : std::fmod(left, right);
+  }
+}
+
 Result<double> bytes_from_text(std::string_view text) {
   static constexpr std::pair<std::string_view, double> kUnits[] = {{"b", 1},
                                                                    {"kb", 1e3},
@@ -523,9 +521,7 @@ Result<double> bytes_from_text(std::string_view text) {
                                                                    {"tib", 1099511627776.0},
                                                                    {"", 1}};
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  std::string unit;
-  for (const char letter : trim(text.substr(digits)))
-    unit += static_cast<char>(letter >= 'A' && letter <= 'Z' ? letter - 'A' + 'a' : letter);
+  const std::string unit = lower_case(trim(text.substr(digits)));
   const std::optional<double> value = parse_double(text.substr(0, digits));
   for (const auto& [name, times] : kUnits) {
     if (value && unit == name) return *value * times;

@@ -11,18 +11,14 @@ namespace {
 
 constexpr std::string_view kError = "__error__", kErrorDetails = "__error_details__";
 constexpr size_t kPairsMax = 1000;
-constexpr size_t kAttributesKept = 4096;
-constexpr size_t kAttributesKeptBytesMax = 2048;  // of each
-
-auto find_label(const Labels& labels, std::string_view name) {
-  return std::find_if(labels.begin(), labels.end(), [&](const auto& label) { return label.first == name; });
-}
+constexpr size_t kAttributesKeptBytesMax = 2048;  // of each, as JSON
+constexpr size_t kAllKeptBytesMax = 8u << 20;     // of all, as labels
 
 // True: it asks for something that is no label of streams.
 bool asks_beyond_streams(const LabelFilter& filter) {
   if (filter.type == LabelFilter::Type::kAnd || filter.type == LabelFilter::Type::kOr)
     return std::any_of(filter.parts.begin(), filter.parts.end(), asks_beyond_streams);
-  return stream_label(filter.text.name) == nullptr;
+  return stream_label(filter.text.name) == nullptr && filter.text.name != kError && filter.text.name != kErrorDetails;
 }
 
 // True: it may put a record in error.
@@ -32,8 +28,7 @@ bool compares_numbers(const LabelFilter& filter) {
 }
 
 bool can_fail(const Stage& stage) {
-  return stage.type == Stage::Type::kJson || stage.type == Stage::Type::kLogfmt ||
-         (stage.type == Stage::Type::kLabelFilter && compares_numbers(stage.label));
+  return stage.type == Stage::Type::kJson || (stage.type == Stage::Type::kLabelFilter && compares_numbers(stage.label));
 }
 
 // What Explore sends behind every selector, and what changes nothing: |= "", and | drop __error__ where nothing fails.
@@ -103,15 +98,34 @@ std::string_view bare(std::string_view text, bool is_key) {
 
 // A value in quotes at the beginning of `text`, which is then behind it. False: it does not end.
 bool take_quoted(std::string_view& text, std::string& value) {
+  static constexpr std::string_view kLetters = "nrt", kMeans = "\n\r\t";
   size_t at = 1;
   for (; at < text.size() && text[at] != '"'; ++at) {
-    if (text[at] == '\\' && at + 1 < text.size()) ++at;
-    const bool is_escape = text[at - 1] == '\\' && at >= 2;
-    value += is_escape && text[at] == 'n' ? '\n' : is_escape && text[at] == 't' ? '\t' : text[at];
+    const bool is_escape = text[at] == '\\' && at + 1 < text.size();
+    if (is_escape) ++at;
+    const size_t known = is_escape ? kLetters.find(text[at]) : std::string_view::npos;
+    value += known != std::string_view::npos ? kMeans[known] : text[at];
   }
   if (at >= text.size()) return false;
   text.remove_prefix(at + 1);
   return true;
+}
+
+// key=value at the beginning of `text`, which is then behind it. False: that is no pair.
+bool take_pair(std::string_view& text, std::string_view& key, std::string& value) {
+  key = bare(text, true);
+  text.remove_prefix(key.size());
+  bool ends = !key.empty();
+  if (ends && text.starts_with('=')) {
+    text.remove_prefix(1);
+    if (text.starts_with('"')) {
+      ends = take_quoted(text, value);
+    } else {
+      value = bare(text, false);
+      text.remove_prefix(value.size());
+    }
+  }
+  return ends && (text.empty() || static_cast<unsigned char>(text[0]) <= ' ');
 }
 
 }  // namespace
@@ -183,16 +197,24 @@ bool Pipeline::shows(std::string_view text) const {
   return true;
 }
 
-void Pipeline::read_metadata(const RecordText& record, Line& line) {
-  const bool is_long = record.attributes.size() > kAttributesKeptBytesMax;
-  auto known = is_long ? attributes_.end() : attributes_.find(record.attributes);
-  if (known == attributes_.end() && !is_long) {
-    if (attributes_.size() >= kAttributesKept) attributes_.clear();
-    known = attributes_.emplace(record.attributes, metadata_reader_.metadata(record.attributes, "", "")).first;
+const Labels& Pipeline::metadata_of(std::string_view attributes, Labels& room) {
+  if (attributes.size() > kAttributesKeptBytesMax) return room = metadata_reader_.metadata(attributes);
+  if (const auto known = attributes_.find(attributes); known != attributes_.end()) return known->second;
+  Labels labels = metadata_reader_.metadata(attributes);
+  const size_t bytes = sizeof(decltype(attributes_)::value_type) + attributes.size() + bytes_of(labels);
+  if (attributes_bytes_ + bytes > kAllKeptBytesMax) {
+    attributes_.clear();
+    attributes_bytes_ = 0;
   }
-  if (!is_long) line.metadata = &known->second;
-  if (!is_long && record.trace.empty() && record.severity_text.empty()) return;
-  line.own_metadata = metadata_reader_.metadata(record.attributes, record.trace, record.severity_text);
+  attributes_bytes_ += bytes;
+  return attributes_.emplace(attributes, std::move(labels)).first->second;
+}
+
+void Pipeline::read_metadata(const RecordText& record, Line& line) {
+  line.metadata = &metadata_of(record.attributes, line.own_metadata);
+  if (record.trace.empty() && record.severity_text.empty()) return;
+  if (line.metadata != &line.own_metadata) line.own_metadata = *line.metadata;
+  add_of_record(line.own_metadata, record.trace, record.severity_text);
   line.metadata = &line.own_metadata;
 }
 
@@ -238,10 +260,7 @@ void add_parsed(Labels read, Line& line) {
                           find_label(*line.metadata, name) != line.metadata->end();
     line.parsed.emplace_back(is_taken ? name + "_extracted" : std::move(name), std::move(value));
   }
-  const auto by_name = [](const auto& a, const auto& b) { return a.first < b.first; };
-  std::stable_sort(line.parsed.begin(), line.parsed.end(), by_name);
-  const auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
-  line.parsed.erase(std::unique(line.parsed.begin(), line.parsed.end(), same), line.parsed.end());
+  sort_labels(line.parsed);
 }
 
 }  // namespace
@@ -261,25 +280,13 @@ void Pipeline::read_logfmt(Line& line) {
   while (read.size() < kPairsMax) {
     while (!rest.empty() && static_cast<unsigned char>(rest[0]) <= ' ') rest.remove_prefix(1);
     if (rest.empty()) break;
-    const std::string_view key = bare(rest, true);
-    rest.remove_prefix(key.size());
+    std::string_view key;
     std::string value;
-    bool ends = !key.empty();
-    if (ends && rest.starts_with('=')) {
-      rest.remove_prefix(1);
-      if (rest.starts_with('"')) {
-        ends = take_quoted(rest, value);
-      } else {
-        value = bare(rest, false);
-        rest.remove_prefix(value.size());
-      }
+    if (take_pair(rest, key, value)) {
+      if (!value.empty()) read.emplace_back(label_name_of(key), std::move(value));
+    } else {
+      while (!rest.empty() && static_cast<unsigned char>(rest[0]) > ' ') rest.remove_prefix(1);
     }
-    if (!ends || (!rest.empty() && static_cast<unsigned char>(rest[0]) > ' ')) {
-      line.error = "LogfmtParserErr";
-      line.error_details = "the line is not key=value";
-      break;
-    }
-    if (!value.empty()) read.emplace_back(label_name_of(key), std::move(value));
   }
   add_parsed(std::move(read), line);
 }

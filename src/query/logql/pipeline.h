@@ -1,7 +1,8 @@
 // What the stages behind a selector make of a record: whether it is shown, and with which labels.
 //
 // A label that a stage reads from the line and the record has already gets _extracted behind its name. Where a line is no
-// JSON, or a number no number, the record has the label __error__, as in Loki.
+// JSON, or a number no number, the record has the label __error__; what is no key=value of logfmt is passed over. Both are
+// as in Loki.
 // Thread rule: Confined.
 #pragma once
 
@@ -63,6 +64,7 @@ class Pipeline {
   bool shows(std::string_view text) const;  // by the line filters that come first
   bool run_stages(const RecordText& record, Line& line);
   void read_metadata(const RecordText& record, Line& line);
+  const Labels& metadata_of(std::string_view attributes, Labels& room);
   void read_json(Line& line);
   void read_logfmt(Line& line);
 
@@ -74,6 +76,7 @@ class Pipeline {
   RecordReader metadata_reader_;
   std::unordered_map<std::string, Labels, TextHash, std::equal_to<>>
       attributes_;  // as labels, by their JSON: few differ
+  size_t attributes_bytes_ = 0;
 };
 
 template <typename StreamOf>

@@ -21,11 +21,7 @@ namespace {
 constexpr size_t kNamesBytesMax = 64u << 20;
 constexpr size_t kLinesBytesMax = 256u << 20;
 constexpr size_t kHashesMax = 512;
-constexpr size_t kLevels = 7;  // none, and those of severity_word()
-
-size_t level_of(int32_t severity) {
-  return severity < 1 || severity > 24 ? 0 : 1 + static_cast<size_t>(severity - 1) / 4;
-}
+constexpr size_t kRanksKnownMax = 65'536;
 
 std::string as_json(std::string_view text) {
   JsonWriter json;
@@ -175,9 +171,12 @@ bool LogMatcher::begin(const LogColumns& columns) {
   for (size_t i = 0; i < known_.size(); ++i) {
     const LogMatch& match = query_.matches[i];
     Known& known = known_[i];
-    if (match.field == LogField::kRank) continue;
+    if (match.field == LogField::kRank) {
+      if (known.ranks.size() > kRanksKnownMax) known.ranks.clear();
+      continue;
+    }
     if (match.field == LogField::kLevel) {
-      known.names.resize(kLevels, -1);
+      known.names.resize(kLogLevels, -1);
     } else if (match.is_text()) {
       const std::optional<uint32_t> text = columns.names.find(match.text);
       if (!text) return false;
@@ -198,7 +197,7 @@ bool LogMatcher::holds(size_t at, const LogRow& row) {
     return rank->second;
   }
   if (match.field == LogField::kLevel) {
-    int8_t& level = known.names[level_of(row.severity)];
+    int8_t& level = known.names[log_level(row.severity)];
     if (level < 0) level = match.holds(severity_word(row.severity));
     return level > 0;
   }

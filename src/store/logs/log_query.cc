@@ -5,8 +5,12 @@
 namespace lockstep {
 
 const char* severity_word(int64_t severity) {
-  constexpr const char* kWords[] = {"trace", "debug", "info", "warn", "error", "fatal"};
-  return severity < 1 || severity > 24 ? "unknown" : kWords[(severity - 1) / 4];
+  constexpr const char* kWords[kLogLevels] = {"unknown", "trace", "debug", "info", "warn", "error", "fatal"};
+  return kWords[log_level(severity)];
+}
+
+size_t log_level(int64_t severity) {
+  return severity < 1 || severity > 24 ? 0 : 1 + static_cast<size_t>(severity - 1) / 4;
 }
 
 bool LogMatch::holds(std::string_view value) const {
@@ -20,13 +24,13 @@ bool LogFilter::holds(std::string_view line) const {
                             : line.find(text) != std::string_view::npos;
 }
 
-Result<std::shared_ptr<const re2::RE2>> log_pattern(std::string_view text) {
+Result<std::shared_ptr<const re2::RE2>> log_pattern(std::string_view text, bool with_newlines) {
   constexpr size_t kPatternBytesMax = 1024;
   if (text.size() > kPatternBytesMax) return Error{format("a pattern has at most %zu bytes", kPatternBytesMax)};
   RE2::Options options;
   options.set_log_errors(false);
   options.set_max_mem(1 << 20);
-  options.set_dot_nl(true);
+  options.set_dot_nl(with_newlines);
   auto pattern = std::make_shared<const re2::RE2>(std::string(text), options);
   if (!pattern->ok())
     return Error{

@@ -22,6 +22,9 @@ enum class LogField : uint8_t { kJob, kHost, kService, kEvent, kGpu, kRank, kLev
 inline constexpr size_t kLogFields = 7;
 // OTLP's numbers in words: "trace", "debug", "info", "warn", "error", "fatal"; "unknown" for 0 and what is none.
 const char* severity_word(int64_t severity);
+// The place of the word among these; 0: unknown.
+inline constexpr size_t kLogLevels = 7;
+size_t log_level(int64_t severity);
 
 // A field is this text, or the whole of it matches the pattern; or neither. A field that a record has not is empty; the
 // rank is a number as text, the level a word (severity_word).
@@ -39,13 +42,20 @@ struct LogFilter {
   std::shared_ptr<const re2::RE2> pattern;  // nullptr: the text counts
   bool holds(std::string_view line) const;
 };
-// Of a user; bounded in what it may take.
-Result<std::shared_ptr<const re2::RE2>> log_pattern(std::string_view text);
+// Of a user; bounded in what it may take. with_newlines: a dot is a newline too.
+Result<std::shared_ptr<const re2::RE2>> log_pattern(std::string_view text, bool with_newlines = true);
 
 namespace logs {
 struct LogColumns;
 struct LogRow;
 }  // namespace logs
+
+// Whoever goes through records asks give_up after so many.
+inline constexpr size_t kLogRowsBetweenLooks = 256;
+
+// Records looked at: of whose lines there are many bytes, or whose names and numbers alone are read.
+inline constexpr uint64_t kLogRowsMax = 5'000'000;
+inline constexpr uint64_t kLogIndexRowsMax = 100'000'000;
 
 struct LogQuery {
   std::vector<LogMatch> matches;   // all of them
@@ -60,7 +70,7 @@ struct LogQuery {
   size_t limit = 100;
   bool oldest_first = false;           // the order of the answer
   size_t bytes_max = 32u << 20;        // of an answer, which has one record at least
-  uint64_t rows_max = 5'000'000;       // looked at
+  uint64_t rows_max = kLogRowsMax;     // looked at
   std::function<bool()> give_up = {};  // nobody waits any more; asked now and then
   // What else a record has to be, asked last; empty: nothing. Its lines are there.
   std::function<bool(const logs::LogColumns&, const logs::LogRow&)> also = {};

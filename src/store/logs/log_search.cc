@@ -5,8 +5,6 @@
 namespace lockstep::logs {
 namespace {
 
-constexpr size_t kLinesBetweenLooks = 256;  // whether somebody still waits for the answer
-
 size_t bytes_of(const LogEntry& entry) {
   size_t bytes = sizeof entry;
   for (const std::string* text : {&entry.job, &entry.host, &entry.service, &entry.event, &entry.gpu,
@@ -71,7 +69,7 @@ bool LogSearch::choose(const LogColumns& index, bool is_by_time) {
 void LogSearch::take(const LogColumns& columns, const GroupMeta& group) {
   size_t looked = 0;
   for (const uint32_t at : chosen_) {
-    if (++looked % kLinesBetweenLooks == 0 && query_.give_up && query_.give_up()) {
+    if (++looked % kLogRowsBetweenLooks == 0 && query_.give_up && query_.give_up()) {
       page_.gave_up = true;
       return stop_before(group);
     }

@@ -197,7 +197,7 @@ export function name(value: unknown): string {
   return typeof value === 'string' && safe.length < value.length ? `${safe.slice(0, -9)}…${hash(value)}` : safe;
 }
 // FNV-1a, 32 bits.
-function hash(value: string): string {
+export function hash(value: string): string {
   let sum = 0x811c9dc5;
   for (let i = 0; i < value.length; i += 1) sum = Math.imul(sum ^ value.charCodeAt(i), 0x01000193);
   return (sum >>> 0).toString(16).padStart(8, '0');

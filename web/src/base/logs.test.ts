@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { decodeLogs, joined, kKept, severityMark, type LogRecord } from './logs';
+import { decodeLogs, firstOf, kHeldMax, kKept, severityMark, withNewer, withOlder, type LogPage, type LogRecord } from './logs';
 import { logsPlace, parsePlace, writePlace } from './url';
 
 const kBody = '{"logs":[{"time_unix_ns":1700000000000000001,"service":"trainer","event":"","severity":17,"severity_text":"","body":"out of\\nmemory \\u202e","attributes":{"code":2},'
@@ -18,12 +18,32 @@ it('reads whatever comes', () => {
   expect(decodeLogs('[]').records).toEqual([]);
 });
 
+const one = (at: number): LogRecord => ({ ...decodeLogs(kBody).records[0]!, key: String(at), timeNs: at });
+const page = (from: number, to: number, more: boolean): LogPage => ({ records: Array.from({ length: to - from }, (_, at) => one(from + at)), after: '7', more, whole: true });
+
 it('keeps each record once, the newest first, and not more than it shows', () => {
-  const one = (at: number): LogRecord => ({ ...decodeLogs(kBody).records[0]!, key: String(at), timeNs: at });
-  expect(joined([one(3), one(1)], [one(2), one(3)]).map((row) => row.timeNs)).toEqual([3, 2, 1]);
-  const many = Array.from({ length: kKept + 5 }, (_, at) => one(at));
-  expect(joined([], many).length).toBe(kKept);
-  expect(joined([], many)[0]!.timeNs).toBe(kKept + 4);
+  expect(withNewer(firstOf({ ...page(0, 0, false), records: [one(3), one(1)] }), { ...page(0, 0, false), records: [one(2), one(3)] }).records.map((row) => row.timeNs)).toEqual([3, 2, 1]);
+  const first = firstOf(page(0, kKept + 5, false));
+  expect(first.records.length).toBe(kKept);
+  expect(first.records[0]!.timeNs).toBe(kKept + 4);
+});
+
+it('keeps what Older brought as newer ones come, and asks for those that then leave', () => {
+  const older = withOlder(firstOf(page(200, 1_200, true)), page(0, 201, false));
+  expect(older).toMatchObject({ older: 'none' });
+  expect(older.records.length).toBe(1_200);
+  const newer = withNewer(older, page(1_200, 1_210, false));
+  expect(newer).toMatchObject({ older: 'some' });
+  expect([newer.records.length, newer.records[0]!.timeNs, newer.records[1_199]!.timeNs]).toEqual([1_200, 1_209, 10]);
+});
+
+it('says why Older brings no more', () => {
+  const first = firstOf(page(10_000, 10_200, true));
+  expect(withOlder(first, page(10_000, 10_200, true)).older).toBe('sameTime');
+  expect(withOlder(first, page(9_900, 10_100, true)).older).toBe('some');
+  const full = withOlder(first, page(1_000, 10_000, true));
+  expect([full.older, full.records.length, full.records[0]!.timeNs]).toEqual(['full', kHeldMax, 10_199]);
+  expect(withNewer(full, page(10_200, 10_201, false)).older).toBe('full');
 });
 
 it('marks what is bad by more than its colour', () => {

@@ -27,7 +27,16 @@ export interface LogPage {
   whole: boolean;
 }
 
+// What is shown: the newest that match, and how one gets at those before.
+export interface LogList {
+  records: LogRecord[];
+  after: string;
+  older: 'none' | 'some' | 'sameTime' | 'full';  // sameTime: more than an answer holds say the time of the last; full: no room
+  whole: boolean;
+}
+
 export const kKept = 1_000;  // of them, the newest: what a browser shows well
+export const kHeldMax = 5 * kKept;  // where somebody asks for older ones
 const kLineMax = 2_000;
 const kMembersMax = 100;
 
@@ -75,11 +84,29 @@ function members(value: unknown): [string, string][] {
   return Object.entries(object(value)).slice(0, kMembersMax).map(([name, one]) => [clean(name), clean(typeof one === 'string' ? one : JSON.stringify(one))]);
 }
 
-// Newest first, each once, at most kKept.
-export function joined(known: readonly LogRecord[], more: readonly LogRecord[], most = kKept): LogRecord[] {
+// Newest first, each once.
+function joined(known: readonly LogRecord[], more: readonly LogRecord[]): LogRecord[] {
   const seen = new Set<string>();
   const all = [...more, ...known].filter((one) => !seen.has(one.key) && seen.add(one.key));
-  return all.sort((a, b) => b.timeNs - a.timeNs).slice(0, most);
+  return all.sort((a, b) => b.timeNs - a.timeNs);
+}
+
+export const firstOf = (page: LogPage): LogList => ({ records: joined([], page.records).slice(0, kKept), after: page.after, older: page.more ? 'some' : 'none', whole: page.whole });
+
+// With what came since: it has room for as many as it had, and for kKept.
+export function withNewer(list: LogList, page: LogPage): LogList {
+  const all = joined(list.records, page.records);
+  const most = Math.max(kKept, list.records.length);
+  const older = all.length <= most ? list.older : most >= kHeldMax ? 'full' : 'some';
+  return { ...list, records: all.slice(0, most), after: page.after || list.after, older };
+}
+
+// With those before its last one, as long as there is room.
+export function withOlder(list: LogList, page: LogPage): LogList {
+  const all = joined(list.records, page.records);
+  const isFull = all.length > kHeldMax || (all.length === kHeldMax && page.more);
+  const older = isFull ? 'full' : !page.more ? 'none' : all.length > list.records.length ? 'some' : 'sameTime';
+  return { ...list, records: all.slice(0, kHeldMax), older, whole: page.whole };
 }
 
 export function severityMark(severity: Severity | ''): Mark {

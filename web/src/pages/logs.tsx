@@ -1,9 +1,10 @@
 // What jobs, ranks and nodes logged: a filter that the address holds, the newest first, and what comes while somebody looks.
 import { useSignal, type Signal } from '@preact/signals';
 import { api, paths } from '../base/api';
+import { hash } from '../base/decode';
 import { clean, clock, count, duration, utc, when } from '../base/format';
 import { useKeys } from '../base/hooks';
-import { joined, kKept, kSeverities, severityMark, type LogRecord, type Severity } from '../base/logs';
+import { firstOf, kKept, kSeverities, severityMark, withNewer, withOlder, type LogList, type LogRecord, type Severity } from '../base/logs';
 import { usePoll } from '../base/poll';
 import { copy, curl } from '../base/share';
 import { go, jobPlace, kLogsLastChoices, logsPlace, nodePlace, type LogsPlace } from '../base/url';
@@ -20,12 +21,8 @@ const kBehindMs = 100;  // more came than one answer holds
 
 const spanText = (seconds: number): string => (seconds >= 172_800 ? `${count(seconds / 86_400)} days` : duration(seconds * 1e3));
 
-interface Known {
+interface Known extends LogList {
   asked: string;  // the filter that it answers
-  records: LogRecord[];
-  after: string;
-  more: boolean;  // older ones
-  whole: boolean;
 }
 
 export function LogsPage({ place }: { place: LogsPlace }) {
@@ -37,14 +34,13 @@ export function LogsPage({ place }: { place: LogsPlace }) {
   const asked = JSON.stringify({ ...place, follow: true });
   const follows = place.follow && place.at === null;
   usePoll([asked, follows], async (signal) => {
-    const now = known.peek();
-    const told = now?.asked === asked ? now : null;
-    if (told && !follows) return;
-    const page = await api.logs(paths.logs(place, Date.now(), told ? { after: told.after } : {}), signal);
-    isBehind.value = told !== null && page.more;
-    known.value = told
-      ? { ...told, records: joined(told.records, page.records, Math.max(kKept, told.records.length)), after: page.after || told.after }
-      : { asked, records: joined([], page.records), after: page.after, more: page.more, whole: page.whole };
+    const told = (): Known | null => (known.peek()?.asked === asked ? known.peek() : null);
+    const before = told();
+    if (before && !follows) return;
+    const page = await api.logs(paths.logs(place, Date.now(), before ? { after: before.after } : {}), signal);
+    isBehind.value = before !== null && page.more;
+    const now = told();  // with what Older brought meanwhile
+    known.value = { asked, ...(before && now ? withNewer(now, page) : firstOf(page)) };
   }, (message) => { refused.value = message; }, () => (isBehind.peek() ? kBehindMs : kEveryMs));
   const move = (by: number): boolean => {
     const rows = known.value?.records ?? [];
@@ -83,7 +79,7 @@ export function LogsPage({ place }: { place: LogsPlace }) {
         {!now && !refused.value && <Loading what="the logs" />}
         {now && !refused.value && now.asked === asked && now.records.length === 0 && <Nothing place={place} />}
         {now && !refused.value && now.records.length > 0 && <Rows {...{ place, known: now, cursor, opened, toggle }} />}
-        {now && !refused.value && now.more && <Older place={place} known={known} asked={asked} />}
+        {now && !refused.value && now.older !== 'none' && <Older place={place} known={known} asked={asked} />}
         {now && !now.whole && <p class="hint muted">Not all that is stored was looked through: narrow the time, or name a job or a host.</p>}
       </section>
       <p class="hint muted log-keys">/ text · j k move · Enter opens · f follows · Esc goes up</p>
@@ -92,12 +88,6 @@ export function LogsPage({ place }: { place: LogsPlace }) {
 }
 
 const rowId = (key: string): string => `log-${key.length}-${hash(key)}`;
-
-function hash(text: string): number {
-  let sum = 0;
-  for (let at = 0; at < text.length; at += 1) sum = (Math.imul(sum, 31) + text.charCodeAt(at)) | 0;
-  return sum >>> 0;
-}
 
 function upFrom(place: LogsPlace) {
   if (place.job) return { ...jobPlace(place.job), rank: place.rank };
@@ -153,7 +143,7 @@ function Rows({ place, known, cursor, opened, toggle }: { place: LogsPlace; know
       <ol class="log" aria-label="Newest first">
         {known.records.map((row) => <Row key={row.key} {...{ place, row, isOpen: opened.value.has(row.key), toggle }} onFocus={() => { cursor.value = row.key; }} />)}
       </ol>
-      {known.records.length >= kKept && <p class="hint muted">The newest {count(kKept)} are shown.</p>}
+      {known.older !== 'none' && known.records.length >= kKept && <p class="hint muted">The newest {count(known.records.length)} are shown.</p>}
     </>
   );
 }
@@ -209,7 +199,7 @@ function Older({ place, known, asked }: { place: LogsPlace; known: Signal<Known 
       // Its time is known to 256 ns: those of that moment are asked for once more.
       const page = await api.logs(paths.logs(place, Date.now(), { to: String(BigInt(Math.ceil(oldest.timeNs)) + 256n) }), new AbortController().signal);
       const current = known.peek();
-      if (current?.asked === asked) known.value = { ...current, records: joined(current.records, page.records, kKept * 5), more: page.more, whole: page.whole };
+      if (current?.asked === asked) known.value = { asked, ...withOlder(current, page) };
       failed.value = '';
     } catch (error) {
       failed.value = error instanceof Error ? error.message : 'no answer';
@@ -217,6 +207,9 @@ function Older({ place, known, asked }: { place: LogsPlace; known: Signal<Known 
       busy.value = false;
     }
   };
+  const older = known.value?.older;
+  if (older === 'full') return <p class="hint muted">That is as many as this page holds: choose a time to see what came before.</p>;
+  if (older === 'sameTime') return <p class="hint muted">More records than one answer holds say the time of the last: narrow the filter to see what came before.</p>;
   return <p class="pager"><button type="button" disabled={busy.value} onClick={() => void ask()}>Older</button>{failed.value && <span role="status">{failed.value}</span>}</p>;
 }
 
