@@ -13,6 +13,15 @@ it('reads records, and where to go on to the last digit', () => {
   expect(page.records[1]).toMatchObject({ severity: '', event: 'lr.changed', line: 'value=0.5', rank: null });
 });
 
+it('shows numbers to the last digit', () => {
+  const attributes = '{"comm_id":-5177213689023472123,"text":"at 1234567890123456789, \\"1234567890123456789","share":0.12345678901234567,"list":[12345678901234567]}';
+  const line = decodeLogs(`{"logs":[{"time_unix_ns":1700000000000000001,"body":null,"attributes":${attributes}}]}`).records[0]!;
+  expect(line.attributes.slice(0, 2)).toEqual([['comm_id', '-5177213689023472123'], ['text', 'at 1234567890123456789, "1234567890123456789']]);
+  expect(line.attributes[2]![1]).toMatch(/^0.1234567890123456/);
+  expect(line.line).toContain('12345678901234567"]');
+  expect(line.timeNs).toBe(1700000000000000001);
+});
+
 it('reads whatever comes', () => {
   expect(decodeLogs('{"logs":[1,{"severity":99,"resource":{"lockstep.rank":-1}}]}')).toMatchObject({ after: '', more: false, records: [{ timeNs: 0, rank: null }, { severity: '', rank: null }] });
   expect(decodeLogs('[]').records).toEqual([]);

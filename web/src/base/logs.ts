@@ -40,14 +40,19 @@ export const kHeldMax = 5 * kKept;  // where somebody asks for older ones
 const kLineMax = 2_000;
 const kMembersMax = 100;
 
-// The answer as text: `after` has more digits than JSON.parse() keeps.
+// Whole numbers with more digits than JSON.parse() keeps (times, identities of communicators) become texts.
+function withExactNumbers(json: string): string {
+  return json.replace(/"(?:[^"\\]|\\.)*"|(?<![\d.eE+-])-?\d{16,}(?![\d.eE])/g, (word) => (word.startsWith('"') ? word : `"${word}"`));
+}
+
+// The answer as text.
 export function decodeLogs(body: string): LogPage {
-  const answer = object(JSON.parse(body));
+  const answer = object(JSON.parse(withExactNumbers(body)));
   const records = list(answer['logs']).map(decodeRecord);
   const shown = num(answer['shown']) ?? records.length;
   return {
     records,
-    after: /"after":(\d{1,19})\}\s*$/.exec(body)?.[1] ?? '',
+    after: String(num(answer['after']) ?? exact(answer['after'])),
     more: (num(answer['total']) ?? shown) > shown,
     whole: answer['whole'] !== false,
   };
@@ -62,7 +67,7 @@ function decodeRecord(value: unknown): LogRecord {
   const body = json['body'];
   return {
     key: JSON.stringify([json['time_unix_ns'], json['event'], body, json['attributes'], resource]),
-    timeNs: num(json['time_unix_ns']) ?? 0,
+    timeNs: num(json['time_unix_ns']) ?? (Number(exact(json['time_unix_ns'])) || 0),
     severity: severity >= 1 && severity <= 24 ? kSeverities[Math.floor((severity - 1) / 4)]! : '',
     event: text(json['event']),
     line: lineOf(body, attributes),
