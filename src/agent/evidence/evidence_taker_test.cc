@@ -319,7 +319,7 @@ TEST_F(EvidenceTakerTest, TheEnvironmentMayForbidItAndSoMayTheAgent) {
 
 TEST_F(EvidenceTakerTest, WhichCodeAProcessRunsIsKnownAtTheFirstLook) {
   start_with({"LOCKSTEP_CODE_VERSION=9f3a1c2\tdirty", "LOCKSTEP_CODE_VERSION_=2"});
-  EXPECT_EQ(taker_.code_versions().at(owner_.path), "9f3a1c2 dirty");
+  EXPECT_EQ(taker_.code_versions().at(owner_.path), "9f3a1c2?dirty");
   start_with({"LOCKSTEP_CODE_VERSION=" + std::string(1'000, 'v')});
   EXPECT_EQ(taker_.code_versions().at(owner_.path), std::string(128, 'v'));
   EvidenceTaker blind({.read_environment = false}, clock_, counters_);
