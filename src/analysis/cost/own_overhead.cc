@@ -244,7 +244,7 @@ std::vector<UnknownCost> unknown_of(const Hosts& hosts, std::span<const std::str
     if (host.gpus.empty()) gpus.note(name);
   }
   std::vector<UnknownCost> rows;
-  silent.put(rows, "agent", "heard of, but nothing of what its agent takes (no lockstep_agent_cpu_seconds_total)");
+  silent.put(rows, "agent", "heard, without a report of what the agent takes (no lockstep_agent_cpu_seconds_total)");
   once.put(rows, "agent_cpu", "processor time of the agent unknown, it was reported only once within the window");
   cores.put(rows, "cores", "number of cores unknown, so it is in no share (two samples of system.cpu.time are needed)");
   bytes.put(
