@@ -130,7 +130,8 @@ TEST_F(OwnOverheadTest, NothingAtAllIsUnknownAndNotFree) {
   const Overhead overhead = over(kHourMs, {"n-1", "n-2"});
   EXPECT_EQ(overhead.agents.hosts, 0u);
   EXPECT_EQ(overhead.sentence, "No agent has reported what it takes. What the server takes is not known.");
-  EXPECT_TRUE(why(overhead, "agent").starts_with("2 hosts (n-1, ...): heard, without a report")) << why(overhead, "agent");
+  EXPECT_TRUE(why(overhead, "agent").starts_with("2 hosts (n-1, ...): heard, without a report"))
+      << why(overhead, "agent");
   EXPECT_NE(why(overhead, "server"), "");
 }
 
