@@ -57,6 +57,19 @@ Check check_server(const std::string& server) {
           "--server with an address of the server (lockstepd --http, usually port 7070)"};
 }
 
+// What agents and server take, and what of it is not known. A server of an earlier release does not say.
+void check_overhead(const std::string& server, std::vector<Check>& checks) {
+  const Response answer = ask(server, "/api/overhead", "overhead");
+  simdjson::dom::parser parser;
+  Json document;
+  if (answer.exit_code != kExitOk || parser.parse(answer.body).get(document)) return;
+  std::string unknown;
+  for (const Json row : list_of(document, "unknown"))
+    unknown += (unknown.empty() ? "" : "; ") + text_of(row, "sentence");
+  if (!unknown.empty()) unknown = " Unknown: " + unknown + ".";
+  checks.push_back({"overhead", State::kOk, text_of(document, "sentence") + unknown, ""});
+}
+
 // What the agent says of itself and of each of its sources: what works on this node, and how to switch on the rest.
 void check_agent(const std::string& agent, const std::string& token_file, std::vector<Check>& checks) {
   Response answer = ask_agent(agent, token_file, "/checks", "agent");
@@ -221,6 +234,7 @@ int run_doctor(const Arguments& arguments) {
   if (!flags.positional().empty()) return show_coverage(server, flags.positional()[0], json);
   if (agent.empty()) agent = agent_page(recorder_directory());
   std::vector<Check> checks = {check_server(server)};
+  if (checks.front().state == State::kOk) check_overhead(server, checks);
   check_agent(agent, agent_token_file, checks);
   for (const Check& check : {check_plugin(), check_recorders(), check_shared_memory()}) checks.push_back(check);
   size_t width = 14;

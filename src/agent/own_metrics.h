@@ -14,6 +14,7 @@ namespace lockstep {
 enum class OwnMetric : uint8_t {
   kCpuSeconds,
   kMemory,
+  kSentBytes,
   kShedLevel,
   kInterval,
   kSourceSeconds,
@@ -34,6 +35,8 @@ inline constexpr MetricDescriptor kOwnMetrics[] = {
      "CPU time of the agent and of its process that reads the GPUs.", 1.0 / 64},
     {"lockstep_agent_memory_bytes", "By", MetricKind::kGauge, "",
      "Resident memory of both, shared pages counted in each.", 1 << 20},
+    {"lockstep_agent_sent_bytes_total", "By", MetricKind::kSum, "",
+     "Bytes sent to the server or a bucket, compressed: telemetry and files, with what had to be sent again."},
     {"lockstep_agent_shed_level", "1", MetricKind::kGauge, "",
      "0, or how far over its CPU budget the agent was: at 1, 2, 3 it reads 2, 5, 10 times less often."},
     {"lockstep_agent_interval_seconds", "s", MetricKind::kGauge, "", "How often the node is read now."},

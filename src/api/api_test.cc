@@ -255,6 +255,30 @@ class ApiTest : public ::testing::Test {
   simdjson::dom::parser parser_;
 };
 
+TEST_F(ApiTest, TellsWhatLockstepItselfCostsAndWhatOfItIsUnknown) {
+  const int64_t now_ms = clock_.unix_ns() / 1'000'000;
+  for (const auto& [ago_ms, seconds] : {std::pair{600'000, 0.0}, {0, 6.0}}) {
+    metrics_.add({{"__name__", "lockstep_agent_cpu_seconds_total"}, {"host", "node-0"}}, now_ms - ago_ms, 40 + seconds);
+    metrics_.add({{"__name__", "system_cpu_time_seconds_total"}, {"host", "node-0"}}, now_ms - ago_ms, 800 * seconds);
+  }
+  agents_.seen("node-1", clock_.unix_ns() - 1, 0);
+  const element json =
+      parse(get("/api/overhead", format("from=%lld", static_cast<long long>((now_ms - 900'000) * 1'000'000))));
+  EXPECT_DOUBLE_EQ(number(json["agents"]["cpu_cores"]), 0.01);
+  EXPECT_DOUBLE_EQ(number(json["agents"]["share_of_cores"]), 8);
+  EXPECT_EQ(text(json["agents"]["worst_host"]), "node-0");
+  EXPECT_TRUE(json["agents"]["sent_bytes_per_s"].is_null());
+  EXPECT_TRUE(json["server"]["disk_bytes"].is_null());
+  EXPECT_EQ(text(json["sentence"]),
+            "Agents take 0.01 of 8 cores on 1 host (0.12 %). What the server takes is not known.");
+  EXPECT_EQ(text(json["unknown"].at(0)["what"]), "agent");
+  EXPECT_EQ(text(json["unknown"].at(0)["example"]), "node-1");
+  expect_error("/api/overhead", "from=yesterday", 400, "from is \"yesterday\"; it must be a whole number");
+  expect_error("/api/overhead", "to=0", 400, "to is \"0\"");
+  expect_error("/api/overhead", "from=9&to=5", 400, "before to");
+  expect_error("/api/overhead", "window=1h", 400, "window");
+}
+
 TEST_F(ApiTest, AJobSaysWhatSomeOfItsRanksCanBeAskedFor) {
   const auto answers = [&](const std::string& path) {
     std::string words;

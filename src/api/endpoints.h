@@ -60,6 +60,7 @@ HttpResponse post_incident_resolve(const ApiContext&, const ApiRequest&);       
 HttpResponse post_incident_reopen(const ApiContext&, const ApiRequest&);           // incidents.cc
 HttpResponse post_incident_feedback(const ApiContext&, const ApiRequest&);         // incidents.cc
 HttpResponse get_fleet(const ApiContext&, const ApiRequest&);                      // fleet.cc
+HttpResponse get_overhead(const ApiContext&, const ApiRequest&);                   // overhead.cc
 HttpResponse get_nodes(const ApiContext&, const ApiRequest&);                      // nodes/nodes.cc
 HttpResponse get_node(const ApiContext&, const ApiRequest&);                       // nodes/nodes.cc
 HttpResponse get_gpu(const ApiContext&, const ApiRequest&);                        // nodes/nodes.cc

@@ -39,6 +39,7 @@
 #include "server/blob_place.h"
 #include "server/captures/capture_findings.h"
 #include "server/durable_sink.h"
+#include "server/own_series.h"
 #include "server/owned_jobs.h"
 #include "server/recovery.h"
 #include "server/set_aside.h"
@@ -224,6 +225,7 @@ class OpenTenant final : public Tenant {
   std::unique_ptr<FlowTelemetry> flow_telemetry_;  // nullptr: no switch reports here
   AlertCenter alerts_;
   OpenSeries open_series_;
+  OwnSeries own_series_;  // ticked in the default tenant alone: the process is the operator's
   incident::IncidentRegistry incidents_{state_, clock_, witness_, counters_};
   incident::IncidentWatch incident_watch_{
       incidents_, {owned_verdicts_, alerts_.registry(), fabric_, &pricing_}, clock_};
@@ -294,6 +296,8 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
       open_series_(
           [this](auto series, const auto& canonical) { return intake_.push("open", "open", series, canonical); },
           owned_verdicts_, alerts_.registry(), clock_),
+      own_series_([this](auto series, const auto& canonical) { return intake_.push("own", "own", series, canonical); },
+                  options_.data, counters_, clock_),
       context_(make_context()),
       queries_(
           {.running_max = static_cast<size_t>(options_.queries_max)},
@@ -307,6 +311,9 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   if (flow_telemetry_) fabric_.observer = &flow_telemetry_->observer();
   for (const JobNumberRow& row : job_number_rows()) intake_.metadata(row.name, row.type, row.help, "");
   for (const RankNumberRow& row : rank_number_rows()) intake_.metadata(row.name, "gauge", row.help, "");
+  intake_.metadata(OwnSeries::kCpu, "counter", "Processor time of the server.", "");
+  intake_.metadata(OwnSeries::kMemory, "gauge", "What the server holds in memory besides mapped files.", "");
+  intake_.metadata(OwnSeries::kDisk, "gauge", "Bytes of the server's files, by part of its data folder.", "");
   intake_.metadata(OpenSeries::kVerdictOpen, "gauge", "1 for each open verdict and rank that it names.", "");
   applier_.subscribe(rollups_);
   applier_.subscribe(rank_series_);
@@ -636,6 +643,7 @@ void OpenTenant::look_once() {
 void OpenTenant::look_at_itself() {
   report_dropped(dropped_unsealed_, *sink_, clock_);
   if (!settings_.is_default) memory_.tick(counters_);
+  if (settings_.is_default && ready_) own_series_.tick();
   readiness_.ask();
 }
 

@@ -642,6 +642,17 @@ def test_the_server_has_what_the_page_has(story):
     assert story.server.counters().total("lockstep_ingest_refused_records_total") == 0
 
 
+def test_the_server_says_what_its_agent_costs(story):
+    def known():
+        found = story.server.get("/api/overhead")
+        return found if found["agents"]["sent_bytes_per_s_per_gpu"] and found["server"]["cpu_cores"] is not None else None
+
+    found = harness.eventually(known, 40, "the cost of agent and server")
+    agents = found["agents"]
+    assert agents["hosts"] == 1 and agents["gpus"] == 8, found
+    assert 0 < agents["cpu_cores"] < 1 and agents["memory_bytes"] < 80 << 20 and found["server"]["disk_bytes"] > 0, found
+
+
 def test_hardware_series_carry_no_job(story):
     """A job's end must not end the series of its GPUs: the job is joined by lockstep_job_gpu_info."""
     for name in ("hw.power", "lockstep_gpu_sm_active", "hw.network.io"):

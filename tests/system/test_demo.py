@@ -50,7 +50,7 @@ def demo(tmp_path):
     """A demo that plays until it is stopped; gives its URL."""
     log = open(tmp_path / "demo.log", "w+")
     process = subprocess.Popen(
-        [str(harness.BIN / "lockstep"), "demo", "--http", "127.0.0.1:0", "--seed", "2", "--gpu-hour-price", "2.5"],
+        [str(harness.BIN / "lockstep"), "demo", "--http", "127.0.0.1:0", "--seed", "2", "--gpu-hour-price", "H100=2.5"],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,

@@ -88,7 +88,7 @@ def test_labels_that_would_make_a_series_of_every_step_are_refused_by_name(start
     assert answer.status == 200 and b"step" in answer.body
     assert [one["metric"].get("step") for one in ask(server, "query", query="loss_ratio")["result"]] == [None]
     report = server.get("/api/cardinality")
-    assert report["series"] == 1 and report["metrics"][0] == {"name": "loss_ratio", "series": 1}
+    assert {"name": "loss_ratio", "series": 1} in report["metrics"], "not one for each step"
     assert report["refused_samples"]["label_forbidden"] == 1
 
 

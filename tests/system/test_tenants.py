@@ -175,6 +175,7 @@ CALLS = {
     "GET /api/services": ["/api/services"],
     "GET /api/agents": ["/api/agents"],
     "GET /api/fleet": ["/api/fleet"],
+    "GET /api/overhead": ["/api/overhead"],
     "GET /api/nodes": ["/api/nodes", "/api/nodes?host=<word>"],
     "GET /api/nodes/{name}": ["/api/nodes/<word>-node-0"],
     "GET /api/nodes/{name}/series": ["/api/nodes/<word>-node-0/series"],

@@ -218,6 +218,7 @@ export class Fixture {
     if (path === '/api/cardinality') return [200, cardinality(this.empty)];
     if (path === '/api/fleet') return [200, this.empty ? { jobs: 0, jobs_running: 0, nodes: 0, gpus: 0, gpus_idle: 0, ranks: 0, verdicts_open: 0, lost_gpu_seconds_day: 0, otlp_http: '0.0.0.0:5318', is_tls: false }
       : { jobs: 6, jobs_running: 4, nodes: 40, nodes_silent: 1, gpus: 312, gpus_idle: 14, ranks: 124, verdicts_open: 3, lost_gpu_seconds_day: 76680, money_day: '42.60 at 2.00 a GPU-hour', otlp_http: '0.0.0.0:4318', is_tls: false }];
+    if (path === '/api/overhead') return [200, { sentence: 'Agents take 0.31 of 5,120 cores on 39 hosts (0.0061 %), most on node-07 (0.02 %); they send 14 kB/s, 45 B/s a GPU. The server takes 0.02 cores, 140 MB of memory and 1.2 GB of disk.', unknown: [{ what: 'cores', hosts: 1, example: 'node-12', sentence: 'node-12: number of cores unknown' }] }];
     if (path.startsWith('/api/sle')) return sleAnswer(path, query);
     if (path === '/api/warnings') return [200, this.empty ? { warnings: [], total: 0, shown: 0 } : { warnings: kWarnings, total: kWarnings.length, shown: kWarnings.length }];
     if (path === '/prometheus/api/v1/query_range') return [200, this.empty ? { status: 'success', data: { result: [] } } : slowTrend(query)];

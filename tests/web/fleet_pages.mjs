@@ -14,6 +14,10 @@ export function fleetPages({ visit }) {
     const numbers = page.locator('dl.figures');
     await numbers.getByText('4', { exact: true }).waitFor();
     assert.match((await numbers.innerText()).replace(/\s+/g, ' '), /jobs 4 running, of 6 known GPUs 312 14 idle ranks 124 on 40 nodes, 1 silent open verdicts 3 lost in 24 h 21\.3 GPU-hours/);
+    const cost = page.getByRole('region', { name: 'What Lockstep itself costs' });
+    assert.match(await cost.innerText(), /Agents take 0\.31 of 5,120 cores on 39 hosts/);
+    await cost.getByText('1 thing not known').click();
+    assert.match(await cost.innerText(), /node-12: number of cores unknown/);
     const rows = page.locator('tbody tr');
     await counted(rows, 6);
     await page.getByLabel('host').fill('node-17');

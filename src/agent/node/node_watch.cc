@@ -229,6 +229,8 @@ void NodeWatch::note_cost(const Tick& tick) {
   }
   add(OwnMetric::kCpuSeconds, use.cpu_seconds);
   add(OwnMetric::kMemory, static_cast<double>(use.rss_bytes));
+  add(OwnMetric::kSentBytes, static_cast<double>(counters_.value("lockstep_agent_export_bytes_total") +
+                                                 counters_.value("lockstep_agent_upload_bytes_total")));
   add(OwnMetric::kShedLevel, cost_.level());
   add(OwnMetric::kInterval, static_cast<double>(options_.interval_ns) * OwnCost::kSlowdown[cost_.level()] / 1e9);
   const NodeSeries::Counts counts = series_.counts();

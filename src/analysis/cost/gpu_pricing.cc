@@ -7,12 +7,14 @@ namespace lockstep {
 GpusByModel GpuPricing::gpus_of(std::string_view job_id) const {
   if (!prices_.by_model()) return {};
   const int64_t now_ns = clock_.monotonic_ns();
+  int64_t retried_ns = 0;
   {
     MutexLock lock(mutex_);
     const auto known = jobs_.find(job_id);
     if (known != jobs_.end() && now_ns < known->second.until_ns) return known->second.gpus;
+    if (known != jobs_.end()) retried_ns = known->second.retry_ns;
   }
-  Known known = ask(job_id);
+  Known known = ask(job_id, retried_ns);
   MutexLock lock(mutex_);
   if (jobs_.size() >= kJobsMax) std::erase_if(jobs_, [&](const auto& one) { return one.second.until_ns <= now_ns; });
   if (jobs_.size() >= kJobsMax) jobs_.clear();
@@ -24,12 +26,13 @@ GpuCost GpuPricing::cost_of(std::string_view job_id, double gpu_seconds) const {
   return prices_.cost(gpu_seconds, gpus_of(job_id));
 }
 
-GpuPricing::Known GpuPricing::ask(std::string_view job_id) const {
+GpuPricing::Known GpuPricing::ask(std::string_view job_id, int64_t retried_ns) const {
   Known known;
+  bool is_one_missing = false;
   const std::optional<JobInfo> job = steps_.job(job_id);
   const auto count = [&](const GpuModels& models) {
     known.gpus.clear();
-    bool is_one_missing = false;
+    is_one_missing = false;
     for (const RankInfo& rank : job->ranks) {
       const std::string& gpu_uuid = rank.identity.gpu_uuid;
       const auto model = models.find(gpu_uuid);
@@ -38,18 +41,21 @@ GpuPricing::Known GpuPricing::ask(std::string_view job_id) const {
     }
     return is_one_missing;
   };
-  if (job && count(*models(false))) count(*models(true));
-  known.until_ns = clock_.monotonic_ns() + (known.gpus.empty() ? kRetryNs : kKeptNs);
+  const int64_t age_ns_max = retried_ns > 0 ? kRetryNs : kKeptNs;
+  if (job && count(*models(false, age_ns_max))) count(*models(true, age_ns_max));
+  if (is_one_missing) known.retry_ns = std::clamp(2 * retried_ns, kRetryNs, kKeptNs);
+  const int64_t kept_ns = known.gpus.empty() ? kRetryNs : is_one_missing ? known.retry_ns : kKeptNs;
+  known.until_ns = clock_.monotonic_ns() + kept_ns;
   return known;
 }
 
-std::shared_ptr<const GpuModels> GpuPricing::models(bool of_all_time) const {
+std::shared_ptr<const GpuModels> GpuPricing::models(bool of_all_time, int64_t age_ns_max) const {
   const int64_t now_ns = clock_.monotonic_ns();
   int64_t from_ms = 0;
   {
     MutexLock lock(mutex_);
     of_all_time = of_all_time && !has_all_time_;
-    if (models_ && !of_all_time && now_ns - models_read_ns_ < kKeptNs) return models_;
+    if (models_ && !of_all_time && now_ns - models_read_ns_ < age_ns_max) return models_;
     const int64_t back_ns = kReachNs + (models_ ? now_ns - models_read_ns_ : 0);
     if (!of_all_time) from_ms = std::max<int64_t>(0, (clock_.unix_ns() - back_ns) / 1'000'000);
   }

@@ -1,12 +1,12 @@
 // What a job's GPU time costs: the one place where prices by model, the GPUs of a job and the models that agents report
 // come together.
 //
-// The GPUs are those of the job's newest attempt. What was found is kept for kKeptNs, also that a model is not reported, or
-// for kRetryNs while no rank is known; so a price may come a minute or two later than the first steps. Where one price is of
-// all GPUs, no store is asked.
+// The GPUs are those of the job's newest attempt. What was found is kept for kKeptNs, and while no rank is known for
+// kRetryNs. Agents report their GPUs about when a job takes its first steps: while a model is missing it is looked for again
+// after kRetryNs, then after twice that and so on up to kKeptNs. Where one price is of all GPUs, no store is asked.
 //
-// Models are read for kReachNs back, and what was read is kept; of before that once, when a GPU is asked for that was not
-// reported since.
+// Models are read for kReachNs back, at most every kRetryNs, and what was read is kept; of before that once, when a GPU is
+// asked for that was not reported since.
 // Limits:      kJobsMax jobs are remembered, beyond them the oldest answers are made anew; models of kGpusMax GPUs, beyond
 //              them those of kReachNs.
 // Thread rule: Thread-safe. Stores are asked outside the lock.
@@ -43,16 +43,17 @@ class GpuPricing {
   GpusByModel gpus_of(std::string_view job_id) const;
   GpuCost cost_of(std::string_view job_id, double gpu_seconds) const;
   // Of all GPUs that agents have reported.
-  std::shared_ptr<const GpuModels> models() const { return models(true); }
+  std::shared_ptr<const GpuModels> models() const { return models(true, kKeptNs); }
 
  private:
   struct Known {
     GpusByModel gpus;
     int64_t until_ns = 0;  // monotonic
+    int64_t retry_ns = 0;  // for which a missing model was not looked for; 0: none was missing
   };
-  std::shared_ptr<const GpuModels> models(bool of_all_time) const;
+  std::shared_ptr<const GpuModels> models(bool of_all_time, int64_t age_ns_max) const;
   std::shared_ptr<const GpuModels> add(GpuModels read) const LOCKSTEP_REQUIRES(mutex_);
-  Known ask(std::string_view job_id) const;
+  Known ask(std::string_view job_id, int64_t retried_ns) const;
 
   const GpuPrices prices_;
   const StepStore& steps_;

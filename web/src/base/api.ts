@@ -6,7 +6,7 @@ import { decodeIncident, decodeIncidents, type Incident, type IncidentList } fro
 import { decodeCardinality, type Cardinality } from './cardinality';
 import { decodeCost, decodeMfu, type Cost, type Mfu } from './cost';
 import { decodeAffected, decodeFabric, decodeGraph, decodePath, type Affected, type Fabric, type FabricPath, type Graph } from './fabric';
-import { decodeFleet, type FleetNumbers } from './fleet';
+import { decodeFleet, decodeOverhead, type FleetNumbers, type Overhead } from './fleet';
 import { decodeSummary, type SummaryAnswer } from './kernel_profile';
 import { decodeKernelTimeline, type KernelTimeline } from './kernel_timeline';
 import { decodeLogs, type LogPage } from './logs';
@@ -65,6 +65,7 @@ const promqlForm = (query: string, at: number | null): string => String(new URLS
 export const paths = {
   jobs: (filter: FleetFilter = {}) => { const query = filterQuery(filter); return `/api/jobs${query && `?${query}`}`; },
   fleet: () => '/api/fleet',
+  overhead: () => '/api/overhead',
   why: (job: string) => `/api/jobs/${encodeURIComponent(job)}/why`,
   cost: (job: string) => `/api/jobs/${encodeURIComponent(job)}/cost`,
   mfu: (job: string) => `/api/jobs/${encodeURIComponent(job)}/mfu`,
@@ -134,6 +135,7 @@ function sleQuery(place: SlePlace, keys: readonly ('job' | 'host' | 'classifier'
 export const api = {
   jobs: async (filter: FleetFilter, signal: AbortSignal): Promise<JobList> => decodeJobs(await get(paths.jobs(filter), signal)),
   fleet: async (signal: AbortSignal): Promise<FleetNumbers> => decodeFleet(await get(paths.fleet(), signal)),
+  overhead: async (signal: AbortSignal): Promise<Overhead> => decodeOverhead(await get(paths.overhead(), signal)),
   trends: async (signal: AbortSignal): Promise<Map<string, Trend>> => {
     const now_s = Date.now() / 1e3;
     return decodeTrends(await get(trendPath(now_s), signal), now_s);

@@ -1,5 +1,5 @@
 // The fleet in a few numbers.
-import { num, object, text } from './decode';
+import { list, num, object, text } from './decode';
 
 export interface FleetNumbers {
   jobs: number | null;
@@ -23,6 +23,17 @@ export function decodeFleet(value: unknown): FleetNumbers {
     idle: num(json['gpus_idle']), ranks: num(json['ranks']), verdicts: num(json['verdicts_open']), lostGpuSeconds: num(json['lost_gpu_seconds_day']), money: text(json['money_day']),
     otlp: text(json['otlp_http']), isTls: json['is_tls'] === true,
   };
+}
+
+// What Lockstep itself costs: a sentence for people, and one for each thing that is not known.
+export interface Overhead {
+  sentence: string;
+  unknown: string[];
+}
+
+export function decodeOverhead(value: unknown): Overhead {
+  const json = object(value);
+  return { sentence: text(json['sentence']), unknown: list(json['unknown']).map((row) => text(object(row)['sentence'])).filter((one) => one !== '') };
 }
 
 const kLocal = /^(127\.|localhost$|\[?::1)/;

@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { api, paths, Refused } from '../base/api';
 import type { Job, JobList, WarningList } from '../base/decode';
-import { otlpAddress, type FleetNumbers } from '../base/fleet';
+import { otlpAddress, type FleetNumbers, type Overhead } from '../base/fleet';
 import { clean, clock, count, duration, gpuTime, utc } from '../base/format';
 import { healthMark, stateMark } from '../base/health';
 import { unlessRefused, usePoll } from '../base/poll';
@@ -21,11 +21,13 @@ import { Warnings } from '../widgets/warnings';
 
 const kSlowlyMs = 10_000;
 const kNumbersMs = 3_000;
+const kOverheadMs = 60_000;
 const kServicesShown = 24;
 
 export function Fleet({ place }: { place: FleetPlace }) {
   const filter = place.filter ?? {};
   const numbers = useSignal<FleetNumbers | null>(null);
+  const overhead = useSignal<Overhead | null>(null);
   const list = useSignal<JobList | null>(null);
   const refused = useSignal<string | null>(null);
   const services = useSignal<string[]>([]);
@@ -33,6 +35,7 @@ export function Fleet({ place }: { place: FleetPlace }) {
   const ahead = useSignal<WarningList>({ warnings: [], total: 0 });
   usePoll([filterQuery(filter)], async (signal) => { list.value = await api.jobs(filter, signal); }, (message) => { refused.value = message; });
   usePoll([], async (signal) => { numbers.value = await unlessRefused(api.fleet(signal)); }, () => {}, () => kNumbersMs);
+  usePoll([], async (signal) => { overhead.value = await unlessRefused(api.overhead(signal)); }, () => {}, () => kOverheadMs);
   usePoll([], async (signal) => {
     services.value = await api.services(signal).catch((error: unknown) => {
       // A server that knows no services says so with a 404.
@@ -57,6 +60,7 @@ export function Fleet({ place }: { place: FleetPlace }) {
         : <>
             <Numbers numbers={numbers.value} />
             <Jobs list={list.value} trends={trends.value} filter={filter} />
+            <OwnCost overhead={overhead.value} />
           </>}
       <Warnings warnings={ahead.value.warnings} total={ahead.value.total} />
       {services.value.length > 0 && <Services names={services.value} />}
@@ -81,6 +85,19 @@ function Numbers({ numbers }: { numbers: FleetNumbers | null }) {
     <dl class="card figures" aria-label="The fleet in numbers">
       {figures.map(([name, value, more]) => <div key={name}><dt>{name}</dt><dd><b>{value}</b> <span class="muted">{more}</span></dd></div>)}
     </dl>
+  );
+}
+
+function OwnCost({ overhead }: { overhead: Overhead | null }) {
+  if (!overhead?.sentence) return null;
+  return (
+    <section class="card muted" aria-label="What Lockstep itself costs">
+      Lockstep itself, in the last hour: {overhead.sentence}
+      {overhead.unknown.length > 0 && <details>
+        <summary>{count(overhead.unknown.length)} {overhead.unknown.length === 1 ? 'thing' : 'things'} not known</summary>
+        <ul>{overhead.unknown.map((one) => <li key={one}>{one}</li>)}</ul>
+      </details>}
+    </section>
   );
 }
 
