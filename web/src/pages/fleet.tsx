@@ -21,7 +21,7 @@ import { Warnings } from '../widgets/warnings';
 
 const kSlowlyMs = 10_000;
 const kNumbersMs = 3_000;
-const kOverheadMs = 60_000;
+const kOverheadMs = 300_000;
 const kServicesShown = 24;
 
 export function Fleet({ place }: { place: FleetPlace }) {
@@ -92,7 +92,7 @@ function OwnCost({ overhead }: { overhead: Overhead | null }) {
   if (!overhead?.sentence) return null;
   return (
     <section class="card muted" aria-label="What Lockstep itself costs">
-      Lockstep itself, in the last hour: {overhead.sentence}
+      Lockstep itself, in the last ten minutes: {overhead.sentence}
       {overhead.unknown.length > 0 && <details>
         <summary>{count(overhead.unknown.length)} {overhead.unknown.length === 1 ? 'thing' : 'things'} not known</summary>
         <ul>{overhead.unknown.map((one) => <li key={one}>{one}</li>)}</ul>
