@@ -152,7 +152,8 @@ def test_the_opentelemetry_sdk_sends_with_a_client_certificate(start, papers, tm
             pass
     provider.shutdown()
     assert counted.results == [SpanExportResult.SUCCESS] * 3
-    passed = server.counters("--cert", certificate, "--key", key).total("lockstep_ingest_passed_records_total")
+    counters = server.counters("--cert", certificate, "--key", key)
+    passed = counters.total("lockstep_ingest_passed_records_total", signal="spans")
     assert passed == 3
 
 
@@ -267,7 +268,9 @@ def test_the_agent_sends_to_a_server_that_asks_for_its_certificate(start, papers
     )  # fmt: skip
     shown = ("--cert", certificate, "--key", key)
     harness.eventually(
-        lambda: server.counters(*shown).total("lockstep_ingest_passed_records_total") > 0, 30, "its metrics arrive"
+        lambda: server.counters(*shown).total("lockstep_ingest_passed_records_total", receiver="otlp_http") > 0,
+        30,
+        "its records arrive",
     )
     # And waits there for commands.
     harness.eventually(
