@@ -1,6 +1,5 @@
 #include "agent/own_cost.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,10 +10,6 @@
 
 namespace lockstep {
 namespace {
-
-double seconds(const timeval& time) {
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-}
 
 uint64_t rss_bytes(const std::string& process) {
   Result<std::string> text = read_file("/proc/" + process + "/statm", 4096);
@@ -28,11 +23,7 @@ uint64_t rss_bytes(const std::string& process) {
 
 OwnUse measure_own_use(pid_t child) {
   OwnUse use;
-  rusage own{};
-  getrusage(RUSAGE_SELF, &own);
-  use.cpu_seconds = seconds(own.ru_utime) + seconds(own.ru_stime);
-  getrusage(RUSAGE_CHILDREN, &own);  // readers that have ended
-  use.cpu_seconds += seconds(own.ru_utime) + seconds(own.ru_stime);
+  use.cpu_seconds = own_cpu_seconds();  // with readers that have ended
   use.rss_bytes = rss_bytes("self");
   if (child > 0) {
     use.cpu_seconds += process_cpu_seconds(child);

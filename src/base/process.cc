@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -272,6 +273,17 @@ ProcessState parse_process_stat(std::string_view text) {
   const std::vector<std::string_view> fields = split(text.substr(close + 1), ' ');
   if (fields.size() < 21 || fields[1].empty()) return {};
   return {parse_uint(fields[20]).value_or(0), fields[1][0]};
+}
+
+double own_cpu_seconds() {
+  double sum = 0;
+  for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage use{};
+    if (::getrusage(who, &use) != 0) continue;
+    for (const timeval& time : {use.ru_utime, use.ru_stime})
+      sum += static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  }
+  return sum;
 }
 
 double process_cpu_seconds(pid_t pid) {

@@ -76,6 +76,8 @@ ProcessState process_state(int32_t pid, const std::string& root = "");
 
 // CPU time that it has used, in user space and in the kernel, its threads together; 0: it is gone.
 double process_cpu_seconds(pid_t pid);
+// The same of this process and of its children that have ended.
+double own_cpu_seconds();
 
 // The folder of the running program (for finding its siblings in build/bin and ../lib).
 std::string program_directory();

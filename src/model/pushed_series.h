@@ -2,7 +2,7 @@
 //
 // raw_labels stand for the labels without being them: equal bytes are the same series, whichever receiver they came
 // through, so the first byte tells the form: 0x0A or 0x8A fields of a remote write request, 'O' OTLP, 'T' exposition
-// text, 'J' numbers of jobs, 'F' ports of switches, 'U' what the server takes, kUnreadableLabels alone labels that cannot be read.
+// text, 'J' numbers of jobs, 'F' ports of switches, kUnreadableLabels alone labels that cannot be read.
 // Thread rule: Immutable.
 #pragma once
 

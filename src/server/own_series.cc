@@ -1,32 +1,18 @@
 #include "server/own_series.h"
 
-#include <sys/resource.h>
-
 #include <filesystem>
 #include <utility>
 #include <vector>
 
+#include "base/process.h"
 #include "model/series_labels.h"
+#include "wire/remote_write.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
 constexpr const char* kBlobs = "blobs";
-
-double seconds(const timeval& time) {
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-}
-
-// With that of programs that it started and that have ended, such as the analysis of captures.
-double own_cpu_seconds() {
-  double sum = 0;
-  for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
-    rusage use{};
-    if (getrusage(who, &use) == 0) sum += seconds(use.ru_utime) + seconds(use.ru_stime);
-  }
-  return sum;
-}
 
 uint64_t all_bytes_below(const std::filesystem::path& folder) {
   uint64_t bytes = 0;
@@ -70,13 +56,13 @@ void OwnSeries::tick() {
       rows.push_back({{{kMetricNameLabel, kDisk}, {"part", part}}, static_cast<double>(bytes)});
   }
   const int64_t time_ms = clock_.unix_ns() / kNsPerMs;
-  std::vector<std::string> names;
-  names.reserve(rows.size());
+  std::vector<std::string> raw;
+  raw.reserve(rows.size());
   std::vector<PushedSeries> series;
   for (const auto& [labels, value] : rows) {
-    names.push_back("U" + labels[0].second + std::string(1, '\0') + (labels.size() > 1 ? labels[1].second : ""));
+    raw.push_back(remote_write::raw_labels_of(labels));
     PushedSeries& pushed = series.emplace_back();
-    pushed.raw_labels = names.back();
+    pushed.raw_labels = raw.back();
     pushed.times_ms = {&time_ms, 1};
     pushed.values = {&value, 1};
   }
