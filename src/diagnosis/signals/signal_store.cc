@@ -571,7 +571,7 @@ std::optional<EntityReadings> SignalStore::read(Place place, std::string_view ho
   readings.id = entity->id;
   readings.through_unix_ns = std::min(span.through_unix_ns, entity->newest_ns);
   const uint32_t since = bucket_of(span.since_unix_ns);
-  const uint32_t through = bucket_of(span.through_unix_ns);
+  const uint32_t through = bucket_of(readings.through_unix_ns);
   const uint32_t before_from = span.before_from_unix_ns > 0 ? bucket_of(span.before_from_unix_ns) + 1 : 0;
   for (size_t signal = 0; signal < signal_count(); ++signal) {
     const SignalRow& row = signal_row(static_cast<SignalIndex>(signal));
@@ -583,29 +583,29 @@ std::optional<EntityReadings> SignalStore::read(Place place, std::string_view ho
     if (!page_now(slot, entity->pages, row.kind, entity->first_bucket, bucket_of(entity->report_ns), &page, &head))
       continue;
     SignalReading& reading = readings.by_ordinal[ordinal];
-    double sum = 0, count = 0, at_since = 0;
-    bool know_since = false;
+    double sum = 0, count = 0;
+    std::optional<double> at_since, at_through;
     std::vector<double> before, before_coarse;
     for (HistoryValue value : values_of(page, head)) {
       if (row.most > 0) value.value = std::min(value.value, static_cast<float>(row.most));
       if (value.buckets == 1 && value.from >= since && value.from <= through) {
-        // The newest bucket of a rate is not full yet; the one in which it began is half of before.
-        if (row.kind == SignalKind::kRate && value.from == head && count > 0) continue;
+        // The last bucket is not full yet, and would not give the same number again; the one in which it began is half
+        // of before.
         if (value.from == since) {
           at_since = value.value;
-          know_since = true;
-          continue;
+        } else if (value.from == through) {
+          at_through = value.value;
+        } else {
+          sum += value.value;
+          count += 1;
         }
-        sum += value.value;
-        count += 1;
       } else if (value.from + value.buckets < since && value.from >= before_from) {
         (value.buckets == kPerCoarse ? before_coarse : before).push_back(value.value);
       }
     }
-    if (count > 0 || know_since) {
-      reading.known = true;
-      reading.now = count > 0 ? sum / count : at_since;
-    }
+    if (count > 0) at_through = sum / count;
+    reading.known = at_through || at_since;
+    if (reading.known) reading.now = at_through ? *at_through : *at_since;
     // A few near values say more than many old ones.
     if (before.size() < 3) before.insert(before.end(), before_coarse.begin(), before_coarse.end());
     if (before.size() >= 2) {

@@ -145,6 +145,38 @@ TEST(SignalStore, ARateIsTheIncreasePerSecondHoweverOftenItIsTold) {
 }
 
 // The driver counts the sum of all heat and each reason for it, at the same time.
+TEST(SignalStore, ANumberIsTheSameWhenItIsAskedForAgainLater) {
+  MadeUpFleet fleet(2, 3, 2);
+  fleet.only_changed = false;
+  fleet.run(200);
+  fleet.set_all("lockstep_nic_packet_seq_err_total{port=1}", 20);
+  fleet.set_all("lockstep_gpu_sm_active", 0.4);
+  const int64_t since = fleet.now();
+  struct Claim {
+    Place place;
+    std::string id;
+    EntityReadings readings;
+  };
+  std::vector<Claim> claims;
+  for (int i = 0; i < 8; ++i) {
+    fleet.run(5);
+    if (i < 2) continue;  // there is no whole bucket since then
+    for (const auto& [place, id] : {std::pair(Place::kGpu, MadeUpFleet::gpu_name(1, 0)), {Place::kNic, "mlx5_1"}})
+      claims.push_back({place, id, *fleet.book.read(place, "node-1", id, {0, since, fleet.now() + 4 * kSecond})});
+  }
+  size_t compared = 0;
+  for (const Claim& claim : claims) {
+    const EntityReadings again =
+        *fleet.book.read(claim.place, "node-1", claim.id, {0, since, claim.readings.through_unix_ns});
+    for (size_t i = 0; i < again.by_ordinal.size(); ++i) {
+      EXPECT_EQ(again.by_ordinal[i].known, claim.readings.by_ordinal[i].known);
+      EXPECT_EQ(again.by_ordinal[i].now, claim.readings.by_ordinal[i].now) << i << " of " << claim.id;
+      compared += again.by_ordinal[i].now != 0;
+    }
+  }
+  EXPECT_GT(compared, 50u);
+}
+
 TEST(SignalStore, ReasonsThatOverlapAreNotMoreThanTheWholeTime) {
   SignalStore book;
   for (int t = 0; t <= 240; t += 5) {
