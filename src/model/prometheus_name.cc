@@ -1,5 +1,8 @@
 #include "model/prometheus_name.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "model/metric_aliases.h"
 
 namespace lockstep {
@@ -64,6 +67,17 @@ std::string unit_words(std::string_view ucum_unit) {
   return words;
 }
 
+// "bytes", "bytes_per_second", "per_second".
+bool is_unit_in_words(std::string_view words) {
+  const auto is_one_of = [](std::string_view word, const auto& table) {
+    return std::any_of(std::begin(table), std::end(table), [&](const UnitWord& each) { return each.word == word; });
+  };
+  if (words.starts_with("per_")) return is_one_of(words.substr(4), kPerWords);
+  const size_t per = words.find("_per_");
+  if (per == std::string_view::npos) return is_one_of(words, kUnitWords);
+  return is_one_of(words.substr(0, per), kUnitWords) && is_one_of(words.substr(per + 5), kPerWords);
+}
+
 bool ends_with_word(std::string_view name, std::string_view word) {
   return name == word || (name.ends_with(word) && name[name.size() - word.size() - 1] == '_');
 }
@@ -86,6 +100,14 @@ std::string prometheus_name(std::string_view given, std::string_view ucum_unit, 
   }
   if (kind == NameKind::kCounter) name += "_total";
   return name;
+}
+
+bool may_be_prometheus_name(std::string_view stored, std::string_view sent) {
+  const std::string bare = prometheus_name(sent, "", NameKind::kOther);
+  if (!stored.starts_with(bare)) return false;
+  std::string_view rest = stored.substr(bare.size());
+  if (rest.ends_with("_total")) rest.remove_suffix(6);
+  return rest.empty() || rest == "_ratio" || (rest.front() == '_' && is_unit_in_words(rest.substr(1)));
 }
 
 std::string prometheus_label(std::string_view key) {

@@ -13,6 +13,8 @@ namespace lockstep {
 enum class NameKind { kGauge, kCounter, kOther };  // kOther: up-down sums, histograms, summaries
 
 std::string prometheus_name(std::string_view name, std::string_view ucum_unit, NameKind kind);
+// Whether it may be the name of what OTLP sends as `sent`, whatever its unit and kind are.
+bool may_be_prometheus_name(std::string_view stored, std::string_view sent);
 // "hw.gpu.task" -> "hw_gpu_task".
 std::string prometheus_label(std::string_view key);
 

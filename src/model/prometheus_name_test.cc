@@ -26,7 +26,14 @@ TEST(PrometheusName, SaysUnitAndKindOnce) {
         {"flips", "1/s", NameKind::kGauge, "flips_per_second"},
         {"errors", "{error}/s", NameKind::kGauge, "errors_per_second"}}) {
     EXPECT_EQ(prometheus_name(each.name, each.unit, each.kind), each.wanted) << each.name;
+    EXPECT_TRUE(may_be_prometheus_name(each.wanted, each.name)) << each.name;
   }
+}
+
+TEST(PrometheusName, OfAnotherMetricIsNotTakenForIt) {
+  for (const char* stored : {"hw_temperature_limit_celsius", "hw_temperatures", "hw_temperature_celsius_max", "hw_temp",
+                             "hw_temperature_", "hw_temperature_per_celsius", "temperature_celsius"})
+    EXPECT_FALSE(may_be_prometheus_name(stored, "hw.temperature")) << stored;
 }
 
 TEST(PrometheusName, LeavesOurOwnNamesAlone) {

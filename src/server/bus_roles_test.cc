@@ -226,13 +226,27 @@ TEST_F(FromBusTest, WhatTheLogCannotTakeNowIsHandedOverAgain) {
   EXPECT_EQ(take({taken(2, step_request("job", 3_step))}), 0u);
 }
 
-TEST_F(FromBusTest, SamplesAndSignalsOfMetricsAreStoredAndLogged) {
+TEST_F(FromBusTest, OfMetricsTheLogHasOnlyWhereTheyStood) {
   Batch batch{.signal = Signal::kMetrics,
               .groups = {{.resource = {{"host.name", "n0"}}, .points = {{.name = "power", .value = 1}}}}};
   batch.groups[0].points[0].time_unix_ns = kTimeNs;
-  EXPECT_EQ(take({taken(0, otlp::encode(batch), RecordKind::kOtlpMetrics)}), 1u);
+  const std::string request = otlp::encode(batch);
+  EXPECT_EQ(take({taken(0, request, RecordKind::kOtlpMetrics)}), 1u);
   EXPECT_EQ(writer.samples.size(), 1u);
-  EXPECT_EQ(log.next_sequence(), 2u);
+  size_t logged = 0;
+  ASSERT_TRUE(log.replay([&](uint64_t, RecordKind kind, int64_t, std::string_view payload) {
+                   const std::optional<LogOrigin> origin = take_origin(payload);
+                   ASSERT_TRUE(origin);
+                   EXPECT_EQ(origin->digest, digest_of(request));
+                   EXPECT_TRUE(payload.empty());
+                   origins = BusOrigins();
+                   origins.note(kind, *origin);
+                   ++logged;
+                 })
+                  .ok());
+  EXPECT_EQ(logged, 1u);
+  EXPECT_EQ(take({taken(0, request, RecordKind::kOtlpMetrics)}), 1u) << "after a restart";
+  EXPECT_EQ(dropped("read_again"), 1);
 }
 
 TEST(BusPositions, AreReadAsTheyWereWrittenAndOnlyForTheirBus) {

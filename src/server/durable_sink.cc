@@ -61,19 +61,33 @@ Batch heard_of(const Applier& applier, const otlp::MetricsRequest& request) {
 // A record of the bus that was received so shortly ago says what time it is where it comes from.
 constexpr int64_t kNewsNs = 5'000'000'000;
 
+// On disk and not applied yet: stuck() looks at how long nothing moves.
+class DurableSink::Unapplied {
+ public:
+  explicit Unapplied(DurableSink& sink) : sink_(sink) {
+    if (sink_.waiting_.fetch_add(1) == 0) sink_.moved_ns_ = sink_.clock_.monotonic_ns();
+  }
+  ~Unapplied() {
+    sink_.moved_ns_ = sink_.clock_.monotonic_ns();
+    sink_.waiting_.fetch_sub(1);
+  }
+  Unapplied(const Unapplied&) = delete;
+  Unapplied& operator=(const Unapplied&) = delete;
+
+ private:
+  DurableSink& sink_;
+};
+
 // A record's turn to be applied. However it ends, the next one has its turn after it.
 class LOCKSTEP_SCOPED_CAPABILITY DurableSink::Turn {
  public:
-  Turn(DurableSink& sink, uint64_t sequence) LOCKSTEP_ACQUIRE(sink.turn_mutex_) : sink_(sink) {
-    if (sink_.waiting_.fetch_add(1) == 0) sink_.moved_ns_ = sink_.clock_.monotonic_ns();
+  Turn(DurableSink& sink, uint64_t sequence) LOCKSTEP_ACQUIRE(sink.turn_mutex_) : sink_(sink), unapplied_(sink) {
     sink_.turn_mutex_.lock();
     sink_.turn_changed_.wait(sink_.turn_mutex_, [&] { return sink_.next_to_apply_ == sequence; });
     sink_.moved_ns_ = sink_.clock_.monotonic_ns();
   }
   ~Turn() LOCKSTEP_RELEASE() {
     ++sink_.next_to_apply_;
-    sink_.moved_ns_ = sink_.clock_.monotonic_ns();
-    sink_.waiting_.fetch_sub(1);
     sink_.turn_mutex_.unlock();
     sink_.turn_changed_.notify_all();
   }
@@ -82,6 +96,37 @@ class LOCKSTEP_SCOPED_CAPABILITY DurableSink::Turn {
 
  private:
   DurableSink& sink_;
+  const Unapplied unapplied_;
+};
+
+// Refused where there is no room behind what waits already.
+class DurableSink::Queued {
+ public:
+  Queued(DurableSink& sink, DataValue value, uint64_t bytes) : sink_(sink), lease_(sink.memory_, MemoryUse::kQueue) {
+    if (!lease_.hold(bytes)) {
+      refused_ = AcceptResult{AcceptError::kOverloaded, 0, kMemorySpent};
+      return;
+    }
+    bytes_ = bytes;
+    const uint64_t waiting = sink_.queued_bytes_.fetch_add(bytes);
+    const uint64_t limit = taken_below_bytes(value, sink_.queued_bytes_max_);
+    if (waiting == 0 || waiting + bytes <= limit) return;  // one alone always fits
+    refused_ = AcceptResult{
+        AcceptError::kOverloaded, 0,
+        format("%llu bytes are waiting for the disk (limit for %s %llu); try again",
+               static_cast<unsigned long long>(waiting), to_text(value), static_cast<unsigned long long>(limit))};
+  }
+  ~Queued() { sink_.queued_bytes_.fetch_sub(bytes_); }
+  Queued(const Queued&) = delete;
+  Queued& operator=(const Queued&) = delete;
+
+  std::optional<AcceptResult>& refused() { return refused_; }
+
+ private:
+  DurableSink& sink_;
+  MemoryLease lease_;
+  uint64_t bytes_ = 0;
+  std::optional<AcceptResult> refused_;
 };
 
 DurableSink::DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max,
@@ -117,17 +162,17 @@ AcceptResult DurableSink::accept_logs(LogsRequest request, std::string_view otlp
 AcceptResult DurableSink::accept_metrics(const otlp::MetricsRequest& request, std::string_view otlp_protobuf_bytes,
                                          int64_t received_unix_ns) {
   if (closed_) return {AcceptError::kUnavailable, 0, "the server is shutting down"};
-  // Before its samples are stored, too.
-  if (auto refused = overloaded(DataValue::kMetrics, queued_bytes_, otlp_protobuf_bytes.size()))
-    return std::move(*refused);
-  Result<MetricMapping::Outcome> stored = metrics_.push(kOtlpSamplesReceiver, request, received_unix_ns);
+  Result<MetricMapping::Outcome> stored = Error{"not stored"};
+  {
+    Queued queued(*this, DataValue::kMetrics, otlp_protobuf_bytes.size());
+    if (queued.refused()) return std::move(*queued.refused());
+    stored = metrics_.push(kOtlpSamplesReceiver, request, received_unix_ns);
+  }
   if (!stored.ok()) return {AcceptError::kUnavailable, 0, stored.error()};
   const int64_t points = static_cast<int64_t>(request.points.size());
-  Batch heard = heard_of(applier_, request);
-  AcceptResult logged = accept_with(
-      Signal::kMetrics, DataValue::kMetrics, otlp_protobuf_bytes, received_unix_ns,
-      [&](uint64_t sequence) { applier_.apply_metrics(std::move(heard), points, received_unix_ns, sequence); });
-  if (logged.error != AcceptError::kNone) return logged;
+  const Unapplied unapplied(*this);
+  contained("apply", "metrics",
+            [&] { applier_.apply_metrics(heard_of(applier_, request), points, received_unix_ns, 0); });
   // A point may be several samples.
   return {AcceptError::kNone, std::min(static_cast<int64_t>(stored->refused), points), std::move(stored->line)};
 }
@@ -138,35 +183,15 @@ AcceptResult DurableSink::accept_spans(spans::SpanColumns columns, std::string_v
                      [&](uint64_t sequence) { applier_.apply_spans(std::move(columns), received_unix_ns, sequence); });
 }
 
-std::optional<AcceptResult> DurableSink::overloaded(DataValue value, uint64_t waiting_bytes, uint64_t bytes) const {
-  const uint64_t limit = taken_below_bytes(value, queued_bytes_max_);
-  if (waiting_bytes == 0 || waiting_bytes + bytes <= limit) return std::nullopt;  // one alone always fits
-  return AcceptResult{
-      AcceptError::kOverloaded, 0,
-      format("%llu bytes are waiting for the disk (limit for %s %llu); try again",
-             static_cast<unsigned long long>(waiting_bytes), to_text(value), static_cast<unsigned long long>(limit))};
-}
-
 AcceptResult DurableSink::accept_with(Signal signal, DataValue value, std::string_view otlp_protobuf_bytes,
                                       int64_t received_unix_ns, const std::function<void(uint64_t sequence)>& apply) {
   if (closed_) return {AcceptError::kUnavailable, 0, "the server is shutting down"};
-  uint64_t bytes = otlp_protobuf_bytes.size();
-  MemoryLease queued(memory_, MemoryUse::kQueue);
-  if (!queued.hold(bytes)) return {AcceptError::kOverloaded, 0, kMemorySpent};
-  if (auto refused = overloaded(value, queued_bytes_.fetch_add(bytes), bytes)) {
-    queued_bytes_.fetch_sub(bytes);
-    return std::move(*refused);
-  }
   Result<uint64_t> sequence = Error{"not appended"};
   {
-    struct GiveBack {  // however this ends
-      std::atomic<uint64_t>& queued;
-      uint64_t bytes;
-      ~GiveBack() { queued.fetch_sub(bytes); }
-    } give_back{queued_bytes_, bytes};
+    Queued queued(*this, value, otlp_protobuf_bytes.size());
+    if (queued.refused()) return std::move(*queued.refused());
     sequence = log_.append(record_kind_of(signal), received_unix_ns, otlp_protobuf_bytes);
   }
-  queued.reset();
   if (!sequence.ok()) return {AcceptError::kUnavailable, 0, sequence.error()};
 
   apply_in_turn(*sequence, received_unix_ns, apply);
@@ -206,7 +231,7 @@ Result<DurableSink::Decoded> DurableSink::decode_metrics(const TakenRecord& reco
   if (!request.ok()) return Decoded();
   Decoded decoded{.is_readable = true};
   decoded.admission = admit(*request, latest_now(*request, record.received_unix_ns));
-  if (decoded.admission.refused > 0) decoded.kept = otlp::encode(otlp::to_batch(*request));
+  decoded.kept = "";  // where it stood on the bus is enough: its samples are in their store
   LOCKSTEP_TRY(metrics_.push(kOtlpSamplesReceiver, *request, record.received_unix_ns));
   auto heard = std::make_shared<Batch>(heard_of(applier_, *request));
   const auto points = static_cast<int64_t>(request->points.size());
@@ -272,7 +297,7 @@ bool DurableSink::prepare(const TakenRecord& record, const LogOrigin& origin, Me
     if (admission.refused > 0)
       bus_log_.warn(admission.first_reason, format("%s: %s", to_text(signal), admission.message.c_str()));
     tally.add(signal, admission);
-    const std::string_view bytes = decoded->kept.empty() ? std::string_view(record.payload) : decoded->kept;
+    const std::string_view bytes = decoded->kept ? std::string_view(*decoded->kept) : record.payload;
     prepared.push_back(
         {origin, bus_kind_of(signal), with_origin(origin, bytes), record.received_unix_ns, std::move(decoded->apply)});
   }

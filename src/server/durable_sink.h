@@ -1,8 +1,8 @@
 // Where the receivers put a batch: into the durable log and then, in the log's order, into the stores and diagnosis.
-// Metrics go into their store first, which has a log of its own and may refuse some; in the durable log they are for
-// diagnosis, which reads its signals back from there.
+// Metrics go into their store alone, which has a log of its own and may refuse some, and then to diagnosis; after a start
+// it hears them again from that store (server/heard_metrics.h).
 //
-// When accept() has returned without an error the batch is on disk and seen by every query.
+// When accept() has returned without an error the batch is on disk (metrics: as --metric-ack says) and seen by every query.
 // On error: kOverloaded while more than queued_bytes_max, or than there is memory for, are waiting for the disk; what is
 //           worth less is turned away before that (model/data_value.h).
 //           kUnavailable when the log refuses
@@ -41,7 +41,7 @@ namespace lockstep {
 RecordKind record_kind_of(Signal signal);
 Signal signal_of(RecordKind kind);
 
-// The points of a request that somebody hears, as objects; live and when the log is read back.
+// The points of a request that somebody hears, as objects.
 Batch heard_of(const Applier& applier, const otlp::MetricsRequest& request);
 
 // The receiver under which MetricIntake counts the samples that OTLP points became.
@@ -90,8 +90,8 @@ class DurableSink final : public IngestSink {
   // apply is called with the record's sequence, when all before it have been applied.
   AcceptResult accept_with(Signal signal, DataValue value, std::string_view bytes, int64_t received_unix_ns,
                            const std::function<void(uint64_t sequence)>& apply);
-  // Nullopt: there is room for so many more bytes of this value behind what waits for the disk.
-  std::optional<AcceptResult> overloaded(DataValue value, uint64_t waiting_bytes, uint64_t bytes) const;
+  // Bytes that wait for the disk, as long as this is there.
+  class Queued;
 
   // A record of the bus that is to be applied once it is in the log.
   struct Prepared {
@@ -113,7 +113,7 @@ class DurableSink final : public IngestSink {
   };
   struct Decoded {
     std::function<void(uint64_t sequence)> apply = {};  // empty: there is nothing to be applied
-    std::string kept = {};                              // for the log, where it is not all of the record
+    std::optional<std::string> kept = {};               // for the log, where it is not all of the record
     AdmissionReport admission = {};
     bool is_readable = false;
   };
@@ -131,6 +131,7 @@ class DurableSink final : public IngestSink {
                       std::vector<Prepared>& prepared, Tally& tally);
   void refuse(const TakenRecord& record, const char* reason, const std::string& why, Tally& tally);
   void apply_in_turn(uint64_t sequence, int64_t received_unix_ns, const std::function<void(uint64_t sequence)>& apply);
+  class Unapplied;
   class Turn;
 
   DurableLog& log_;
@@ -149,7 +150,7 @@ class DurableSink final : public IngestSink {
   Mutex turn_mutex_;
   ConditionVariable turn_changed_;
   std::atomic<uint64_t> next_to_apply_;  // changed under turn_mutex_
-  std::atomic<int64_t> waiting_{0};      // records on disk that are not applied
+  std::atomic<int64_t> waiting_{0};      // what is on disk and not applied
   std::atomic<int64_t> moved_ns_{0};     // a turn began or ended, or the first came to wait
 };
 

@@ -1,6 +1,7 @@
 #include "server/recovery.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "base/contained.h"
@@ -8,13 +9,14 @@
 #include "base/text.h"
 #include "ingest/otlp/span_decode.h"
 #include "server/durable_sink.h"
-#include "wire/otlp_metric_walk.h"
+#include "server/heard_metrics.h"
 #include "wire/step_walk.h"
 
 namespace lockstep {
 namespace {
 
 constexpr size_t kRollupsAtOnce = 256;
+constexpr int64_t kAheadNs = 600'000'000'000;  // a sample may be so far ahead of the clock
 
 // Records of the log into the stores, with a look at the jobs now and then, as it was when they came.
 class ReadBack {
@@ -34,6 +36,8 @@ class ReadBack {
       if (!origin) return counters_.add("lockstep_replay_undecodable_records_total");
       into_.origins.note(kind, *origin);
     }
+    tell_metrics(received_unix_ns);
+    if (signal_of(kind) == Signal::kMetrics) return;  // they are in their store
     if (signal_of(kind) == Signal::kSpans && into_.spans.holds(sequence, received_unix_ns)) return;  // in files already
     if (into_.set_aside.is_set_aside(sequence, received_unix_ns)) return;
     const SetAside::Applying applying(into_.set_aside, sequence, received_unix_ns);
@@ -50,7 +54,21 @@ class ReadBack {
     ++records_;
     look_at_jobs(received_unix_ns);
   }
+  // What was heard up to the time of a record, before it; where there is none, up to now.
+  void tell_metrics(int64_t through_unix_ns) {
+    const bool whole = contained("recovery", "metrics", [&] {
+      if (!heard_) {
+        const int64_t now_unix_ns = clock_.unix_ns();
+        heard_.emplace(into_.metrics, into_.applier, into_.set_aside,
+                       std::min(through_unix_ns, now_unix_ns) - kMetricsBeforeNs, now_unix_ns + kAheadNs);
+      }
+      heard_->tell_through(through_unix_ns);
+    });
+    if (!whole) counters_.add("lockstep_server_failures_total", "what=\"replay\"");
+  }
+  void tell_rest() { tell_metrics(clock_.unix_ns() + kAheadNs); }
   bool stopping() const { return stopping_; }
+  uint64_t points() const { return heard_ ? heard_->points() : 0; }
   uint64_t records() const { return records_; }
 
  private:
@@ -60,13 +78,6 @@ class ReadBack {
       Result<DecodedSpans> decoded = decode_spans(payload);
       if (decoded.ok()) into_.applier.apply_spans(std::move(decoded->columns), received_unix_ns, sequence);
       return decoded.ok();
-    }
-    if (signal == Signal::kMetrics) {
-      Result<otlp::MetricsRequest> request = otlp::decode_metrics(payload);
-      if (request.ok())
-        into_.applier.apply_metrics(heard_of(into_.applier, *request), static_cast<int64_t>(request->points.size()),
-                                    received_unix_ns, sequence);
-      return request.ok();
     }
     Result<LogsRequest> request = otlp::decode_logs(payload);
     if (request.ok()) into_.applier.apply_logs(std::move(*request), received_unix_ns, sequence);
@@ -94,6 +105,7 @@ class ReadBack {
   const Clock& clock_;
   Counters& counters_;
   const std::function<bool()>& is_told_to_stop_;
+  std::optional<HeardMetrics> heard_;
   int64_t last_look_unix_ns_ = 0;
   int64_t look_cost_ns_ = 0;
   int64_t looked_at_ns_;
@@ -112,9 +124,10 @@ bool replay(DurableLog& log, const ReadBackInto& into, const Clock& clock, Count
         back.take(sequence, kind, received_unix_ns, payload);
       });
   if (!done.ok()) LOCKSTEP_LOG_ERROR("server", "recovery: %s", done.error().c_str());
-  if (back.records() > 0) {
-    LOCKSTEP_LOG_INFO("server", "recovery: %llu records read back in %s",
-                      static_cast<unsigned long long>(back.records()),
+  if (!back.stopping()) back.tell_rest();
+  if (back.records() > 0 || back.points() > 0) {
+    LOCKSTEP_LOG_INFO("server", "recovery: %llu records and %llu points of metrics read back in %s",
+                      static_cast<unsigned long long>(back.records()), static_cast<unsigned long long>(back.points()),
                       human_duration(static_cast<double>(clock.monotonic_ns() - started_ns)).c_str());
   }
   return !back.stopping();

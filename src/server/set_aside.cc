@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/utc_time.h"
 
 namespace lockstep {
 
@@ -76,10 +77,12 @@ void SetAside::note_death(const std::string& path, Counters& counters) {
   page_->died_received_unix_ns = received;
   page_->deaths = deaths;
   const bool over = deaths >= kDeathsMax && records_.size() < kListMax;
-  LOCKSTEP_LOG_WARN("server",
-                    "the server ended while record %llu of the log was applied, %llu times now (limit %llu); %s",
-                    static_cast<unsigned long long>(sequence), static_cast<unsigned long long>(deaths),
-                    static_cast<unsigned long long>(kDeathsMax), over ? "it is set aside" : "it is tried again");
+  const std::string what =
+      sequence == kMetrics ? "metrics of " + utc_time(received / 1'000'000) + " were read back"
+                           : format("record %llu of the log was applied", static_cast<unsigned long long>(sequence));
+  LOCKSTEP_LOG_WARN("server", "the server ended while %s, %llu times now (limit %llu); it is %s", what.c_str(),
+                    static_cast<unsigned long long>(deaths), static_cast<unsigned long long>(kDeathsMax),
+                    over ? "set aside" : "tried again");
   if (!over) return;
   counters.add("lockstep_replay_records_set_aside_total");
   records_.emplace(sequence, received);

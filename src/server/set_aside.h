@@ -5,7 +5,8 @@
 // A page of the file `applying` says which record is being applied; it costs two stores to memory and outlives the
 // process. One that is found there at start has ended the process before; at the kDeathsMax-th time it is named in the
 // file `set_aside`, counted, told in one line, and left out from then on. The log keeps it.
-// A record is known by its sequence and when it was received: a log that was made anew counts from one again.
+// A record is known by its sequence and when it was received: a log that was made anew counts from one again. What is
+// read back of metrics (heard_metrics.h) has kMetrics for a sequence, and its own time.
 // Without room on disk for the page nothing is remembered, and that is said.
 // Thread rule: begin() and end() Confined to whoever applies; is_set_aside() Thread-safe after open().
 #pragma once
@@ -23,6 +24,7 @@ namespace lockstep {
 class SetAside {
  public:
   static constexpr uint64_t kDeathsMax = 3;
+  static constexpr uint64_t kMetrics = UINT64_MAX;
   static constexpr size_t kListMax = 10'000;  // records; more are not remembered
 
   // folder: of the server's data.

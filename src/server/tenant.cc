@@ -453,6 +453,7 @@ Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop)
   set_aside_.emplace(options_.data, counters_);
   const ReadBackInto into{.origins = origins_,
                           .applier = applier_,
+                          .metrics = metrics_,
                           .spans = spans_,
                           .set_aside = *set_aside_,
                           .engine = engine_,

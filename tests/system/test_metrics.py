@@ -76,6 +76,30 @@ def test_scraped_series_answer_as_grafana_asks_and_survive_a_kill(start, tmp_pat
     assert ask(again, "metadata", metric="requests_total")["requests_total"][0]["type"] == "counter"
 
 
+def test_what_was_heard_of_a_node_is_there_after_a_kill_though_the_log_has_no_metrics(start, tmp_path):
+    server = start(harness.Server, tmp_path / "data")
+    now = harness.now_ns()
+    agent = {"service.name": "lockstep-agent", "host.name": "node-1", "lockstep.gpu_uuid": "GPU-1"}
+    for ago in range(60, 0, -5):
+        at = now - ago * 1_000_000_000
+        hertz = 1.9e9 if ago > 30 else 1.2e9
+        driver = {"driver": "570.1" if ago > 30 else "575.2", "vendor": "nvidia"}
+        for name, labels, value in (("clock_hertz", {"clock": "sm"}, hertz), ("info", driver, 1.0)):
+            sent = server.post("metrics", harness.gauge_request(agent, f"lockstep_gpu_{name}", [(labels, at, value)]))
+            assert sent.status == 200
+    clock = {"signal": "sm_clock", "host": "node-1", "gpu": "GPU-1", "from": now - 25 * 10**9, "to": now}
+    before, changes = server.get("/api/signals", **clock), server.get("/api/fabric/changes")["changes"]
+    assert before["value"] == pytest.approx(1.2, rel=0.01)
+    assert [(one["before"], one["after"]) for one in changes] == [("570.1", "575.2")]
+    server.kill()
+    assert sum(file.stat().st_size for file in (tmp_path / "data" / "log").glob("*.log")) == 0
+    again = start(harness.Server, tmp_path / "data")
+    assert again.get("/api/signals", **clock) == before
+    told = again.get("/api/fabric/changes")["changes"]
+    assert [(one["before"], one["after"]) for one in told] == [(one["before"], one["after"]) for one in changes]
+    assert again.get("/api/agents")["total"] == 1
+
+
 def test_labels_that_would_make_a_series_of_every_step_are_refused_by_name(start, tmp_path):
     server = start(harness.Server, tmp_path / "data")
     now = harness.now_ns()

@@ -56,22 +56,30 @@ struct SharedSeries {
   uint8_t ordinal = 0;
 };
 
+uint32_t mix(uint32_t hash, char c) {
+  return (hash ^ static_cast<uint8_t>(c)) * 16777619u;
+}
+
 uint32_t mix(uint32_t hash, std::string_view text) {
-  for (char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
+  for (const char c : text) hash = mix(hash, c);
   return hash;
 }
 
-// Which of the series with one signal this is: all its labels but those that name the entity.
+// Which of the series with one signal this is: all its labels but those that name the entity, in whatever order and
+// as they are sent or as the metrics store has them (after a start points are read back from there).
 uint32_t series_hash(const MetricPoint& point) {
   uint32_t hash = mix(2166136261u, point.name);
   for (const Attribute& attribute : point.attributes) {
     if (attribute.key == "gpu_uuid") continue;
-    hash = mix(mix(hash, attribute.key), "=");
+    uint32_t one = 2166136261u;
+    for (const char c : attribute.key) one = mix(one, c == '.' ? '_' : c);
+    one = mix(one, '=');
     if (const std::string* text = std::get_if<std::string>(&attribute.value.data)) {
-      hash = mix(hash, *text);
+      one = mix(one, *text);
     } else {
-      hash = mix(hash, plain_text(attribute.value));
+      one = mix(one, plain_text(attribute.value));
     }
+    hash += one;
   }
   return hash;
 }

@@ -127,6 +127,7 @@ void MadeUpFleet::send(int host, int gpu, const std::vector<Series*>& due) {
   Attributes resource{{"service.name", "lockstep-agent"}, {"host.name", host_name(host)}};
   if (gpu >= 0) resource.push_back({"lockstep.gpu_uuid", gpu_name(host, gpu)});
   book.on_metrics(resource, points, now_);
+  if (also) also(resource, points);
   for (size_t i = 0; i < due.size(); ++i) due[i]->point = std::move(points[i]);
 }
 

@@ -120,6 +120,8 @@ class MadeUpFleet {
   bool only_changed = true;
   std::set<std::string, std::less<>> left_out;  // specs that nobody tells
   std::set<int> silent_hosts;
+  // Who hears besides what the book does; may be empty.
+  std::function<void(const Attributes& resource, std::span<const MetricPoint>)> also;
 
   static std::string host_name(int host) { return format("node-%d", host); }
   static std::string gpu_name(int host, int gpu) {
