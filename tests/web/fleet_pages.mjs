@@ -9,7 +9,8 @@ import { proxy } from './proxy.mjs';
 
 const kPhone = { viewport: { width: 390, height: 844 } };
 
-export function fleetPages({ visit }) {
+export function fleetPages(held) {
+  const { visit } = held;
   it('has the fleet in numbers, and filters that the address holds', () => visit('/', async (page) => {
     const numbers = page.locator('dl.figures');
     await numbers.getByText('4', { exact: true }).waitFor();
@@ -36,6 +37,30 @@ export function fleetPages({ visit }) {
     await page.getByRole('button', { name: 'Show all' }).click();
     await page.getByText('6 of 6 jobs').waitFor();
     assert.equal(new URL(page.url()).search, '');
+  }));
+
+  it('lists the services, and says how one comes to be there; an address that is none leads to the pages', () => visit('/services', async (page) => {
+    const list = page.getByRole('region', { name: 'Services' });
+    await says(list, /1 of 1 service that sent spans or metrics/);
+    await accessible(page);
+    await shot(page, 'services');
+    await list.getByRole('link').click();
+    await page.getByRole('navigation', { name: 'Where you are' }).getByRole('link', { name: 'Services' }).click();
+    await list.waitFor();
+    held.world.fixture.empty = true;
+    try {
+      await page.reload();
+      await page.getByRole('heading', { name: 'No services yet.' }).waitFor();
+      await accessible(page);
+      await shot(page, 'services-empty');
+    } finally {
+      held.world.fixture.empty = false;
+    }
+    await page.goto(new URL('/nowhere', page.url()).href);
+    await page.getByRole('heading', { name: 'There is no page /nowhere.' }).waitFor();
+    await accessible(page);
+    await page.getByRole('main').getByRole('link', { name: 'services' }).click();
+    await list.waitFor();
   }));
 
   it('fits a phone, as does the page of series', () => visit('/', async (page) => {

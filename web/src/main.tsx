@@ -13,6 +13,7 @@ import { Missing } from './pages/missing';
 import { ProfilePage } from './pages/profile';
 import { ProfilesPage } from './pages/profiles';
 import { ServicePage } from './pages/service';
+import { ServicesPage } from './pages/services';
 import { SignIn } from './pages/sign_in';
 import { SlePage } from './pages/sle';
 import { StepPage } from './pages/step';
@@ -51,6 +52,7 @@ function App() {
   if (at.page === 'nodes') return <NodesPage place={at} />;
   if (at.page === 'node') return <NodePage key={at.host} place={at} />;
   if (at.page === 'gpu') return <NodePage key={at.uuid} place={at} />;
+  if (at.page === 'services') return <ServicesPage />;
   if (at.page === 'service') return <ServicePage key={at.service} place={at} />;
   return <Missing path={at.path} />;
 }

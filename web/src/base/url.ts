@@ -8,6 +8,7 @@
 //                                                  one of them: from and to (ns since it began), else the step, are what is looked at;
 //                                                  open are the ranks with their streams, rank is compared with the others or with
 //                                                  itself in the capture `against`, kernel is marked
+//   /services                                      inference services
 //   /services/NAME?last=                           an inference service over the last seconds
 //   /alerts?id=                                    alerts; id: the one that a notification linked to
 //   /fabric?focus=&depth=&open=&by=&sort=&at=&view= what depends on what: from the focus (else the worst job) so many steps outwards; each
@@ -150,7 +151,7 @@ export interface PathPlace {
   qp: string;
   sourcePort: string;
 }
-export type Place = FleetPlace | NodesPlace | NodePlace | GpuPlace | FabricPlace | PathPlace | { page: 'incidents' } | IncidentPlace | DocsPlace | AlertsPlace | SlePlace | LogsPlace | { page: 'cardinality' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
+export type Place = FleetPlace | NodesPlace | NodePlace | GpuPlace | FabricPlace | PathPlace | { page: 'incidents' } | IncidentPlace | DocsPlace | AlertsPlace | SlePlace | LogsPlace | { page: 'cardinality' } | { page: 'services' } | JobPlace | StepPlace | ProfilesPlace | ProfilePlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -180,6 +181,7 @@ const kServiceLastMax = 7 * 86_400;
 export function parsePlace(path: string, search: string): Place {
   if (path === '/' || path === '') return parseFleet(new URLSearchParams(search));
   if (/^\/cardinality\/?$/.test(path)) return { page: 'cardinality' };
+  if (/^\/services\/?$/.test(path)) return { page: 'services' };
   if (/^\/incidents\/?$/.test(path)) return { page: 'incidents' };
   const incident = /^\/incidents\/([\w-]{1,64})\/?$/.exec(path);
   if (incident) return incidentPlace(incident[1]!);
@@ -332,6 +334,7 @@ export function writePlace(place: Place): string {
 function writePath(place: Place): string {
   if (place.page === 'fleet') return withQuery('/', new URLSearchParams(filterQuery(place.filter ?? {})));
   if (place.page === 'cardinality') return '/cardinality';
+  if (place.page === 'services') return '/services';
   if (place.page === 'incidents') return '/incidents';
   if (place.page === 'incident') return `/incidents/${encodeURIComponent(place.id)}`;
   if (place.page === 'docs') return place.document ? `/docs/${place.document}` : '/docs';

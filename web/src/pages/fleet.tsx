@@ -9,7 +9,7 @@ import { unlessRefused, usePoll } from '../base/poll';
 import { serverUrl } from '../base/root';
 import { copy, curl, shellWord } from '../base/share';
 import type { Trend } from '../base/trend';
-import { fabricPlace, filterQuery, go, jobPlace, logsPlace, nodesPlace, servicePlace, slePlace, type FleetFilter, type FleetPlace } from '../base/url';
+import { fabricPlace, filterQuery, go, jobPlace, logsPlace, nodesPlace, slePlace, type FleetFilter, type FleetPlace } from '../base/url';
 import { kCauses } from '../base/verdict_terms';
 import { CopyButton } from '../widgets/copy_button';
 import { Frame, PlaceLink } from '../widgets/frame';
@@ -18,6 +18,7 @@ import { MarkView } from '../widgets/mark';
 import { Menu } from '../widgets/menu';
 import { Spark } from '../widgets/spark';
 import { Warnings } from '../widgets/warnings';
+import { Services } from './services';
 
 const kSlowlyMs = 10_000;
 const kNumbersMs = 3_000;
@@ -63,7 +64,7 @@ export function Fleet({ place }: { place: FleetPlace }) {
             <OwnCost overhead={overhead.value} />
           </>}
       <Warnings warnings={ahead.value.warnings} total={ahead.value.total} />
-      {services.value.length > 0 && <Services names={services.value} />}
+      {services.value.length > 0 && <Services names={services.value} shown={kServicesShown} />}
     </Frame>
   );
 }
@@ -179,21 +180,6 @@ function Row({ job, trend }: { job: Job; trend: Trend | undefined }) {
       <td class="number trend"><Spark trend={trend} />{duration(job.step_ms)}</td>
       <td class="sentence-cell">{job.sentence}</td>
     </tr>
-  );
-}
-
-function Services({ names }: { names: string[] }) {
-  return (
-    <section class="card" aria-label="Services">
-      <h2>Services</h2>
-      <ul class="services">
-        {names.slice(0, kServicesShown).map((name) => <li key={name}><PlaceLink to={servicePlace(name)}>{clean(name)}</PlaceLink></li>)}
-      </ul>
-      <p class="muted">
-        {count(Math.min(kServicesShown, names.length))} of {count(names.length)} {names.length === 1 ? 'service' : 'services'} that sent spans or metrics of an
-        inference engine within 15 min, by name
-      </p>
-    </section>
   );
 }
 

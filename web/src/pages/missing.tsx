@@ -1,5 +1,6 @@
 import { clean } from '../base/format';
-import { Frame } from '../widgets/frame';
+import { docsPlace, fabricPlace, logsPlace, nodesPlace, slePlace } from '../base/url';
+import { Frame, PlaceLink } from '../widgets/frame';
 
 export function Missing({ path }: { path: string }) {
   document.title = 'Not here · Lockstep';
@@ -7,7 +8,10 @@ export function Missing({ path }: { path: string }) {
     <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }, { label: 'not here', to: { page: 'fleet' } }]}>
       <section class="card">
         <h2 class="sentence">There is no page {clean(path)}.</h2>
-        <p class="muted">Pages are / (the fleet), /jobs/JOB, /jobs/JOB/steps/N and /services/NAME.</p>
+        <p class="muted">
+          There are the <PlaceLink to={{ page: 'fleet' }}>fleet</PlaceLink> with its jobs, <PlaceLink to={nodesPlace()}>nodes</PlaceLink>, <PlaceLink to={{ page: 'services' }}>services</PlaceLink>,
+          the <PlaceLink to={fabricPlace()}>fabric</PlaceLink>, <PlaceLink to={slePlace()}>SLEs</PlaceLink>, <PlaceLink to={{ page: 'incidents' }}>incidents</PlaceLink>, <PlaceLink to={{ page: 'alerts', id: '' }}>alerts</PlaceLink>, <PlaceLink to={logsPlace()}>logs</PlaceLink>, <PlaceLink to={{ page: 'cardinality' }}>series</PlaceLink> and <PlaceLink to={docsPlace()}>documents</PlaceLink>.
+        </p>
       </section>
     </Frame>
   );

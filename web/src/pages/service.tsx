@@ -31,7 +31,7 @@ export function ServicePage({ place }: { place: ServicePlace }) {
   document.title = `${name} · Lockstep`;
   const known = service.value;
   return (
-    <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }, { label: name, to: place }]} state={known && <State service={known} />}>
+    <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }, { label: 'Services', to: { page: 'services' } }, { label: name, to: place }]} state={known && <State service={known} />}>
       {refused.value && <section class="card"><h2 class="sentence" role="alert">{refused.value}</h2></section>}
       {!known && !refused.value && <Loading what={name} />}
       {known && !refused.value && (
