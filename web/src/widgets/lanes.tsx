@@ -101,7 +101,7 @@ function rangeOf(lane: Lane): [number, number] {
       high = Math.max(high, value);
     }
   }
-  if (low > high) return [0, 1];
+  if (low > high || (low === 0 && high === 0)) return [0, 1];
   if (low >= 0 && high - low > high * 0.4) low = 0;
   // What hardly moves is drawn as that, not blown up to the height of the lane.
   const least = Math.abs(high) * 0.1;
