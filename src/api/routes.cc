@@ -6,6 +6,7 @@
 #include "access/token_store.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
+#include "api/loki/loki_answer.h"
 #include "base/text.h"
 #include "ingest/receiver_paths.h"
 
@@ -471,6 +472,7 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
     return handled(context, *found.route, matched);
   }
   if (request.method != "GET") return only("GET");
+  if (request.path.starts_with("/loki/")) return loki_not_served(request.path);
   if (is_api) return error_answer(404, format("no such path: %.200s", request.path.c_str()));
   return get_web_file(context, request.path, request.depth);
 }

@@ -63,6 +63,52 @@ def explore_sees_them(server):
     assert wrong.status == 400 and "| line_format is not served here" in wrong.text and wrong.text.count("\n") == 1
 
 
+def logcli_sees_them(server):
+    """What logcli 3.5 sends, recorded: times in nanoseconds, match without brackets, directions in capitals. It reads batches until one
+    brings nothing new, each from the last line of the one before on."""
+
+    def ask(path, **asked):
+        return harness.request(server.http, "GET", f"/loki/api/v1/{path}?{urllib.parse.urlencode(asked)}", headers={"User-Agent": "loki-logcli/"})
+
+    end = harness.now_ns() + SECOND
+    span = {"end": end, "start": end - 7200 * SECOND}
+    assert ask("label/job_id/values", **span).json() == {"status": "success", "data": ["train"]}
+    assert ask("label/nothing/values", **span).json() == {"status": "success", "data": []}
+    lines, job = [], '{job_id="train"}'
+    until = end
+    while True:
+        answer = ask("query_range", direction="BACKWARD", limit=2, query=job, start=span["start"], end=until).json()["data"]
+        assert answer["resultType"] == "streams" and answer["stats"]["summary"]["totalLinesProcessed"] >= 1
+        batch = sorted((int(time), line) for stream in answer["result"] for time, line in stream["values"])[::-1]
+        new = [one for one in batch if one not in lines]
+        if not new:
+            break
+        lines += new
+        until = lines[-1][0] + 1  # the end is not of the range
+    assert len(lines) == 4 and lines == sorted(lines)[::-1] and lines[-1][1] == "old and calm"
+    assert ask("query_range", direction="FORWARD", limit=1, query=job, **span).json()["data"]["result"][0]["values"][0][1] == "old and calm"
+    assert len(ask("series", match=job, **span).json()["data"]) == 4
+    counted = ask("query", direction="BACKWARD", limit=30, query="sum(count_over_time({}[2h]))", time=end).json()["data"]
+    assert counted["resultType"] == "vector" and counted["result"][0]["metric"] == {} and counted["result"][0]["value"][1] == "4"
+    stats = ask("index/stats", query=job, **span).json()
+    assert stats["streams"] == stats["entries"] == 4 and stats["bytes"] > 0 and stats["chunks"] >= 1
+    volume = ask("index/volume", query=job, limit=30, targetLabels="host,job_id", **span).json()["data"]
+    assert [one["metric"] for one in volume["result"] if one["metric"]["host"] == "node-1"] == [{"host": "node-1", "job_id": "train"}]
+    for path, asked, status, said in (
+        ("query_range", {"query": '{job_id="train"'}, 400, 'LogQL, character 16: "}" is expected, not the end'),
+        ("query", {"query": job, "time": end}, 400, "log queries are not supported as an instant query type"),
+        ("query_range", {"query": job, "limit": 20_000}, 400, "max entries limit per query exceeded"),
+        ("tail", {"query": job, "limit": 30, "start": span["start"]}, 404, "live tail is not served here"),
+        ("index/volume_range", {"query": job, **span, "step": 60}, 404, "is not served here"),
+        ("detected_fields", {"query": job, **span, "line_limit": 1000}, 404, "is not served here"),
+        ("drilldown-limits", {}, 404, "is not served here"),  # of Grafana, which goes on without
+        ("patterns", {"query": job, **span}, 404, "is not served here"),
+    ):
+        refused = ask(path, **asked)
+        assert refused.status == status and said in refused.text, f"{path}: {refused.status} {refused.text}"
+        assert refused.text.count("\n") == 1 and refused.headers["content-type"].startswith("text/plain"), "one line, which logcli prints"
+
+
 def test_logs_are_found_over_a_kill_and_shown_by_the_command_line(start, tmp_path):
     server = start(harness.Server, tmp_path / "data")
     say(server, "old and calm", rank=1, ago_s=3600)
@@ -82,6 +128,7 @@ def test_logs_are_found_over_a_kill_and_shown_by_the_command_line(start, tmp_pat
         assert harness.request(server.http, "GET", f"/api/logs?{query}").status == 400, wrong
 
     explore_sees_them(server)
+    logcli_sees_them(server)
 
     shown = harness.lockstep("logs", "train", "--server", server.url)
     lines = shown.stdout.splitlines()

@@ -23,6 +23,13 @@ HttpResponse loki_error(int status, std::string_view line) {
   return text_answer(status, "text/plain; charset=utf-8", std::string(line) + "\n");
 }
 
+HttpResponse loki_not_served(std::string_view path) {
+  if (path == "/loki/api/v1/tail")
+    return loki_error(404, "live tail is not served here: ask query_range again, or lockstep logs --follow");
+  return loki_error(404,
+                    format("%.200s is not served here (docs/guide/logs.md has what is)", as_one_line(path).c_str()));
+}
+
 HttpResponse loki_no_memory() {
   HttpResponse refused = loki_error(503, kMemorySpent);
   refused.headers.emplace_back("retry-after", "1");

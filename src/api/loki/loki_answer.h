@@ -20,6 +20,8 @@
 namespace lockstep {
 
 HttpResponse loki_error(int status, std::string_view line);
+// 404: a path of Loki's that is not here.
+HttpResponse loki_not_served(std::string_view path);
 // 503 with Retry-After: there is no memory for it now.
 HttpResponse loki_no_memory();
 // Absent: the fallback. Of the years up to 2255.

@@ -194,7 +194,12 @@ TEST_F(LokiApi, WhatIsWrongIsOneLine) {
     EXPECT_GT(response.body.size(), 5u);
     EXPECT_EQ(response.body.find('\n'), response.body.size() - 1) << response.body;
   }
-  EXPECT_EQ(get("tail", kTrain).status, 404);
+  for (const char* path : {"tail", "drilldown-limits", "detected_fields", "index/volume_range", "rules"}) {
+    const HttpResponse missing = get(path, kTrain);
+    EXPECT_EQ(missing.status, 404) << path;
+    EXPECT_NE(missing.body.find(" is not served here"), std::string::npos) << missing.body;
+    EXPECT_EQ(missing.body.find('\n'), missing.body.size() - 1) << missing.body;
+  }
   is_gone_ = [] { return true; };
   EXPECT_EQ(get("query_range", kTrain).status, 499);
   EXPECT_EQ(get("query", "query=rate(%7B%7D[1m])").status, 499);
