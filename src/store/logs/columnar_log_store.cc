@@ -212,7 +212,10 @@ LogScan ColumnarLogStore::scan(const LogQuery& query, bool with_lines, const Vis
     }
     return !rows.empty();
   };
-  for (const Unit& unit : now.units(query)) {
+  std::vector<Unit> units = now.units(query);
+  std::stable_sort(units.begin(), units.end(),
+                   [](const Unit& a, const Unit& b) { return a.meta->time.most > b.meta->time.most; });
+  for (const Unit& unit : units) {
     scan.gave_up = query.give_up && query.give_up();
     scan.whole = !scan.gave_up && scan.rows_looked_at + unit.meta->rows <= query.rows_max;
     if (!scan.whole) break;

@@ -54,8 +54,9 @@ class ColumnarLogStore final : public sealed::HeadStore {
 
   // Some rows of these columns; bytes: about what their lines take, on disk where they are there.
   using Visitor = std::function<void(const logs::LogColumns& columns, std::span<const uint32_t> rows, uint64_t bytes)>;
-  // All records that a query wants, in no order: of it, what it matches, its times, rows_max and give_up count, and not
-  // its filters. with_lines: else only names and numbers may be looked at, which takes a small part of the time.
+  // All records that a query wants, in no order but that the parts with the newest come first: of what is not whole, the
+  // oldest are missing. Of the query, what it matches, its times, rows_max and give_up count, and not its filters.
+  // with_lines: else only names and numbers may be looked at, which takes a small part of the time.
   LogScan scan(const LogQuery& query, bool with_lines, const Visitor& visit) const;
 
  private:

@@ -113,6 +113,29 @@ TEST_F(LogStoreTest, MatchesFieldsByPatternsAndByWhatTheyAreNotAndShowsAllThatIs
   EXPECT_TRUE(store->scan({.give_up = [] { return true; }}, false, [](const auto&, auto, uint64_t) {}).gave_up);
 }
 
+TEST_F(LogStoreTest, WhatAScanHasNoTimeForIsTheOldest) {
+  auto store = open();
+  const auto scanned = [&](uint64_t rows_max) {
+    Texts seen;
+    const LogScan scan =
+        store->scan({.rows_max = rows_max}, true, [&](const logs::LogColumns& columns, auto rows, uint64_t) {
+          for (const uint32_t at : rows) seen.push_back(columns.entry(columns.rows[at]).body);
+        });
+    EXPECT_FALSE(scan.whole);
+    return seen;
+  };
+  say(*store, "old", 1);
+  ASSERT_TRUE(store->seal().ok());
+  say(*store, "newest", 4);
+  ASSERT_TRUE(store->seal().ok());
+  say(*store, "new", 3);
+  ASSERT_TRUE(store->seal().ok());
+  say(*store, "came late", 2);
+  EXPECT_EQ(scanned(1), Texts{"\"newest\""});
+  EXPECT_EQ(scanned(2), (Texts{"\"newest\"", "\"new\""}));
+  EXPECT_EQ(scanned(3), (Texts{"\"newest\"", "\"new\"", "\"came late\""}));
+}
+
 TEST_F(LogStoreTest, KeepsEverythingOverAStartAndKnowsWhatTheLogNeedNotBringAgain) {
   {
     auto store = open();
