@@ -66,6 +66,19 @@ NodeGpu& gpu_at(NodeView& node, const std::string& uuid) {
   return node.gpus.back();
 }
 
+// The agent reports who holds a GPU from its processes and from the ranks' recorders, and ranks name theirs: one holder,
+// with what any of them knows.
+void hold(NodeGpu& gpu, GpuHolder holder) {
+  const auto known = std::find_if(gpu.holders.begin(), gpu.holders.end(), [&](const GpuHolder& one) {
+    return one.job_id == holder.job_id && one.rank == holder.rank;
+  });
+  if (known == gpu.holders.end()) {
+    gpu.holders.push_back(std::move(holder));
+  } else if (known->user.empty()) {
+    known->user = std::move(holder.user);
+  }
+}
+
 void add_agents(Nodes& nodes, const ApiContext& context, const std::string& host) {
   for (AgentInfo& agent : context.agents.agents()) {
     if (agent.host.empty() || (!host.empty() && agent.host != host)) continue;
@@ -92,19 +105,9 @@ void add_gpus(Nodes& nodes, const ApiContext& context, const std::string& host) 
     if (one.label("host").empty() || one.label("gpu_uuid").empty()) continue;
     const std::optional<int64_t> rank = parse_int(one.label("rank"));
     const bool has_rank = rank && *rank >= 0 && *rank <= INT32_MAX;
-    gpu_at(node_at(nodes, one.label("host")), one.label("gpu_uuid"))
-        .holders.push_back(
-            {one.label("job_id"), has_rank ? Rank{static_cast<int32_t>(*rank)} : kNoRank, one.label("user")});
+    hold(gpu_at(node_at(nodes, one.label("host")), one.label("gpu_uuid")),
+         {one.label("job_id"), has_rank ? Rank{static_cast<int32_t>(*rank)} : kNoRank, one.label("user")});
   }
-}
-
-// A rank holds the GPU that it names for as long as it runs.
-void hold(NodeGpu& gpu, const std::string& job_id, const RankInfo& rank) {
-  const bool is_known = std::any_of(gpu.holders.begin(), gpu.holders.end(), [&](const GpuHolder& holder) {
-    return holder.job_id == job_id && holder.rank == rank.identity.rank;
-  });
-  if (!is_known) gpu.holders.push_back({job_id, rank.identity.rank, {}});
-  if (gpu.index < 0 && rank.identity.local_rank >= 0) gpu.index = rank.identity.local_rank;
 }
 
 void add_ranks(Nodes& nodes, std::vector<JobInfo> jobs, const std::string& host) {
@@ -115,7 +118,11 @@ void add_ranks(Nodes& nodes, std::vector<JobInfo> jobs, const std::string& host)
       NodeView& node = node_at(nodes, identity.host);
       node.last_seen_unix_ns = std::max(node.last_seen_unix_ns, rank.last_seen_unix_ns);
       if (rank.ended || (rank.status && !rank.status->process_alive)) continue;
-      if (!identity.gpu_uuid.empty()) hold(gpu_at(node, identity.gpu_uuid), job.job_id, rank);
+      if (!identity.gpu_uuid.empty()) {  // a rank holds the GPU that it names for as long as it runs
+        NodeGpu& gpu = gpu_at(node, identity.gpu_uuid);
+        hold(gpu, {job.job_id, identity.rank, {}});
+        if (gpu.index < 0 && identity.local_rank >= 0) gpu.index = identity.local_rank;
+      }
       node.ranks.push_back({job.job_id, std::move(rank)});
     }
   }

@@ -177,6 +177,17 @@ TEST_F(NodesTest, ANodeSaysWhoRunsOnWhichGpuAndWhichAreIdle) {
   EXPECT_EQ(text(idle["gpus"].at(1)["state"]), "busy");
   EXPECT_EQ(text(idle["gpus"].at(1)["holders"].at(0)["user"]), "anna");
   EXPECT_EQ(text(idle["gpus"].at(3)["state"]), "lost");
+  // The rank's own series, which knows no user: the same holder.
+  metrics_.add({{"__name__", "lockstep_job_gpu_info"},
+                {"host", "node-2"},
+                {"gpu_uuid", uuid_of("node-2", 1)},
+                {"job_id", "sweep"},
+                {"rank", "0"},
+                {"world_size", "1"}},
+               kNow / 1'000'000 - 5'000, 1);
+  const element once = json("/api/nodes/node-2");
+  EXPECT_EQ(once["gpus"].at(1)["holders_total"].get_uint64().value(), 1u);
+  EXPECT_EQ(text(once["gpus"].at(1)["holders"].at(0)["user"]), "anna");
   const element busy = json("/api/nodes/node-1");
   EXPECT_EQ(busy["ranks_total"].get_uint64().value(), 4u);
   EXPECT_EQ(text(busy["gpus"].at(2)["holders"].at(0)["job_id"]), "llama");
