@@ -168,6 +168,8 @@ class ApiTest : public ::testing::Test {
       report.streams = {
           {"O\x2c\0\0\0\x0a\x15\x0a\x09host.name\x12\x08\x0a\x06node-1\x0a\x13\x0a\x0dlockstep.rank\x12\x02\x18\x2b\0scope"s,
            9},
+          {"O\x35\0\0\0\x0a\x15\x0a\x09host.name\x12\x08\x0a\x06node-1\x0a\x1c\x0a\x11lockstep.gpu_uuid\x12\x07\x0a\x05GPU-1\0scope"s,
+           9},
           // Who is so called that it looks like another host.
           {"O\x27\0\0\0\x0a\x25\x0a\x0cservice.name\x12\x15\x0a\x13host.name\x12\x08\x0a\x06node-9\0scope"s, 8},
           {"O\0\0\0host.name\x12"s, 8},  // cut off
@@ -858,7 +860,8 @@ TEST_F(ApiTest, CardinalitySaysWhoMadeTheSeriesAndWhatWasRefused) {
   std::string senders;
   for (element one : json("/api/cardinality")["streams"]) senders += text(one["name"]) + "\n";
   EXPECT_EQ(senders,
-            "OTLP from node-1, rank 43\nOTLP from host.name    node-9\nOTLP, without a name\nremote write of n1:9100, "
+            "OTLP from node-1, rank 43\nOTLP from node-1, GPU-1\nOTLP from host.name    node-9\nOTLP, without a "
+            "name\nremote write of n1:9100, "
             "job node, tenant team\n"
             "scraped from n2:9400\nrollup llama\n");
 }

@@ -22,7 +22,11 @@ std::string sender_name(std::string_view stream) {
     add("OTLP from ", find_string(resource, "host.name"));
     add(name.empty() ? "OTLP from " : "", find_string(resource, "service.name"));
     add("job ", find_string(resource, "lockstep.job_id"));
-    if (const int64_t rank = find_int(resource, "lockstep.rank", -1); rank >= 0) add("rank ", std::to_string(rank));
+    if (const int64_t rank = find_int(resource, "lockstep.rank", -1); rank >= 0) {
+      add("rank ", std::to_string(rank));
+    } else {
+      add("", find_string(resource, "lockstep.gpu_uuid"));
+    }
     return as_one_line(name.empty() ? "OTLP, without a name" : name);
   }
   const std::vector<std::string_view> parts = split(stream, '\0');
