@@ -155,7 +155,11 @@ RaisedAlert gpu_alert(const char* name, Cause cause, AlertSource source, std::st
   return alert;
 }
 
-RaisedAlert alert_of(const Verdict& verdict, const GpuPricing* pricing) {
+RaisedAlert alert_of(const Verdict& verdict) {
+  return alert_of(verdict, {.gpu_seconds = verdict.lost_gpu_seconds, .unpriced = {}});
+}
+
+RaisedAlert alert_of(const Verdict& verdict, const GpuCost& lost) {
   const Culprit& culprit = verdict.culprit;
   const char* hardware = culprit.host.empty() ? nullptr : hardware_alert(culprit.cause);
   RaisedAlert alert = begin_alert(hardware != nullptr ? hardware : kind_alert(verdict.kind), AlertSource::kVerdict);
@@ -165,8 +169,6 @@ RaisedAlert alert_of(const Verdict& verdict, const GpuPricing* pricing) {
   set_label(alert.labels, "job", verdict.job_id);
   set_label(alert.labels, "layer", to_text(culprit.layer));
   set_label(alert.annotations, "summary", verdict.sentence);
-  const GpuCost lost = pricing == nullptr ? GpuCost{.gpu_seconds = verdict.lost_gpu_seconds, .unpriced = {}}
-                                          : pricing->cost_of(verdict.job_id, verdict.lost_gpu_seconds);
   set_label(alert.annotations, "cost", cost_text(lost, verdict.lost_share));
   set_label(alert.annotations, "ranks", human_ranks(culprit.ranks, 8));
   if (!verdict.next.empty()) set_label(alert.annotations, "action", verdict.next.front().action);
