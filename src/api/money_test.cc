@@ -162,7 +162,10 @@ TEST_F(MoneyTest, AnIncidentCostsTheSameInVerdictAlertIncidentNodePageAndPrometh
   EXPECT_DOUBLE_EQ(json("/api/verdicts/v1")["lost_money"].get_double().value(), 7);
   EXPECT_EQ(text(json("/api/alerts")["alerts"].at(0)["annotations"]["cost"]), cost);
   const std::string id = text(json("/api/verdicts/v1")["incident"]["id"]);
-  EXPECT_EQ(text(json("/api/incidents")["incidents"].at(0)["cost"]), cost);
+  const element listed = json("/api/incidents")["incidents"].at(0);
+  EXPECT_EQ(text(listed["cost"]), cost);
+  EXPECT_EQ(text(listed["money"]), money);
+  EXPECT_DOUBLE_EQ(listed["lost_money"].get_double().value(), 7);
   EXPECT_EQ(text(json("/api/incidents/" + id)["cost"]), cost);
   EXPECT_EQ(text(json("/api/incidents/" + id)["jobs"].at(0)["cost"]), cost);
   EXPECT_EQ(text(json("/api/nodes/node-1")["incidents"].at(0)["cost"]), cost);
@@ -236,6 +239,15 @@ TEST_F(MoneyTest, AnAlertCostsWhatItsOwnAttemptDidWhenTheNextRunsOnOtherAndMoreG
     const std::string of_incident = text(json("/api/incidents/" + incidents_.id_of_finding(id))["cost"]);
     EXPECT_NE(of_incident.find(text(json(format("/api/verdicts/%s", id))["money"])), std::string::npos) << of_incident;
   }
+}
+
+TEST_F(MoneyTest, WithoutPricesAnIncidentHasNoMoneyAndSaysSo) {
+  shown_pricing_ = nullptr;
+  const element listed = json("/api/incidents")["incidents"].at(0);
+  EXPECT_TRUE(listed["lost_money"].is_null());
+  EXPECT_EQ(text(listed["money"]), "");
+  EXPECT_EQ(text(listed["cost"]), "4.0 GPU-hours lost");
+  shown_pricing_ = &pricing_;
 }
 
 TEST_F(MoneyTest, OnlyVerdictsThatAreShownArePriced) {
