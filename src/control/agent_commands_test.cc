@@ -103,16 +103,16 @@ TEST_F(AgentCommandsTest, WhereAgentsAskGatewaysACommandGoesToTheseAsItIs) {
 }
 
 TEST_F(AgentCommandsTest, WhatAHostAnswersIsWhatItsNewestPollSaysWhileOneIsHeard) {
-  EXPECT_EQ(commands.answers("node-a", CommandKind::kSamples), Answers::kUnknown);
+  EXPECT_EQ(commands.answers("node-a", CommandKind::kSamples), Answers::kNobody);
   poll("host=node-a&host=node-b&answers=stacks,songs");
   EXPECT_EQ(commands.answers("node-b", CommandKind::kSamples), Answers::kNo);
   EXPECT_EQ(commands.answers("node-b", CommandKind::kStacks), Answers::kYes);
-  EXPECT_EQ(commands.answers("node-c", CommandKind::kStacks), Answers::kUnknown);
+  EXPECT_EQ(commands.answers("node-c", CommandKind::kStacks), Answers::kNobody);
   poll("host=node-a");  // another agent, which says nothing: it answers all
   EXPECT_EQ(commands.answers("node-a", CommandKind::kSamples), Answers::kYes);
   clock.advance(AgentCommands::kHeardNs + 1);
   commands.tick();
-  EXPECT_EQ(commands.answers("node-a", CommandKind::kSamples), Answers::kUnknown);
+  EXPECT_EQ(commands.answers("node-a", CommandKind::kSamples), Answers::kNobody);
 }
 
 TEST_F(AgentCommandsTest, AnAgentThatComesLaterGetsWhatWaitsForIt) {

@@ -455,8 +455,14 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
       await page.reload();
       await card.getByText('would be decided by NVML metrics of node-31').waitFor();
       await counted(asks, 0, 'neither can be had of these ranks');
+      delete held.world.fixture.answers;
+      held.world.fixture.answersUnknown = ['detail', 'profiles', 'samples'];
+      await page.reload();
+      await card.getByText('whether its agent answers is not known: it reports to a gateway').waitFor();
+      await counted(asks, 2, 'they may be asked');
     } finally {
       delete held.world.fixture.answers;
+      delete held.world.fixture.answersUnknown;
     }
   }, kOwnPage));
 

@@ -174,14 +174,20 @@ std::optional<JobInfo> find_job(const ApiContext& context, const std::string& jo
 }
 
 void write_answers(JsonWriter& json, const ApiContext& context, const JobInfo& job) {
+  const auto some = [&](size_t kind, Answers answer) {
+    return std::any_of(job.ranks.begin(), job.ranks.end(), [&](const RankInfo& rank) {
+      return context.who_answers(rank.identity.host, static_cast<CommandKind>(kind)) == answer;
+    });
+  };
+  std::vector<const char*> unknown;
   json.key("answers").begin_array();
   for (size_t i = 0; i < std::size(kCommandKinds); ++i) {
-    const auto answers = [&](const RankInfo& rank) {
-      return !context.who_answers ||
-             context.who_answers(rank.identity.host, static_cast<CommandKind>(i)) == Answers::kYes;
-    };
-    if (std::any_of(job.ranks.begin(), job.ranks.end(), answers)) json.string(kCommandKinds[i]);
+    const bool is_answered = !context.who_answers || some(i, Answers::kYes);
+    if (!is_answered && some(i, Answers::kUnknown)) unknown.push_back(kCommandKinds[i]);
+    if (is_answered || (!unknown.empty() && unknown.back() == kCommandKinds[i])) json.string(kCommandKinds[i]);
   }
+  json.end_array().key("answers_unknown").begin_array();
+  for (const char* kind : unknown) json.string(kind);
   json.end_array();
 }
 
