@@ -92,6 +92,7 @@ TEST_F(AgentCommandsTest, WhereAgentsAskGatewaysACommandGoesToTheseAsItIs) {
   EXPECT_TRUE(analyzer.ask("node-a", request(2_step)));
   EXPECT_TRUE(analyzer.ask("node-a", samples));
   EXPECT_TRUE(poll(analyzer, "host=node-a")->waits) << "nothing is kept there";
+  EXPECT_EQ(analyzer.answers("node-a", CommandKind::kStacks), Answers::kUnknown) << "gateways alone hear the polls";
   const auto given = poll(gateway, "host=node-a");
   EXPECT_EQ(list_of(*given).stacks, std::vector<StackRequest>{stacks});
   EXPECT_EQ(list_of(*given).details, std::vector<DetailRequest>{request(2_step)});
