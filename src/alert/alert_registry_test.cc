@@ -319,6 +319,17 @@ TEST(AgentWatch, AClockThatIsSetMakesNobodySilent) {
   EXPECT_EQ(pass(10, true), 0u);
 }
 
+TEST_F(Alerts, ARowThatWasReplacedCallsNobodyUnlessTheDriverAsksForAReset) {
+  bool over = false;
+  NodeEvent event{.name = "gpu.xid", .severity = EventSeverity::kWarn, .gpu_uuid = "GPU-1"};
+  for (const int64_t code : {63, 92}) {
+    event.code = code;
+    EXPECT_FALSE(alert_of("node-1", event, &over)) << code;
+  }
+  event.severity = EventSeverity::kCritical;
+  EXPECT_EQ(alert_of("node-1", event, &over)->name, alert_names::kEcc);
+}
+
 TEST_F(Alerts, AnXidAndTheVerdictThatBlamesItAreOneAlert) {
   NodeEvent event{.name = "gpu.xid",
                   .time_unix_ns = clock_.unix_ns(),

@@ -87,7 +87,7 @@ void AlertWatch::poll_verdicts(int64_t now_unix_ns, bool is_behind) {
     if (verdict.state != VerdictState::kConfirmed) continue;
     // What died stays dead: that is news for a while.
     if (verdict.kind == VerdictKind::kFail && now_unix_ns - verdict.found_unix_ns > kFailedNs) continue;
-    RaisedAlert alert = alert_of(verdict, reads_.pricing);
+    RaisedAlert alert = reads_.cost_of ? alert_of(verdict, reads_.cost_of(verdict)) : alert_of(verdict);
     open.insert(alert.fingerprint);
     actions_.note(verdict, alert.fingerprint, alert.path, now_unix_ns);
     alerts_.raise(std::move(alert));

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -21,7 +22,7 @@
 #include "alert/alert_registry.h"
 #include "alert/gpu_watch.h"
 #include "alert/mfu_watch.h"
-#include "analysis/cost/gpu_pricing.h"
+#include "analysis/cost/gpu_prices.h"
 #include "apply/agent_registry.h"
 #include "apply/subscriber.h"
 #include "base/clock.h"
@@ -45,7 +46,7 @@ class AlertWatch final : public StoreSubscriber {
     const AgentRegistry& agents;
     const SpanStore& spans;
     const MetricReader& metrics;
-    const GpuPricing* pricing = nullptr;  // nullptr: no money is named
+    std::function<GpuCost(const Verdict&)> cost_of = {};  // what its lost time is worth; empty: no money is named
   };
   AlertWatch(AlertRegistry& alerts, ActionRunner& actions, Reads reads, const Clock& clock,
              const ClockWitness& witness);

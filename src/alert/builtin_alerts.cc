@@ -35,7 +35,7 @@ constexpr BuiltinAlert kTable[] = {
      "two samples", "Look at inlet temperature, fans and the power supply of the node."},
     {kLink, AlertSeverity::kWarning, "a port of a network adapter went down and is not back", "5 s",
      "Look at cable, transceiver and the switch's port."},
-    {kTelemetry, AlertSeverity::kWarning, "an agent that was heard of is silent for 90 s; one alert for all where a third of them is", "95 s",
+    {kTelemetry, AlertSeverity::kWarning, "an agent that was heard of is silent for 90 s; one alert for all where a third of them is", "100 s",
      "Is the node up, and does lockstep-agent run there? Without it the node's ranks cannot be judged."},
     {kPredicted, AlertSeverity::kInfo, "an early warning: a trend of a node that will hurt if it goes on", "15 s",
      "Plan the node's maintenance; the warning says how long there is."},
@@ -104,6 +104,12 @@ void identify(RaisedAlert& alert, std::string_view cause, std::string_view compo
       fingerprint_of({{"name", alert.name}, {"cause", std::string(cause)}, {"component", std::string(component)}});
 }
 
+// A row that was replaced, and corrected errors: the driver asks for nothing now, and nobody is called. Where it does, the
+// event is critical (docs/guide/xid.md).
+bool is_only_noted(const NodeEvent& xid) {
+  return (xid.code == 63 || xid.code == 92) && xid.severity < EventSeverity::kCritical;
+}
+
 RaisedAlert begin_alert(const char* name, AlertSource source) {
   const BuiltinAlert& row = builtin_alert(name);
   RaisedAlert alert{.source = source, .name = name, .severity = row.severity};
@@ -155,7 +161,11 @@ RaisedAlert gpu_alert(const char* name, Cause cause, AlertSource source, std::st
   return alert;
 }
 
-RaisedAlert alert_of(const Verdict& verdict, const GpuPricing* pricing) {
+RaisedAlert alert_of(const Verdict& verdict) {
+  return alert_of(verdict, {.gpu_seconds = verdict.lost_gpu_seconds, .unpriced = {}});
+}
+
+RaisedAlert alert_of(const Verdict& verdict, const GpuCost& lost) {
   const Culprit& culprit = verdict.culprit;
   const char* hardware = culprit.host.empty() ? nullptr : hardware_alert(culprit.cause);
   RaisedAlert alert = begin_alert(hardware != nullptr ? hardware : kind_alert(verdict.kind), AlertSource::kVerdict);
@@ -165,8 +175,6 @@ RaisedAlert alert_of(const Verdict& verdict, const GpuPricing* pricing) {
   set_label(alert.labels, "job", verdict.job_id);
   set_label(alert.labels, "layer", to_text(culprit.layer));
   set_label(alert.annotations, "summary", verdict.sentence);
-  const GpuCost lost = pricing == nullptr ? GpuCost{.gpu_seconds = verdict.lost_gpu_seconds, .unpriced = {}}
-                                          : pricing->cost_of(verdict.job_id, verdict.lost_gpu_seconds);
   set_label(alert.annotations, "cost", cost_text(lost, verdict.lost_share));
   set_label(alert.annotations, "ranks", human_ranks(culprit.ranks, 8));
   if (!verdict.next.empty()) set_label(alert.annotations, "action", verdict.next.front().action);
@@ -190,7 +198,7 @@ std::optional<RaisedAlert> alert_of(std::string_view host, const NodeEvent& even
   const char* name = nullptr;
   Cause cause = Cause::kNone;
   int64_t lasts_ns = (event.severity == EventSeverity::kCritical ? 60 : 15) * kMinuteNs;
-  if (event.name == "gpu.xid" && is_bad) {
+  if (event.name == "gpu.xid" && is_bad && !is_only_noted(event)) {
     name = kGpuFault, cause = Cause::kXid;
     for (const int64_t code : {48, 63, 64, 92, 94, 95, 140, 156, 157, 160, 161, 171, 172}) {
       if (event.code == code) name = kEcc, cause = Cause::kEcc;

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "alert/alert_registry.h"
-#include "analysis/cost/gpu_pricing.h"
+#include "analysis/cost/gpu_prices.h"
 #include "model/node_event.h"
 #include "model/verdict.h"
 #include "model/warning.h"
@@ -56,8 +56,9 @@ std::string cost_text(const GpuCost& lost, double lost_share);
 // The job's page.
 std::string job_path(std::string_view job_id);
 
-// Of a verdict that is confirmed. pricing nullptr: no money.
-RaisedAlert alert_of(const Verdict& verdict, const GpuPricing* pricing = nullptr);
+// Of a verdict that is confirmed, and what its lost time is worth; without that: no money.
+RaisedAlert alert_of(const Verdict& verdict, const GpuCost& lost);
+RaisedAlert alert_of(const Verdict& verdict);
 // nullopt: nothing that somebody has to act on. *over: it says that what had been raised is over.
 std::optional<RaisedAlert> alert_of(std::string_view host, const NodeEvent& event, bool* over);
 RaisedAlert alert_of(const EarlyWarning& warning);

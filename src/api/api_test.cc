@@ -282,18 +282,37 @@ TEST_F(ApiTest, TellsWhatLockstepItselfCostsAndWhatOfItIsUnknown) {
 }
 
 TEST_F(ApiTest, AJobSaysWhatSomeOfItsRanksCanBeAskedFor) {
-  const auto answers = [&](const std::string& path) {
+  const auto words_of = [&](const std::string& path, const char* key) {
     std::string words;
-    for (const element one : json(path)["answers"].get_array().value()) words += text(one) + " ";
+    for (const element one : json(path)[key].get_array().value()) words += text(one) + " ";
     return words;
   };
+  const auto answers = [&](const std::string& path) { return words_of(path, "answers"); };
   EXPECT_EQ(answers("/api/jobs/llama-70b/why"), "detail stacks profiles samples ") << "nobody knows better";
   who_answers_ = [](const std::string& host, CommandKind kind) {
-    if (host == "node-0") return Answers::kUnknown;  // no agent there asks for commands
+    if (host == "node-0") return Answers::kNobody;  // no agent there asks for commands
     return kind == CommandKind::kStacks ? Answers::kYes : Answers::kNo;
   };
   EXPECT_EQ(answers("/api/jobs/llama-70b/why"), "stacks ");
   EXPECT_EQ(answers("/api/jobs/llama-70b/traced"), "stacks ");
+  EXPECT_EQ(words_of("/api/jobs/llama-70b/why", "answers_unknown"), "");
+}
+
+TEST_F(ApiTest, BehindGatewaysARankMayBeAskedAndNobodyClaimsThatItAnswers) {
+  const auto words_of = [&](const char* key) {
+    std::string words;
+    for (const element one : json("/api/jobs/llama-70b/why")[key].get_array().value()) words += text(one) + " ";
+    return words;
+  };
+  who_answers_ = [](const std::string&, CommandKind) { return Answers::kUnknown; };
+  EXPECT_EQ(words_of("answers"), "detail stacks profiles samples ");
+  EXPECT_EQ(words_of("answers_unknown"), "detail stacks profiles samples ");
+  who_answers_ = [](const std::string& host, CommandKind kind) {
+    if (kind == CommandKind::kStacks) return Answers::kNo;
+    return host == "node-0" && kind == CommandKind::kDetail ? Answers::kYes : Answers::kUnknown;
+  };
+  EXPECT_EQ(words_of("answers"), "detail profiles samples ");
+  EXPECT_EQ(words_of("answers_unknown"), "profiles samples ") << "of detail one answers for sure";
 }
 
 TEST_F(ApiTest, JobsAreListedWorstFirst) {

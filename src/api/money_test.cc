@@ -8,6 +8,7 @@
 #include "fabric/fabric.h"
 #include "incident/incident_report.h"
 #include "incident/incident_watch.h"
+#include "incident/verdict_cost.h"
 #include "ingest/counters_table.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
@@ -73,10 +74,12 @@ class MoneyTest : public ::testing::Test {
   }
   ~MoneyTest() override { alerts_.stop(); }
 
-  void judge(const std::string& id, VerdictState state, const std::string& gpu, const std::string& job = "train") {
+  void judge(const std::string& id, VerdictState state, const std::string& gpu, const std::string& job = "train",
+             int64_t attempt = 0) {
     Verdict verdict;
     verdict.id = id;
     verdict.job_id = job;
+    verdict.attempt = attempt;
     verdict.state = state;
     verdict.sentence = "A rank is slow.";
     verdict.since_unix_ns = verdict.found_unix_ns = clock_.unix_ns();
@@ -84,6 +87,20 @@ class MoneyTest : public ::testing::Test {
         .ranks = {1_rank}, .host = "node-1", .gpu_uuid = gpu, .layer = Layer::kGpu, .cause = Cause::kThrottleThermal};
     verdict.lost_gpu_seconds = 4 * 3600;
     diagnosis_.list.push_back(verdict);
+  }
+  // The job begins that attempt on so many GPUs of a model.
+  void run(const std::string& job, int64_t attempt, const char* model, int32_t ranks = 1) {
+    for (int32_t rank = 0; rank < ranks; ++rank) {
+      const std::string gpu = format("GPU-%s-%lld-%d", job.c_str(), static_cast<long long>(attempt), rank);
+      steps_.append_step({.job_id = job, .attempt = attempt, .rank = Rank{rank}, .world_size = ranks, .gpu_uuid = gpu},
+                         {.step = 1_step}, clock_.unix_ns());
+      metrics_.add({{"__name__", "lockstep_gpu_info"}, {"gpu_uuid", gpu}, {"model", model}}, clock_.unix_ms(), 1);
+    }
+  }
+  void look() {
+    clock_.advance(GpuPricing::kKeptNs + incident::IncidentWatch::kLookEveryNs);
+    watch_.tick();
+    alerts_.tick();
   }
   element json(const std::string& path) {
     ApiContext context{steps_, spans_, traces_, metrics_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
@@ -121,8 +138,15 @@ class MoneyTest : public ::testing::Test {
   fabric::Fabric fabric_{{}, clock_};
   const GpuPricing pricing_{*GpuPrices::parse("H100=3,A100=1"), steps_, metrics_, clock_};
   const GpuPricing* shown_pricing_ = &pricing_;
-  AlertCenter alerts_{{},       *state_,  {diagnosis_, agents_, spans_, metrics_, &pricing_}, nullptr, clock_,
-                      witness_, counters_};
+  AlertCenter alerts_{
+      {},
+      *state_,
+      {diagnosis_, agents_, spans_, metrics_,
+       [this](const Verdict& verdict) { return incident::cost_of(incident::loss_of(verdict), &incidents_, pricing_); }},
+      nullptr,
+      clock_,
+      witness_,
+      counters_};
   incident::IncidentRegistry incidents_{*state_, clock_, witness_, counters_};
   incident::IncidentWatch watch_{incidents_, {diagnosis_, alerts_.registry(), fabric_, &pricing_}, clock_};
   std::atomic<bool> ready_{true};
@@ -138,7 +162,10 @@ TEST_F(MoneyTest, AnIncidentCostsTheSameInVerdictAlertIncidentNodePageAndPrometh
   EXPECT_DOUBLE_EQ(json("/api/verdicts/v1")["lost_money"].get_double().value(), 7);
   EXPECT_EQ(text(json("/api/alerts")["alerts"].at(0)["annotations"]["cost"]), cost);
   const std::string id = text(json("/api/verdicts/v1")["incident"]["id"]);
-  EXPECT_EQ(text(json("/api/incidents")["incidents"].at(0)["cost"]), cost);
+  const element listed = json("/api/incidents")["incidents"].at(0);
+  EXPECT_EQ(text(listed["cost"]), cost);
+  EXPECT_EQ(text(listed["money"]), money);
+  EXPECT_DOUBLE_EQ(listed["lost_money"].get_double().value(), 7);
   EXPECT_EQ(text(json("/api/incidents/" + id)["cost"]), cost);
   EXPECT_EQ(text(json("/api/incidents/" + id)["jobs"].at(0)["cost"]), cost);
   EXPECT_EQ(text(json("/api/nodes/node-1")["incidents"].at(0)["cost"]), cost);
@@ -169,16 +196,6 @@ TEST_F(MoneyTest, AnIncidentKeepsItsPriceWhenItsJobIsForgotten) {
 }
 
 TEST_F(MoneyTest, AVerdictCostsWhatItsIncidentDoesAlsoWhenItsJobBeginsAgainOnOtherGpus) {
-  const auto run = [&](const std::string& job, int64_t attempt, const char* model) {
-    const std::string gpu = format("GPU-%s-%lld", job.c_str(), static_cast<long long>(attempt));
-    steps_.append_step({.job_id = job, .attempt = attempt, .rank = 0_rank, .world_size = 1, .gpu_uuid = gpu},
-                       {.step = 1_step}, clock_.unix_ns());
-    metrics_.add({{"__name__", "lockstep_gpu_info"}, {"gpu_uuid", gpu}, {"model", model}}, clock_.unix_ms(), 1);
-  };
-  const auto look = [&] {
-    clock_.advance(GpuPricing::kKeptNs + incident::IncidentWatch::kLookEveryNs);
-    watch_.tick();
-  };
   const auto money_of = [&](const std::string& verdict) {
     const Result<incident::Incident> found = incidents_.find(incidents_.id_of_finding(verdict));
     EXPECT_TRUE(found.ok()) << verdict;
@@ -188,8 +205,8 @@ TEST_F(MoneyTest, AVerdictCostsWhatItsIncidentDoesAlsoWhenItsJobBeginsAgainOnOth
   };
   run("lasts", 1, "NVIDIA H100");
   run("ends", 1, "");  // of no model that is known: nothing else may be taken for it later
-  judge("v-lasts", VerdictState::kConfirmed, "GPU-lasts-1", "lasts");
-  judge("v-ends", VerdictState::kConfirmed, "GPU-ends-1", "ends");
+  judge("v-lasts", VerdictState::kConfirmed, "GPU-lasts-1-0", "lasts", 1);
+  judge("v-ends", VerdictState::kConfirmed, "GPU-ends-1-0", "ends", 1);
   look();
   EXPECT_EQ(money_of("v-lasts"), "12.00 at 3.00 a GPU-hour");
   diagnosis_.list.back().state = VerdictState::kCleared;
@@ -197,6 +214,40 @@ TEST_F(MoneyTest, AVerdictCostsWhatItsIncidentDoesAlsoWhenItsJobBeginsAgainOnOth
   look();
   EXPECT_EQ(money_of("v-lasts"), "12.00 at 3.00 a GPU-hour");
   EXPECT_EQ(money_of("v-ends"), "no price for GPUs of unknown model");
+}
+
+TEST_F(MoneyTest, AnAlertCostsWhatItsOwnAttemptDidWhenTheNextRunsOnOtherAndMoreGpus) {
+  const auto cost_of = [&](const char* gpu) -> std::string {
+    for (const element alert : json("/api/alerts")["alerts"].get_array().value()) {
+      std::string_view of;
+      if (!alert["labels"]["gpu"].get(of) && of == gpu) return text(alert["annotations"]["cost"]);
+    }
+    return "no alert";
+  };
+  run("moves", 1, "NVIDIA H100");
+  judge("v-first", VerdictState::kConfirmed, "GPU-moves-1-0", "moves", 1);
+  look();
+  EXPECT_EQ(cost_of("GPU-moves-1-0"), "4.0 GPU-hours lost, 12.00 at 3.00 a GPU-hour");
+  run("moves", 2, "NVIDIA A100", 2);
+  judge("v-next", VerdictState::kConfirmed, "GPU-moves-2-0", "moves", 2);
+  judge("v-late", VerdictState::kConfirmed, "GPU-moves-1-1", "moves", 1);  // found when its attempt was over
+  look();
+  EXPECT_EQ(cost_of("GPU-moves-1-0"), "4.0 GPU-hours lost, 12.00 at 3.00 a GPU-hour");
+  EXPECT_EQ(cost_of("GPU-moves-2-0"), "4.0 GPU-hours lost, 4.00 at 1.00 a GPU-hour");
+  EXPECT_EQ(cost_of("GPU-moves-1-1"), "4.0 GPU-hours lost, no price for GPUs of unknown model");
+  for (const char* id : {"v-first", "v-next", "v-late"}) {
+    const std::string of_incident = text(json("/api/incidents/" + incidents_.id_of_finding(id))["cost"]);
+    EXPECT_NE(of_incident.find(text(json(format("/api/verdicts/%s", id))["money"])), std::string::npos) << of_incident;
+  }
+}
+
+TEST_F(MoneyTest, WithoutPricesAnIncidentHasNoMoneyAndSaysSo) {
+  shown_pricing_ = nullptr;
+  const element listed = json("/api/incidents")["incidents"].at(0);
+  EXPECT_TRUE(listed["lost_money"].is_null());
+  EXPECT_EQ(text(listed["money"]), "");
+  EXPECT_EQ(text(listed["cost"]), "4.0 GPU-hours lost");
+  shown_pricing_ = &pricing_;
 }
 
 TEST_F(MoneyTest, OnlyVerdictsThatAreShownArePriced) {

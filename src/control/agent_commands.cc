@@ -222,10 +222,10 @@ void AgentCommands::hear(const Poll& poll) {
 }
 
 Answers AgentCommands::answers(const std::string& host, CommandKind kind) {
-  if (options_.forward) return Answers::kYes;
+  if (options_.forward) return Answers::kUnknown;
   MutexLock lock(mutex_);
   const auto heard = heard_.find(host);
-  if (heard == heard_.end() || clock_.monotonic_ns() - heard->second.at_ns > kHeardNs) return Answers::kUnknown;
+  if (heard == heard_.end() || clock_.monotonic_ns() - heard->second.at_ns > kHeardNs) return Answers::kNobody;
   return (heard->second.kinds >> static_cast<unsigned>(kind) & 1u) != 0 ? Answers::kYes : Answers::kNo;
 }
 

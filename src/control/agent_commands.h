@@ -66,7 +66,7 @@ class AgentCommands final : public DetailRequester,
   // All that is in it, as another process forwarded it.
   void ask_all(const std::string& host, const CommandList& list);
   // Whether the agent of this host answers such commands: by its last poll, for kHeardNs. Where commands are forwarded, others
-  // hear the polls: then they do.
+  // hear the polls: kUnknown.
   Answers answers(const std::string& host, CommandKind kind);
   // Answers now or later. Anything a peer can send is answered.
   void poll(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);

@@ -92,6 +92,7 @@ TEST_F(AgentCommandsTest, WhereAgentsAskGatewaysACommandGoesToTheseAsItIs) {
   EXPECT_TRUE(analyzer.ask("node-a", request(2_step)));
   EXPECT_TRUE(analyzer.ask("node-a", samples));
   EXPECT_TRUE(poll(analyzer, "host=node-a")->waits) << "nothing is kept there";
+  EXPECT_EQ(analyzer.answers("node-a", CommandKind::kStacks), Answers::kUnknown) << "gateways alone hear the polls";
   const auto given = poll(gateway, "host=node-a");
   EXPECT_EQ(list_of(*given).stacks, std::vector<StackRequest>{stacks});
   EXPECT_EQ(list_of(*given).details, std::vector<DetailRequest>{request(2_step)});
@@ -103,16 +104,16 @@ TEST_F(AgentCommandsTest, WhereAgentsAskGatewaysACommandGoesToTheseAsItIs) {
 }
 
 TEST_F(AgentCommandsTest, WhatAHostAnswersIsWhatItsNewestPollSaysWhileOneIsHeard) {
-  EXPECT_EQ(commands.answers("node-a", CommandKind::kSamples), Answers::kUnknown);
+  EXPECT_EQ(commands.answers("node-a", CommandKind::kSamples), Answers::kNobody);
   poll("host=node-a&host=node-b&answers=stacks,songs");
   EXPECT_EQ(commands.answers("node-b", CommandKind::kSamples), Answers::kNo);
   EXPECT_EQ(commands.answers("node-b", CommandKind::kStacks), Answers::kYes);
-  EXPECT_EQ(commands.answers("node-c", CommandKind::kStacks), Answers::kUnknown);
+  EXPECT_EQ(commands.answers("node-c", CommandKind::kStacks), Answers::kNobody);
   poll("host=node-a");  // another agent, which says nothing: it answers all
   EXPECT_EQ(commands.answers("node-a", CommandKind::kSamples), Answers::kYes);
   clock.advance(AgentCommands::kHeardNs + 1);
   commands.tick();
-  EXPECT_EQ(commands.answers("node-a", CommandKind::kSamples), Answers::kUnknown);
+  EXPECT_EQ(commands.answers("node-a", CommandKind::kSamples), Answers::kNobody);
 }
 
 TEST_F(AgentCommandsTest, AnAgentThatComesLaterGetsWhatWaitsForIt) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <limits>
 
 #include "alert/builtin_alerts.h"
 #include "alert/notify_messages.h"
@@ -350,6 +351,9 @@ void write_summary(JsonWriter& json, const Incident& incident, size_t times, int
       .field("acknowledged_by", incident.state == State::kAcknowledged ? who_in(incident, "acknowledged") : "")
       .field("resolved_by", incident.state == State::kResolved ? who_in(incident, "resolved") : "")
       .field("lost_gpu_seconds", lost.gpu_seconds)
+      .key("lost_money")
+      .number(lost.has_price() ? lost.money : std::numeric_limits<double>::quiet_NaN())
+      .field("money", money_text(lost))
       .field("cost", cost_text(lost, 0))
       .field("times", static_cast<uint64_t>(times))
       .field("repeat", repeat_sentence(incident.place, times))

@@ -68,8 +68,9 @@ void IncidentWatch::take(const Verdict& verdict, bool was_confirmed, int64_t now
                   .lost_gpu_seconds = verdict.lost_gpu_seconds,
                   .lost_share = verdict.lost_share,
                   .victims = static_cast<int64_t>(verdict.victim_ranks.size())};
-  // One that is over keeps the GPUs that it had: its job may have begun again on others.
-  if (reads_.pricing != nullptr && !(is_over && was_lasting)) finding.gpus = reads_.pricing->gpus_of(verdict.job_id);
+  // One that is over keeps the GPUs that it had.
+  if (reads_.pricing != nullptr && !(is_over && was_lasting))
+    finding.gpus = reads_.pricing->gpus_of(verdict.job_id, verdict.attempt);
   if (is_over) {
     // One that nobody has seen here was over before: when it was found is all that is known.
     finding.seen_unix_ns = was_lasting ? now_unix_ns : std::max(finding.begin_unix_ns, verdict.found_unix_ns);

@@ -29,6 +29,7 @@
 #include "fabric/fabric.h"
 #include "fabric/flows/flow_telemetry.h"
 #include "incident/incident_watch.h"
+#include "incident/verdict_cost.h"
 #include "ingest/alias_feed.h"
 #include "ingest/metric_intake.h"
 #include "ingest/otlp/metric_mapping.h"
@@ -290,7 +291,11 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
                    counters_),
       flow_telemetry_(make_flow_telemetry()),
       alerts_(
-          settings_.alerts, state_, {owned_verdicts_, agents_, spans_, named_metrics_, &pricing_},
+          settings_.alerts, state_,
+          {owned_verdicts_, agents_, spans_, named_metrics_,
+           [this](const Verdict& verdict) {
+             return incident::cost_of(incident::loss_of(verdict), &incidents_, pricing_);
+           }},
           [this](auto series, const auto& canonical) { return intake_.push("rule", "rules", series, canonical); },
           clock_, witness_, counters_),
       open_series_(

@@ -62,6 +62,10 @@ def test_two_jobs_that_wait_for_one_host_are_one_incident_that_outlives_a_kill(s
     assert report["jobs"][0]["path"].startswith("/jobs/") and "rank=5" in report["jobs"][0]["path"]
     harness.eventually(lambda: server.get(f"/api/incidents/{one['id']}")["blast_radius"]["known"] or None, 10, "who is hit")
     radius = server.get(f"/api/incidents/{one['id']}")["blast_radius"]
+    listed = harness.lockstep("incidents", "--server", server.url).stdout
+    assert re.search(money, " ".join(listed.split())), listed
+    row = incidents(server)[0]
+    assert re.search(money, f"lost, {row['money']}") and row["lost_money"] >= paid - 0.005, row
     assert radius["hosts"] == 1 and {job["job_id"] for job in radius["jobs"]} == {"first", "second"}
     verdict = report["verdicts"][0]
     assert verdict["chain"] and verdict["next"], "the evidence is there"

@@ -332,7 +332,7 @@ export class Fixture {
     return {
       job: this.#job(name), health: job.health, summary: job.summary, verdicts: job.verdicts.map((verdict) => ({ ...verdict, feedback: this.said.get(verdict.id) ?? null })),
       warnings: name === kSuspected ? kWarnings.slice(0, 1) : [],
-      breakdown: this.#breakdown(name), answers: this.answers,
+      breakdown: this.#breakdown(name), answers: this.answers, answers_unknown: this.answersUnknown,
     };
   }
   #cost(name) {

@@ -7,7 +7,7 @@ const kHostileIncident = 'i-000000000bad';
 function row(fields) {
   return {
     id: '', state: 'open', active: true, severity: 'warning', sentence: '', action: '', component: '', component_text: '', part: 'gpu', host: '', gpu_uuid: '',
-    cause: '', begin_unix_ns: 0, end_unix_ns: 0, resolved_unix_ns: 0, acknowledged_by: '', resolved_by: '', lost_gpu_seconds: 0, cost: '', times: 1,
+    cause: '', begin_unix_ns: 0, end_unix_ns: 0, resolved_unix_ns: 0, acknowledged_by: '', resolved_by: '', lost_gpu_seconds: 0, lost_money: null, money: '', cost: '', times: 1,
     repeat: '', path: `/incidents/${fields.id}`, job_ids: [], ...fields,
   };
 }
@@ -25,7 +25,8 @@ export class Incidents {
     return row({
       id: kIncident, state: this.#state, severity: 'critical', component: 'gpu:GPU-5b1e0f2a-43', component_text: 'GPU-5b1e0f2a-43 of node-17', host: 'node-17',
       sentence: this.verdicts[0].sentence, action: 'Drain node-17 and check its airflow.', cause: 'throttle-thermal', begin_unix_ns: since,
-      acknowledged_by: this.#state === 'acknowledged' ? 'token 3f9a1c20 (on call)' : '', lost_gpu_seconds: 76680, cost: '21.3 GPU-hours lost, 42.60 at 2.00 a GPU-hour', times: 4,
+      acknowledged_by: this.#state === 'acknowledged' ? 'token 3f9a1c20 (on call)' : '', lost_gpu_seconds: 76680, lost_money: 42.6, money: '42.60 at 2.00 a GPU-hour',
+      cost: '21.3 GPU-hours lost, 42.60 at 2.00 a GPU-hour', times: 4,
       repeat: 'GPU-5b1e0f2a-43 of node-17 was guilty 4 times in 30 days.', job_ids: [this.slow, this.hung],
     });
   }
@@ -33,7 +34,8 @@ export class Incidents {
   #others() {
     return [
       row({ id: 'i-0e55aa01beef', state: 'resolved', active: false, component_text: 'leaf-3', sentence: 'The fabric between 6 hosts (node-12 ...) is congested.',
-            begin_unix_ns: this.nowNs - 86400e9, end_unix_ns: this.nowNs - 80000e9, cost: '1.2 GPU-hours lost', job_ids: ['vit-pretrain'] }),
+            begin_unix_ns: this.nowNs - 86400e9, end_unix_ns: this.nowNs - 80000e9, lost_money: 2.4, money: '2.40 at 4.00 a GPU-hour, and 36.0 GPU-minutes without a price (NVIDIA L4)',
+            cost: '1.2 GPU-hours lost, 2.40 at 4.00 a GPU-hour, and 36.0 GPU-minutes without a price (NVIDIA L4)', job_ids: ['vit-pretrain'] }),
       row({ id: kHostileIncident, active: false, component_text: `job ${this.hostile}`, sentence: '<script>window.hacked=1</script> stands still.',
             begin_unix_ns: this.nowNs - 7200e9, end_unix_ns: this.nowNs - 7000e9, job_ids: [this.hostile] }),
     ];

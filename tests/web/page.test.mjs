@@ -243,7 +243,9 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await page.getByRole('region', { name: 'What is broken' }).getByText('guilty 4 times in 30 days').waitFor();
     const states = await page.locator('tbody tr td:first-child').allInnerTexts();
     assert.deepEqual(states, ['■ open', '■ open', '✓ resolved']);
-    await says(page.locator('tbody tr').first(), /Rank 43[\s\S]*GPU-5b1e0f2a-43 of node-17[\s\S]*2 jobs[\s\S]*21.3 GPU-hours lost[\s\S]*4/);
+    await says(page.locator('tbody tr').first(), /Rank 43[\s\S]*GPU-5b1e0f2a-43 of node-17[\s\S]*2 jobs[\s\S]*21.3 GPU-hours lost\s*42.60 at 2.00 a GPU-hour[\s\S]*4/);
+    await says(page.locator('tbody tr').nth(1), /–\s+1$/);
+    await says(page.locator('tbody tr').nth(2), /1.2 GPU-hours lost\s*2.40 at 4.00 a GPU-hour …/);
     assert.equal(await page.evaluate(() => window.hacked), undefined);
     await accessible(page);
     await shot(page, 'incidents');
@@ -453,8 +455,14 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
       await page.reload();
       await card.getByText('would be decided by NVML metrics of node-31').waitFor();
       await counted(asks, 0, 'neither can be had of these ranks');
+      delete held.world.fixture.answers;
+      held.world.fixture.answersUnknown = ['detail', 'profiles', 'samples'];
+      await page.reload();
+      await card.getByText('whether its agent answers is not known: it reports to a gateway').waitFor();
+      await counted(asks, 2, 'they may be asked');
     } finally {
       delete held.world.fixture.answers;
+      delete held.world.fixture.answersUnknown;
     }
   }, kOwnPage));
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "agent/metrics_page.h"
-#include "agent/own_metrics.h"
 #include "base/text.h"
+#include "model/agent_own_metrics.h"
 #include "model/metric_aliases.h"
 #include "sources/gpu/gpu_metrics.h"
 #include "sources/gpu/gpu_own_metrics.h"

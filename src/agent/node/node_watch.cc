@@ -6,10 +6,10 @@
 #include <chrono>
 
 #include "agent/metrics_page.h"
-#include "agent/own_metrics.h"
 #include "agent/ranks/watched_rank.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "model/agent_own_metrics.h"
 #include "sources/ownership/gpu_ownership_metrics.h"
 
 namespace lockstep {

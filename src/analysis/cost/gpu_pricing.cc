@@ -6,20 +6,31 @@ namespace lockstep {
 
 GpusByModel GpuPricing::gpus_of(std::string_view job_id) const {
   if (!prices_.by_model()) return {};
+  return known(job_id, INT64_MIN).gpus;
+}
+
+GpusByModel GpuPricing::gpus_of(std::string_view job_id, int64_t attempt) const {
+  if (!prices_.by_model()) return {};
+  Known newest = known(job_id, attempt);
+  return newest.attempt == attempt ? std::move(newest.gpus) : GpusByModel();
+}
+
+GpuPricing::Known GpuPricing::known(std::string_view job_id, int64_t attempt_least) const {
   const int64_t now_ns = clock_.monotonic_ns();
   int64_t retried_ns = 0;
   {
     MutexLock lock(mutex_);
     const auto known = jobs_.find(job_id);
-    if (known != jobs_.end() && now_ns < known->second.until_ns) return known->second.gpus;
-    if (known != jobs_.end()) retried_ns = known->second.retry_ns;
+    const bool is_of_before = known != jobs_.end() && known->second.attempt < attempt_least;
+    if (known != jobs_.end() && !is_of_before && now_ns < known->second.until_ns) return known->second;
+    if (known != jobs_.end() && !is_of_before) retried_ns = known->second.retry_ns;
   }
   Known known = ask(job_id, retried_ns);
   MutexLock lock(mutex_);
   if (jobs_.size() >= kJobsMax) std::erase_if(jobs_, [&](const auto& one) { return one.second.until_ns <= now_ns; });
   if (jobs_.size() >= kJobsMax) jobs_.clear();
   jobs_.insert_or_assign(std::string(job_id), known);
-  return std::move(known.gpus);
+  return known;
 }
 
 GpuCost GpuPricing::cost_of(std::string_view job_id, double gpu_seconds) const {
@@ -30,6 +41,7 @@ GpuPricing::Known GpuPricing::ask(std::string_view job_id, int64_t retried_ns) c
   Known known;
   bool is_one_missing = false;
   const std::optional<JobInfo> job = steps_.job(job_id);
+  if (job) known.attempt = job->attempt;
   const auto count = [&](const GpuModels& models) {
     known.gpus.clear();
     is_one_missing = false;

@@ -1,8 +1,8 @@
 // What a job's GPU time costs: the one place where prices by model, the GPUs of a job and the models that agents report
 // come together.
 //
-// The GPUs are those of the job's newest attempt. What was found is kept for kKeptNs, and while no rank is known for
-// kRetryNs. Agents report their GPUs about when a job takes its first steps: while a model is missing it is looked for again
+// The GPUs are those of the job's newest attempt, and where one is named, of that: those of an attempt that is over are not
+// known. What was found is kept for kKeptNs, and while no rank is known for kRetryNs. Agents report their GPUs about when a job takes its first steps: while a model is missing it is looked for again
 // after kRetryNs, then after twice that and so on up to kKeptNs. Where one price is of all GPUs, no store is asked.
 //
 // Models are read for kReachNs back, at most every kRetryNs, and what was read is kept; of before that once, when a GPU is
@@ -41,18 +41,22 @@ class GpuPricing {
   const GpuPrices& prices() const { return prices_; }
   // Empty: the job has no ranks that are known, or prices do not differ by model.
   GpusByModel gpus_of(std::string_view job_id) const;
+  GpusByModel gpus_of(std::string_view job_id, int64_t attempt) const;  // empty: it is not the newest, either
   GpuCost cost_of(std::string_view job_id, double gpu_seconds) const;
   // Of all GPUs that agents have reported.
   std::shared_ptr<const GpuModels> models() const { return models(true, kKeptNs); }
 
  private:
   struct Known {
+    int64_t attempt = 0;
     GpusByModel gpus;
     int64_t until_ns = 0;  // monotonic
     int64_t retry_ns = 0;  // for which a missing model was not looked for; 0: none was missing
   };
   std::shared_ptr<const GpuModels> models(bool of_all_time, int64_t age_ns_max) const;
   std::shared_ptr<const GpuModels> add(GpuModels read) const LOCKSTEP_REQUIRES(mutex_);
+  // attempt_least: what is known of an earlier one is asked for anew.
+  Known known(std::string_view job_id, int64_t attempt_least) const;
   Known ask(std::string_view job_id, int64_t retried_ns) const;
 
   const GpuPrices prices_;

@@ -70,8 +70,13 @@ struct AskedReader final : MemoryMetricReader {
 
 class GpuPricingTest : public ::testing::Test {
  protected:
-  void rank(int32_t rank, const std::string& gpu_uuid) {
-    steps_.append_step({.job_id = "train", .rank = Rank{rank}, .world_size = 4, .host = "node-1", .gpu_uuid = gpu_uuid},
+  void rank(int32_t rank, const std::string& gpu_uuid, int64_t attempt = 0) {
+    steps_.append_step({.job_id = "train",
+                        .attempt = attempt,
+                        .rank = Rank{rank},
+                        .world_size = 4,
+                        .host = "node-1",
+                        .gpu_uuid = gpu_uuid},
                        {.step = 1_step}, clock_.unix_ns());
   }
   void rank(int32_t one) { rank(one, format("GPU-%d", one)); }
@@ -111,6 +116,19 @@ TEST_F(GpuPricingTest, AJobAskedForBeforeItsAgentsReportedHasItsPriceSecondsLate
   gpu(0, "NVIDIA H100 80GB HBM3");
   clock_.advance(GpuPricing::kRetryNs);
   EXPECT_EQ(money_text(pricing.cost_of("train", kHour)), "2.50 at 2.50 a GPU-hour");
+}
+
+TEST_F(GpuPricingTest, AnAttemptIsNeverPricedByTheGpusOfAnother) {
+  const GpuPricing pricing(prices_of("H100=3,A100=1"), steps_, metrics_, clock_);
+  gpu(0, "NVIDIA H100");
+  gpu(1, "NVIDIA A100");
+  rank(0, "GPU-0", 1);
+  EXPECT_EQ(pricing.gpus_of("train", 1), (GpusByModel{{"NVIDIA H100", 1}}));
+  EXPECT_TRUE(pricing.gpus_of("train", 2).empty()) << "it has not begun";
+  rank(1, "GPU-1", 2);
+  EXPECT_EQ(pricing.gpus_of("train", 2), (GpusByModel{{"NVIDIA A100", 1}})) << "at once, though the first is kept";
+  EXPECT_TRUE(pricing.gpus_of("train", 1).empty()) << "it is over";
+  EXPECT_EQ(pricing.gpus_of("train"), (GpusByModel{{"NVIDIA A100", 1}}));
 }
 
 TEST_F(GpuPricingTest, OnePriceForAllAsksNobodyForModels) {

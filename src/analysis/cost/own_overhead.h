@@ -1,8 +1,9 @@
 // What Lockstep itself costs, as a share of the fleet it watches: the one place that computes it.
 //
-// All of it is read from stored series of the window: what agents report of themselves (agent/own_metrics.h), how long the
-// CPUs of their hosts ran by mode, and what the server writes of itself (server/own_series.h). A host's number of cores is
-// the sum over its modes of what they gained a second. Counters that fall began again and are counted from zero there.
+// All of it is read from stored series of the window: what agents report of themselves (model/agent_own_metrics.h), how many
+// CPUs their hosts have, and what the server writes of itself (server/own_series.h). Where agents do not say that number, it is
+// the sum over the modes of their CPUs of what they gained a second: ten times as much to read.
+// Counters that fall began again and are counted from zero there.
 //
 // What is not known is NaN, and a row of `unknown` says of what and why; no host counts as 0. A host's values that come by two
 // ways (label `job`) count once.

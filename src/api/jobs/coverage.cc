@@ -142,7 +142,15 @@ Result<void> count_signals(const ApiContext& context, const JobInfo& job, JobSee
   std::set<std::string> hosts;
   for (const RankInfo& rank : job.ranks) hosts.insert(rank.identity.host);
   seen.hosts = hosts.size();
-  for (const AgentInfo& agent : context.agents.agents()) seen.hosts_with_agent += hosts.contains(agent.host);
+  for (const AgentInfo& agent : context.agents.agents()) {
+    if (!hosts.contains(agent.host)) continue;
+    ++seen.hosts_with_agent;
+    // Of a job that is over nobody is asked any more.
+    const Answers answers =
+        seen.ended || !context.who_answers ? Answers::kYes : context.who_answers(agent.host, CommandKind::kStacks);
+    seen.hosts_with_stacks += answers == Answers::kYes;
+    seen.hosts_with_stacks_unknown += answers == Answers::kUnknown;
+  }
   const std::vector<MetricMetadata> known = context.metrics.metadata();
   const int64_t to_ms = (seen.ended ? job.last_seen_unix_ns : context.clock.unix_ns()) / 1'000'000;
   for (const SignalKindRow& row : signal_kinds()) {

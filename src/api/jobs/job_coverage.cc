@@ -17,6 +17,11 @@ constexpr const char* kPluginTodo =
 constexpr const char* kPythonTodo = "start the job with lockstep run, or call lockstep.init() (docs/guide/python.md)";
 constexpr const char* kAgentTodo = "start lockstep-agent on every host of the job (docs/guide/agent.md)";
 
+constexpr const char* kCommandsTodo =
+    "agents that send by gRPC ask for commands where --commands says (docs/guide/agent.md)";
+constexpr const char* kGatewayTodo =
+    "at gateways, lockstep_commands_acknowledged_total counts what agents took (docs/guide/cluster.md)";
+
 std::string of(size_t some, size_t all, const char* what) {
   return format("%s of %s %s", with_thousands(static_cast<int64_t>(some)).c_str(),
                 with_thousands(static_cast<int64_t>(all)).c_str(), what);
@@ -177,11 +182,7 @@ class Coverage {
         : who ? "by phases and silence alone: what ranks wait for is not seen"
               : "neither operations nor phases are reported",
         kPluginTodo);
-    add("stacks", "in which line it hangs", share(seen_.hosts_with_agent, seen_.hosts),
-        seen_.ranks_with_stacks > 0
-            ? of(seen_.ranks_with_stacks, seen_.ranks_heard, "ranks' stacks have been taken")
-            : "agents of " + of(seen_.hosts_with_agent, seen_.hosts, "hosts can be asked for stacks when it hangs"),
-        kAgentTodo);
+    stacks();
     add("flight recorder", "which call differs (PyTorch's Flight Recorder)",
         seen_.ranks_with_dumps > 0 ? Judged::kYes : Judged::kNo,
         seen_.ranks_with_dumps > 0 ? of(seen_.ranks_with_dumps, seen_.ranks_heard, "ranks' dumps have come")
@@ -194,6 +195,23 @@ class Coverage {
         may ? "it has not been needed; it is asked when ranks stand still"
             : of(seen_.ranks_with_ras, seen_.ranks_heard, "ranks' counts were given by RAS"),
         "NCCL 2.24 and later has it unless NCCL_RAS_ENABLE=0");
+  }
+
+  void stacks() {
+    const size_t unknown = seen_.hosts_with_stacks_unknown;
+    std::string why;
+    if (seen_.ranks_with_stacks > 0) {
+      why = of(seen_.ranks_with_stacks, seen_.ranks_heard, "ranks' stacks have been taken");
+    } else if (unknown > 0) {
+      why = "agents of " + of(unknown, seen_.hosts, "hosts report to a gateway: whether they take stacks is not known");
+    } else {
+      why = "agents of " + of(seen_.hosts_with_stacks, seen_.hosts, "hosts can be asked for stacks when it hangs");
+    }
+    add("stacks", "in which line it hangs", unknown > 0 ? Judged::kPartly : share(seen_.hosts_with_stacks, seen_.hosts),
+        std::move(why),
+        unknown > 0                                        ? kGatewayTodo
+        : seen_.hosts_with_agent > seen_.hosts_with_stacks ? kCommandsTodo
+                                                           : kAgentTodo);
   }
 
   void numbers() {

@@ -53,7 +53,9 @@ struct JobSeen {
   int64_t steps_stored = 0;  // of this job, all of its attempts that are stored
   bool ended = false;
   size_t hosts = 0, hosts_with_agent = 0;
-  std::vector<HeardOnHosts> signals;  // in the order in which they are shown
+  size_t hosts_with_stacks = 0;          // whose agent would take stacks
+  size_t hosts_with_stacks_unknown = 0;  // whose agent may: it reports to a gateway
+  std::vector<HeardOnHosts> signals;     // in the order in which they are shown
   size_t clocks_known = 0;
   double clock_error_us = 0;
   size_t ranks_with_stacks = 0, ranks_with_dumps = 0, ranks_with_ras = 0;

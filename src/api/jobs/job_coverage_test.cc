@@ -19,7 +19,7 @@ JobSeen everything() {
   seen.ranks_with_input = seen.ranks_with_checkpoint = seen.ranks_with_phases = 8;
   seen.ranks_with_loss = seen.ranks_with_work = 8;
   seen.steps_stored = 400;
-  seen.hosts = seen.hosts_with_agent = 2;
+  seen.hosts = seen.hosts_with_agent = seen.hosts_with_stacks = 2;
   seen.signals = {{"gpu clocks", "why: clocks", "SM clocks", "start it", 2, {}}};
   seen.clocks_known = 8;
   seen.clock_error_us = 12;
@@ -91,13 +91,32 @@ TEST(JobCoverage, HostsThatSendNothingOfAKindAreNamed) {
 
 TEST(JobCoverage, OfAHostWithoutAnAgentNothingIsKnownAndTheAgentIsWhatToStart) {
   JobSeen seen = everything();
-  seen.hosts_with_agent = 0;
+  seen.hosts_with_agent = seen.hosts_with_stacks = 0;
   seen.signals[0].hosts = 0;
   const std::vector<CoverageRow> rows = coverage_of_job(seen);
   for (const char* key : {"gpu clocks", "events", "stacks"}) {
     EXPECT_EQ(row_of(rows, key).judged, Judged::kNo) << key;
     EXPECT_NE(row_of(rows, key).todo.find("lockstep-agent"), std::string::npos) << key;
   }
+}
+
+TEST(JobCoverage, WhetherAnAgentBehindAGatewayTakesStacksIsNotKnown) {
+  JobSeen seen = everything();
+  seen.hosts_with_stacks = seen.ranks_with_stacks = 0;
+  seen.hosts_with_stacks_unknown = 2;
+  const CoverageRow row = row_of(coverage_of_job(seen), "stacks");
+  EXPECT_EQ(row.judged, Judged::kPartly);
+  EXPECT_EQ(row.why, "agents of 2 of 2 hosts report to a gateway: whether they take stacks is not known");
+  EXPECT_NE(row.todo.find("lockstep_commands_acknowledged_total"), std::string::npos);
+}
+
+TEST(JobCoverage, AnAgentThatAsksForNoCommandsTakesNoStacks) {
+  JobSeen seen = everything();
+  seen.hosts_with_stacks = seen.ranks_with_stacks = 0;
+  const CoverageRow row = row_of(coverage_of_job(seen), "stacks");
+  EXPECT_EQ(row.judged, Judged::kNo);
+  EXPECT_EQ(row.why, "agents of 0 of 2 hosts can be asked for stacks when it hangs");
+  EXPECT_NE(row.todo.find("--commands"), std::string::npos);
 }
 
 TEST(JobCoverage, OfAJobThatHasSentNothingNothingIsJudged) {

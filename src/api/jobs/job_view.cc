@@ -9,7 +9,7 @@
 #include "api/jobs/step_window.h"
 #include "base/json_reader.h"
 #include "base/text.h"
-#include "incident/incident_registry.h"
+#include "incident/verdict_cost.h"
 
 namespace lockstep {
 namespace {
@@ -53,15 +53,6 @@ std::string with_feedback(const ApiContext& context, const std::string& id, std:
   return json + ",\"feedback\":" + said.take() + "}";
 }
 
-// What the time that it cost is worth, by the GPUs that its incident has of it, as there; of one that is in none, by those
-// that its job has now.
-GpuCost cost_of(const ApiContext& context, const std::string& verdict_id, const std::string& job_id,
-                double lost_gpu_seconds) {
-  std::optional<GpusByModel> gpus;
-  if (context.incidents != nullptr) gpus = context.incidents->gpus_of_finding(verdict_id);
-  return context.gpu_prices().cost(lost_gpu_seconds, gpus ? *gpus : context.pricing->gpus_of(job_id));
-}
-
 std::string with_cost(std::string json, const GpuCost& cost) {
   if (!json.ends_with('}')) return json;
   json.pop_back();
@@ -75,8 +66,12 @@ std::string with_cost(std::string json, const GpuCost& cost) {
 std::string with_cost(const ApiContext& context, const VerdictView& verdict, std::string json) {
   if (!context.gpu_prices().known()) return with_cost(std::move(json), {});
   const Result<JsonDocument> document = JsonDocument::parse(json);
-  const double lost = document.ok() ? document->root()["lost_gpu_seconds"].number().value_or(0) : 0;
-  return with_cost(std::move(json), cost_of(context, verdict.id, verdict.job_id, lost));
+  incident::VerdictLoss loss{verdict.id, verdict.job_id};
+  if (document.ok()) {
+    loss.attempt = document->root()["attempt"].integer().value_or(0);
+    loss.gpu_seconds = document->root()["lost_gpu_seconds"].number().value_or(0);
+  }
+  return with_cost(std::move(json), incident::cost_of(loss, context.incidents, *context.pricing));
 }
 
 VerdictView live_view(const Verdict& verdict) {
@@ -179,14 +174,20 @@ std::optional<JobInfo> find_job(const ApiContext& context, const std::string& jo
 }
 
 void write_answers(JsonWriter& json, const ApiContext& context, const JobInfo& job) {
+  const auto some = [&](size_t kind, Answers answer) {
+    return std::any_of(job.ranks.begin(), job.ranks.end(), [&](const RankInfo& rank) {
+      return context.who_answers(rank.identity.host, static_cast<CommandKind>(kind)) == answer;
+    });
+  };
+  std::vector<const char*> unknown;
   json.key("answers").begin_array();
   for (size_t i = 0; i < std::size(kCommandKinds); ++i) {
-    const auto answers = [&](const RankInfo& rank) {
-      return !context.who_answers ||
-             context.who_answers(rank.identity.host, static_cast<CommandKind>(i)) == Answers::kYes;
-    };
-    if (std::any_of(job.ranks.begin(), job.ranks.end(), answers)) json.string(kCommandKinds[i]);
+    const bool is_answered = !context.who_answers || some(i, Answers::kYes);
+    if (!is_answered && some(i, Answers::kUnknown)) unknown.push_back(kCommandKinds[i]);
+    if (is_answered || (!unknown.empty() && unknown.back() == kCommandKinds[i])) json.string(kCommandKinds[i]);
   }
+  json.end_array().key("answers_unknown").begin_array();
+  for (const char* kind : unknown) json.string(kind);
   json.end_array();
 }
 

@@ -38,7 +38,8 @@ bool is_worse(const JobView& a, const JobView& b);
 
 // The job, also one of which only verdicts of an earlier run are left.
 std::optional<JobInfo> find_job(const ApiContext& context, const std::string& job_id);
-// "answers": what can be asked of some of its ranks. What no agent would answer is not offered.
+// "answers": what can be asked of some of its ranks; what no agent would answer is not offered. "answers_unknown": what of it
+// may be asked without anybody here knowing whether it is answered.
 void write_answers(JsonWriter& json, const ApiContext& context, const JobInfo& job);
 // 404, with a suggestion where one is near.
 HttpResponse unknown_job(const ApiContext& context, const std::string& job_id);

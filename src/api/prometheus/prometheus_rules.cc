@@ -9,6 +9,7 @@
 #include "api/endpoints.h"
 #include "api/prometheus/prometheus_answer.h"
 #include "base/text.h"
+#include "incident/verdict_cost.h"
 #include "model/series_labels.h"
 #include "store/metrics/matching.h"
 
@@ -57,8 +58,11 @@ AlertView view_of(const Alert& alert, const char* state, const std::string& base
 }
 
 // As the registry would keep it.
-Alert alert_of_verdict(const Verdict& verdict, const GpuPricing* pricing) {
-  RaisedAlert raised = alert_of(verdict, pricing);
+Alert alert_of_verdict(const ApiContext& context, const Verdict& verdict) {
+  RaisedAlert raised =
+      context.pricing == nullptr
+          ? alert_of(verdict)
+          : alert_of(verdict, incident::cost_of(incident::loss_of(verdict), context.incidents, *context.pricing));
   Alert alert{.fingerprint = raised.fingerprint,
               .name = raised.name,
               .severity = raised.severity,
@@ -88,7 +92,7 @@ std::vector<AlertView> builtin_views(const ApiContext& context, const std::strin
   for (const Verdict& verdict : context.diagnosis.verdicts("")) {
     const bool confirmed = verdict.state == VerdictState::kConfirmed;
     if (verdict.state == VerdictState::kCleared || (confirmed && context.alerts != nullptr)) continue;
-    const Alert alert = alert_of_verdict(verdict, context.pricing);
+    const Alert alert = alert_of_verdict(context, verdict);
     const bool known = std::find(firing.begin(), firing.end(), alert.fingerprint) != firing.end();
     if (!known) views.push_back(view_of(alert, confirmed ? "firing" : "pending", base));
   }

@@ -19,10 +19,11 @@ void offer_what_works(NextAction& action, Answers sampled) {
   if (at == std::string::npos) return;
   if (sampled == Answers::kNo) {
     action.command.clear();
-  } else if (sampled == Answers::kYes) {
+  } else if (sampled == Answers::kNobody) {
+    if (is_ours) action.command = kByHand;
+  } else {
     action.command.replace(at, is_ours ? kOurs.size() : kByHand.size(), kOurs);
-  } else if (is_ours) {
-    action.command = kByHand;
+    if (sampled == Answers::kUnknown) action.action += format(" (whether it answers is %s)", kAnswersUnknown);
   }
 }
 

@@ -50,9 +50,12 @@ TEST_F(LinesTest, WhatCannotWorkIsNotOffered) {
   };
   for (const char* command : {"lockstep lines {job}", "py-spy dump --pid PID"}) {
     EXPECT_EQ(offered(command, Answers::kYes), "lockstep lines {job}");
-    EXPECT_EQ(offered(command, Answers::kUnknown), "py-spy dump --pid PID") << "no agent can be asked: by hand";
+    EXPECT_EQ(offered(command, Answers::kNobody), "py-spy dump --pid PID") << "no agent can be asked: by hand";
     EXPECT_EQ(offered(command, Answers::kNo), "") << "a simulated rank has no process either";
     EXPECT_EQ(finding.next[0].action, "look at its data loader");
+    EXPECT_EQ(offered(command, Answers::kUnknown), "lockstep lines {job}");
+    EXPECT_EQ(finding.next[0].action,
+              "look at its data loader (whether it answers is not known: its agent reports to a gateway)");
   }
   EXPECT_EQ(offered("iostat -x 1", Answers::kNo), "iostat -x 1");
 }

@@ -264,11 +264,12 @@ void HostModel::advance_files(double seconds, const Ranks& ranks, const HostEffe
   stuck_on_files_ = effects.file_latency > 0 || writes > 0;
 }
 
-void HostModel::put(NodeReadout& out) const {
+void HostModel::put_cpus(NodeReadout& out) const {
   for (size_t i = 0; i < mode_.size(); ++i) {
     const Part part = i == kUser || i == kSystem || i == kIdle || i == kIoWait || i == kSteal ? kCore : kRest;
     out.put(row(HostMetric::kCpuTime), {{"cpu.mode", kModes[i]}}, kSlow, part, mode_[i]);
   }
+  out.put(row(HostMetric::kCpuCount), {}, kSlow, kCore, kCores);
   out.put(row(HostMetric::kLoad), {}, kSlow, kCore, load_);
   out.put(row(HostMetric::kContextSwitches), {}, kSlow, kRest, switches_);
   out.put(row(HostMetric::kInterrupts), {}, kSlow, kRest, interrupts_);
@@ -282,6 +283,10 @@ void HostModel::put(NodeReadout& out) const {
     out.put(row(HostMetric::kCpuTemperature), {{"package", package}}, kSlow, kRest, package_);
     out.put(row(HostMetric::kCpuEnergy), {{"package", package}}, kSlow, kRest, energy_ / 2);
   }
+}
+
+void HostModel::put(NodeReadout& out) const {
+  put_cpus(out);
   auto pressure = [&](const char* resource, const char* scope, double seconds, double now) {
     out.put(row(HostMetric::kPressure), {{"resource", resource}, {"scope", scope}}, kFast, kRest, seconds);
     out.put(row(HostMetric::kPressureRatio), {{"resource", resource}, {"scope", scope}}, kFast, kCore, now);

@@ -61,6 +61,7 @@ class HostModel {
  private:
   void advance_pressure(double seconds, const HostEffects& effects);
   void advance_files(double seconds, const Ranks& ranks, const HostEffects& effects);
+  void put_cpus(NodeReadout& out) const;
   void put_memory(NodeReadout& out) const;
   void put_files(NodeReadout& out) const;
 

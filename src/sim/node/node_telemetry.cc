@@ -7,6 +7,7 @@
 
 #include "base/mutex.h"
 #include "base/text.h"
+#include "sim/node/agent_model.h"
 #include "sim/node/effects.h"
 #include "sim/node/gpu_model.h"
 #include "sim/node/host_model.h"
@@ -133,6 +134,7 @@ class NodeTelemetry::Impl : public NodeLabels {
   Noise noise_, harmless_noise_;
   std::vector<Slot> slots_;
   HostModel host_model_;
+  AgentModel agent_model_;
   std::unique_ptr<NodeSeriesTable> table_;
   Effects effects_;
   std::vector<Known> known_;
@@ -155,7 +157,8 @@ NodeTelemetry::Impl::Impl(std::string host, int32_t host_index, const Topology& 
       all_series_(all_series),
       noise_(mixed(mixed(seed, static_cast<uint64_t>(host_index)), 1)),
       harmless_noise_(mixed(mixed(seed, static_cast<uint64_t>(host_index)), 2)),
-      host_model_(mixed(seed, static_cast<uint64_t>(host_index))) {
+      host_model_(mixed(seed, static_cast<uint64_t>(host_index))),
+      agent_model_(mixed(mixed(seed, static_cast<uint64_t>(host_index)), 4)) {
   const uint64_t own = mixed(seed, static_cast<uint64_t>(host_index));
   const int32_t count = std::max(1, topology.gpus_per_host);
   slots_.reserve(static_cast<size_t>(count));
@@ -190,6 +193,7 @@ std::shared_ptr<const NodeLayout> NodeTelemetry::Impl::layout_of(const Impl& nod
 void NodeTelemetry::Impl::put(NodeReadout& out) const {
   out.of_node();
   host_model_.put(out);
+  agent_model_.put(out);
   out.put(kKernelLinesTotal, {}, kFast, kRest, kernel_lines_);
   out.put(kKernelLinesLost, {}, kFast, kRest, 0);
   out.put(own_metric(GpuOwnMetric::kReaderUp), {}, kFast, kRest, 1);
@@ -536,6 +540,7 @@ Batch NodeTelemetry::Impl::read(int64_t at, std::span<const GpuActivity> gpus, s
     if (effects_.nics[i].tcp) ranks.tcp_bytes += static_cast<double>(activity.sent_bytes + activity.received_bytes);
   }
   host_model_.advance(moment, ranks, effects_.host);
+  agent_model_.advance(moment.seconds, ranks.held);
   look_at_links(at, slow);
 
   std::vector<double>& values = table_->values();

@@ -638,6 +638,18 @@ TEST(NodeTelemetry, AWaitingGpuIsBusyByTheClockAndIdleByItsPower) {
   EXPECT_LT(play(starving).last("hw.gpu.utilization{GPU-3;hw.gpu.task=general}"), 0.5);
 }
 
+TEST(NodeTelemetry, SaysWhatItsAgentTakesAndOfHowManyCpus) {
+  for (const bool all : {true, false}) {
+    const Reported reported = play({.all = all});
+    const std::string cpu = "lockstep_agent_cpu_seconds_total{}", sent = "lockstep_agent_sent_bytes_total{}";
+    const double seconds = 10.0 * static_cast<double>(reported.values(cpu).size() - 1);
+    EXPECT_NEAR(reported.increase(cpu) / seconds, 0.019, 0.004);
+    EXPECT_NEAR(reported.increase(sent) / seconds, 3'430, 700);
+    EXPECT_NEAR(reported.last("lockstep_agent_memory_bytes{}"), 21e6, 4e6);
+    EXPECT_EQ(reported.last("system.cpu.logical.count{}"), 192);
+  }
+}
+
 TEST(NodeTelemetry, AHealthyFleetIsNotSpotless) {
   double throttled = 0, marked = 0, corrected = 0, out_of_sequence = 0, waited = 0;
   size_t events = 0, gpus = 0;

@@ -73,6 +73,7 @@ void CpuPart::read_times(NodeReadings& out) {
   auto add = [&](HostMetric metric, const std::optional<uint64_t>& value) {
     if (value) out.add(row(metric), none_, static_cast<double>(*value));
   };
+  if (!stat_.cpus.empty()) add(HostMetric::kCpuCount, stat_.cpus.size());
   add(HostMetric::kInterrupts, stat_.interrupts);
   add(HostMetric::kSoftirqs, stat_.softirqs);
   add(HostMetric::kContextSwitches, stat_.context_switches);

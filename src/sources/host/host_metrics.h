@@ -18,6 +18,7 @@ namespace lockstep {
 #define LOCKSTEP_HOST_METRICS(X) \
   /* CPU */ \
   X(kCpuTime, "system.cpu.time", "s", kSum, "cpu.mode", 0, "Time of all CPUs by mode: user, nice, system, idle, iowait, interrupt, softirq, steal") \
+  X(kCpuCount, "system.cpu.logical.count", "{cpu}", kGauge, "", 0, "Logical CPUs that are online") \
   X(kNumaCpuTime, "lockstep_host_numa_cpu_seconds_total", "s", kSum, "node, mode", 0, "Time of the CPUs of a NUMA node by mode (user with nice, system with interrupts, idle, iowait), since the agent started") \
   X(kLoad, "lockstep_host_load_1m", "1", kGauge, "", 1.0 / 16, "Load average of a minute: tasks that run, wait for a CPU or sleep uninterruptibly") \
   X(kContextSwitches, "lockstep_host_context_switches_total", "{switch}", kSum, "", 0, "Context switches of all CPUs") \

@@ -53,6 +53,7 @@ TEST_F(HostSourceTest, CpuTimeIsInSecondsByModeAndByNode) {
   tick();
   EXPECT_EQ(value("system.cpu.time", "cpu.mode=user"), 3);
   EXPECT_EQ(value("system.cpu.time", "cpu.mode=steal"), 0.5);
+  EXPECT_EQ(value("system.cpu.logical.count"), 3);
   EXPECT_EQ(value("lockstep_host_numa_cpu_seconds_total", "node=1,mode=user"), 0);
   tree_.write("/proc/stat", "cpu 600 0 0 900 0 0 0 50\ncpu0 200 0 0 0\ncpu1 300 0 0 0\ncpu2 200 0 0 900\n");
   tick();

@@ -103,6 +103,7 @@ export interface Why {
   breakdown: Record<string, number>;
   communication_seen: boolean;
   answers: JobAnswers;
+  answersUnknown: readonly string[];  // of these nobody knows whether they are answered: agents report to a gateway
 }
 
 export interface RankRow {
@@ -342,6 +343,7 @@ export function decodeWhy(value: unknown): Why {
     warnings: list(json['warnings']).map(decodeWarning),
     breakdown,
     answers: decodeAnswers(json['answers']),
+    answersUnknown: list(json['answers_unknown']).map(text),
     communication_seen: json['communication_seen'] !== false,
   };
 }

@@ -17,7 +17,8 @@ export interface IncidentRow {
   beginNs: number | null;
   endNs: number | null;  // null while it lasts
   by: string;            // who took it, or resolved it
-  cost: string;
+  cost: string;          // GPU time and money in words
+  money: string;         // that part of it; empty: the server knows no prices
   times: number;         // in 30 days, this one included
   repeat: string;        // the same as a sentence; empty: the first time
   jobs: string[];        // exact: they are sent back in paths
@@ -106,6 +107,7 @@ function decodeRow(value: unknown): IncidentRow {
     endNs: moment(one['end_unix_ns']),
     by: text(one['acknowledged_by']) || text(one['resolved_by']),
     cost: text(one['cost']),
+    money: text(one['money']),
     times: num(one['times']) ?? 1,
     repeat: text(one['repeat']),
     jobs: list(one['job_ids']).map(exact).filter((job) => job !== ''),

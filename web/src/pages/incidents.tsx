@@ -1,7 +1,7 @@
 // Incidents: what is broken now first, then what was; which components are guilty again and again.
 import { useSignal } from '@preact/signals';
 import { api, paths } from '../base/api';
-import { clean, count, utc, when } from '../base/format';
+import { clean, clip, count, utc, when } from '../base/format';
 import { incidentMark, type IncidentList, type IncidentRow } from '../base/incident';
 import { usePoll } from '../base/poll';
 import { copy, curl } from '../base/share';
@@ -48,7 +48,7 @@ export function IncidentsPage() {
                      { head: 'where', wide: true, cell: (row) => (row.host ? <PlaceLink to={nodePlace(row.host)}>{row.component}</PlaceLink> : row.component) },
                      { head: 'jobs', cell: (row) => jobs(row) },
                      { head: 'since', cell: (row) => <span title={times(row)}>{when(row.beginNs)}</span> },
-                     { head: 'cost', cell: (row) => <span title={row.cost}>{row.cost.split(',', 1)[0] || '–'}</span> },
+                     { head: 'cost', cell: (row) => cost(row) },
                      { head: 'in 30 days', numeric: true, cell: (row) => count(row.times) },
                    ]} />
           </section>
@@ -58,9 +58,15 @@ export function IncidentsPage() {
   );
 }
 
+// GPU time, and money below it; what of it has no price is in the title.
+function cost(row: IncidentRow) {
+  const [money, more] = row.money.split(', and ', 2);
+  return <span title={row.cost}>{row.cost.split(',', 1)[0] || '–'}{money && <><br /><span class="muted">{money}{more && ' …'}</span></>}</span>;
+}
+
 function jobs(row: IncidentRow) {
   if (row.jobs.length === 0) return <span class="muted">none</span>;
-  return <span title={row.jobs.map(clean).join('\n')}>{row.jobs.length === 1 ? clean(row.jobs[0]!) : `${count(row.jobs.length)} jobs`}</span>;
+  return <span title={row.jobs.map(clean).join('\n')}>{row.jobs.length === 1 ? clip(clean(row.jobs[0]!), 32) : `${count(row.jobs.length)} jobs`}</span>;
 }
 
 function times(row: IncidentRow): string {

@@ -151,7 +151,7 @@ interface AnswersProps {
 function Answers({ why, open, profiles, sampling, onRank }: AnswersProps) {
   return (
     <>
-      {open.map((verdict, index) => <VerdictCard key={verdict.id} verdict={verdict} startOpen={index === 0} profiles={profiles} canProfile={canAsk(why.answers, 'profiles')} onRank={onRank}
+      {open.map((verdict, index) => <VerdictCard key={verdict.id} verdict={verdict} startOpen={index === 0} profiles={profiles} canProfile={canAsk(why.answers, 'profiles')} isUnsure={why.answersUnknown.length > 0} onRank={onRank}
                                                    sampling={index === 0 && canAsk(why.answers, 'samples') ? { said: sampling.said.value, order: () => void sampling.order('') } : undefined} />)}
       {open.length === 0 && (
         <section class="card verdict tone-quiet" aria-label="No open verdict">

@@ -21,6 +21,7 @@ interface Props {
   startOpen: boolean;
   profiles?: readonly Profile[];  // kernel profiles of the job
   canProfile?: boolean;  // its ranks' kernels; false: they have none
+  isUnsure?: boolean;    // nobody knows whether its ranks' agents answer
   sampling?: { said: string; order: () => void };  // of stacks of its ranks and their neighbours
   onRank: (rank: number, verdict: Verdict) => void;
 }
@@ -31,7 +32,7 @@ function pattern(verdict: Verdict): string {
   return verdict.period_steps ? `${verdict.pattern}, every ${count(verdict.period_steps)} steps` : verdict.pattern;
 }
 
-export function VerdictCard({ verdict, startOpen, profiles = [], canProfile, sampling, onRank }: Props) {
+export function VerdictCard({ verdict, startOpen, profiles = [], canProfile, isUnsure, sampling, onRank }: Props) {
   const [open, setOpen] = useState(startOpen);
   const mark = verdictMark(verdict);
   const because = verdict.chain.filter((claim) => claim.kind !== 'exclusion' && claim.kind !== 'counterfactual');
@@ -66,7 +67,7 @@ export function VerdictCard({ verdict, startOpen, profiles = [], canProfile, sam
             </div>
             <div>
               <ClaimList title="Not" claims={not} />
-              <NextActions verdict={verdict} profile={captureOf(verdict, profiles)} canProfile={canProfile} sampling={sampling} onRank={onRank} />
+              <NextActions verdict={verdict} profile={captureOf(verdict, profiles)} canProfile={canProfile} isUnsure={isUnsure} sampling={sampling} onRank={onRank} />
             </div>
           </div>
         </>
@@ -97,11 +98,11 @@ function Cost({ verdict }: { verdict: Verdict }) {
   return <p class="cost">{parts.map((part, index) => <span key={index}>{part}</span>)}</p>;
 }
 
-interface NextProps extends Pick<Props, 'verdict' | 'sampling' | 'canProfile' | 'onRank'> {
+interface NextProps extends Pick<Props, 'verdict' | 'sampling' | 'canProfile' | 'isUnsure' | 'onRank'> {
   profile: Profile | null;
 }
 
-function NextActions({ verdict, profile, canProfile = true, sampling, onRank }: NextProps) {
+function NextActions({ verdict, profile, canProfile = true, isUnsure, sampling, onRank }: NextProps) {
   const { ranks } = verdict.culprit;
   const at = place.value;
   const shown = ranks.slice(0, kRankButtonsMax);
@@ -129,6 +130,7 @@ function NextActions({ verdict, profile, canProfile = true, sampling, onRank }: 
               <button type="button" title="Looks at the Python stacks of its ranks and of two neighbours for 5 s" onClick={sampling.order}>Which line?</button>
             )}
             {sampling && <span role="status">{sampling.said}</span>}
+            {isProfiled && isUnsure && <span class="muted">whether its agent answers is not known: it reports to a gateway</span>}
           </li>
         )}
         {verdict.next.map((next, index) => (

@@ -1,5 +1,5 @@
 // What the agent reports of itself among the node's series: cost and work. Its counters of records are in
-// counters_table.h.
+// agent/counters_table.h. Here because agents of simulated nodes report it too (src/sim/node/agent_model.h).
 //
 // Thread rule: Immutable.
 #pragma once
