@@ -209,8 +209,8 @@ def test_what_memory_has_no_room_for_is_counted(start, server, recorders, replay
 
     before = gone()
     asked = harness.request(server.http, "POST", f"/api/jobs/{JOB}/steps/0/detail", headers=harness.OURS).json()
-    assert asked["ranks_asked"] == RANKS
     # A rank of which nothing at all is left is not asked for any more; of the last ones there is something.
+    assert 0 < asked["ranks_asked"] <= min(held, RANKS)
     harness.eventually(lambda: gone() > before, 10, "it says that it no longer has them")
     assert not step_spans(server, 0)
 
