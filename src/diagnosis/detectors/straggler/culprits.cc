@@ -25,30 +25,54 @@ GroupKind kind_of(const CommStep& comm) {
   return {comm.size, comm.p2p, comm.count};
 }
 
+// A late rank in a step, and its peers there.
+struct Beside {
+  const StepSummary& own;
+  std::vector<Peer> peers;
+};
+
+std::vector<Beside> beside_peers(const JobWindow& window, const LastSteps& last, const Late& entry) {
+  // The newest steps tell who waits: before, it may all have been well.
+  const std::vector<StepNumber> newest(last.steps.end() - static_cast<std::ptrdiff_t>(kStepsFresh), last.steps.end());
+  const std::vector<StepNumber> steps = entry.begin() != kNoStep ? stretch_since(window, entry.begin())
+                                        : entry.lasting          ? last.steps
+                                                                 : newest;
+  std::vector<Beside> found;
+  for (StepNumber number : steps) {
+    const StepFrame& frame = *window.frame(number);
+    if (frame.knows(entry.slot))
+      found.push_back({frame.rows[entry.slot].summary, peers_in(window, frame, entry.rank, {entry.rank})});
+  }
+  return found;
+}
+
+// Its own GPU is behind, or its input late, and that explains its lateness.
+bool has_own_fault(const std::vector<Beside>& steps, double late_ns) {
+  const auto own_part = [](const StepSummary& step) {
+    return static_cast<double>(step.queue_ns + step.phase_ns[static_cast<size_t>(Phase::kInput)]);
+  };
+  std::vector<double> more;
+  for (const Beside& step : steps) {
+    std::vector<double> of_peers;
+    for (const Peer& peer : step.peers) of_peers.push_back(own_part(peer.row->summary));
+    more.push_back(own_part(step.own) - median(std::move(of_peers)));
+  }
+  return !more.empty() && median(std::move(more)) >= kOwnFaultPart * late_ns;
+}
+
 // Waiting is not guilt. Where communication runs beside the own work, whoever waits in it for a late rank looks quicker
 // than it is, and those who wait elsewhere for that rank (its tensor-parallel peers, its pipeline) look late in
 // comparison. They give themselves away: in some of their groups they spend more time than their peers do, and who is
 // really late spends less in all of them, unless something else makes it wait as well: then its own GPU or its input
 // has to say that it is late.
-bool waits_more(const JobWindow& window, const std::vector<StepNumber>& steps, const Late& entry) {
+bool waits_more(const std::vector<Beside>& steps, double late_ns) {
   std::map<GroupKind, std::vector<double>> more;  // per step
-  std::vector<double> own_fault;                  // per step: its GPU behind, its input late, beyond its peers'
-  for (StepNumber number : steps) {
-    const StepFrame& frame = *window.frame(number);
-    if (!frame.knows(entry.slot)) continue;
+  for (const Beside& step : steps) {
     std::map<GroupKind, double> own;
-    for (const CommStep& comm : frame.rows[entry.slot].summary.comms)
-      own[kind_of(comm)] += static_cast<double>(comm.gpu_ns);
-    const std::vector<Peer> peers = peers_in(window, frame, entry.rank, {entry.rank});
-    auto own_part = [](const StepSummary& step) {
-      return static_cast<double>(step.queue_ns + step.phase_ns[static_cast<size_t>(Phase::kInput)]);
-    };
-    std::vector<double> of_peers;
-    for (const Peer& peer : peers) of_peers.push_back(own_part(peer.row->summary));
-    own_fault.push_back(own_part(frame.rows[entry.slot].summary) - median(std::move(of_peers)));
+    for (const CommStep& comm : step.own.comms) own[kind_of(comm)] += static_cast<double>(comm.gpu_ns);
     for (const auto& [kind, ns] : own) {
       std::vector<double> theirs;
-      for (const Peer& peer : peers) {
+      for (const Peer& peer : step.peers) {
         double sum = -1;
         for (const CommStep& comm : peer.row->summary.comms) {
           if (kind_of(comm) == kind) sum = std::max(sum, 0.0) + static_cast<double>(comm.gpu_ns);
@@ -58,10 +82,27 @@ bool waits_more(const JobWindow& window, const std::vector<StepNumber>& steps, c
       more[kind].push_back(ns - median(std::move(theirs)));
     }
   }
-  if (!own_fault.empty() && median(std::move(own_fault)) >= kOwnFaultPart * entry.ns) return false;
   // In most of the steps: where communication varies by more than that it tells nothing.
   return std::any_of(more.begin(), more.end(),
-                     [&](auto& kind) { return quantile(std::move(kind.second), 0.25) >= kWaitPart * entry.ns; });
+                     [&](auto& kind) { return quantile(std::move(kind.second), 0.25) >= kWaitPart * late_ns; });
+}
+
+// The groups in which somebody waits for this rank, or for one who waits for it: its own, and those of its peers there.
+std::set<CommId> groups_behind(const JobWindow& window, const StepFrame& frame, size_t slot) {
+  const std::set<CommId> own = small_groups(window, frame, slot);
+  std::set<CommId> behind = own;
+  for (CommId id : own) {
+    const auto group = window.comms().find(id);
+    if (group == window.comms().end()) continue;
+    for (const auto& [place, rank] : group->second.world_rank)
+      if (const int32_t member = window.slot_of(rank); member >= 0)
+        behind.merge(small_groups(window, frame, static_cast<size_t>(member)));
+  }
+  return behind;
+}
+
+bool meet(const std::set<CommId>& some, const std::set<CommId>& others) {
+  return std::any_of(some.begin(), some.end(), [&](CommId id) { return others.contains(id); });
 }
 
 }  // namespace
@@ -77,15 +118,10 @@ bool are_alike(const std::vector<Late>& late) {
 }
 
 std::set<size_t> take_victims(const JobWindow& window, const LastSteps& last, std::vector<Late>& late) {
-  // The newest steps tell who waits: before, it may all have been well.
-  const std::vector<StepNumber> newest_steps(last.steps.end() - static_cast<std::ptrdiff_t>(kStepsFresh),
-                                             last.steps.end());
   std::set<size_t> victims;
   for (size_t i = 0, asked = 0; i < late.size() && asked < kAskedMax; ++asked) {
-    const std::vector<StepNumber> since = late[i].begin() != kNoStep ? stretch_since(window, late[i].begin())
-                                          : late[i].lasting          ? last.steps
-                                                                     : newest_steps;
-    if (waits_more(window, since, late[i])) {
+    const std::vector<Beside> steps = beside_peers(window, last, late[i]);
+    if (!has_own_fault(steps, late[i].ns) && waits_more(steps, late[i].ns)) {
       victims.insert(late[i].slot);
       late.erase(late.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
@@ -177,11 +213,11 @@ bool is_shadow(const JobWindow& window, const std::vector<Late>& late, const std
   const StepFrame& frame = *window.frame(last.steps.back());
   return std::all_of(late.begin(), late.end(), [&](const Late& entry) {
     if (entry.by_evidence_alone) return true;
+    const bool guilty = has_own_fault(beside_peers(window, last, entry), entry.ns);
     const std::set<CommId> groups = small_groups(window, frame, entry.slot);
     return std::any_of(later.begin(), later.end(), [&](const Late& other) {
       if (other.ns <= entry.ns || other.slot == entry.slot) return false;
-      const std::set<CommId> others = small_groups(window, frame, other.slot);
-      return std::any_of(groups.begin(), groups.end(), [&](CommId id) { return others.contains(id); });
+      return meet(groups, guilty ? small_groups(window, frame, other.slot) : groups_behind(window, frame, other.slot));
     });
   });
 }

@@ -41,7 +41,8 @@ bool same_place_everywhere(const JobWindow& window, const StepFrame& frame, cons
 // Takes out of `late` those of whose role too many are late.
 void take_structural(const LastSteps& last, const std::vector<double>& typical, std::vector<Late>& late);
 // Who is late behind others that are later costs nothing now, and may well be late because of them: what evidence alone
-// has found there is small, and who shares a group with one of them waits for it in ways that nobody sees.
+// has found there is small; who shares a group with one of them waits for it in ways that nobody sees; and so, in a
+// pipeline of tensor-parallel stages, does who shares one with those, unless its own GPU or input says that it is late.
 bool is_shadow(const JobWindow& window, const std::vector<Late>& late, const std::vector<Late>& later, double saved,
                const LastSteps& last);
 

@@ -79,9 +79,6 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   for (const Late& entry : late) finding.ranks.push_back(entry.rank);
   if (!host.empty()) finding.subject = "host " + host;
   const bool lasting = worst.lasting && worst.goes_on && worst.hits >= kStepsSure;
-  finding.sure =
-      worst.sure || (settled && ((lasting && (worst.obvious || worst.evident)) || (worst.clear && worst.evident)));
-  finding.sure_with_signals = worst.nearly_sure || (settled && worst.plain);
   finding.through_step = steps.back();
   finding.since_step = since_step_of(window, worst.slot, worst.ns, steps.back());
   // Where single steps hardly tell who is late, evidence does.
@@ -93,6 +90,12 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
     saved = std::min(saved, input);
   // Who is hidden behind others costs nothing, whatever steps take longer since.
   if (saved >= kHiddenShare * last.step_ns) saved = cost_of_a_step(window, finding.since_step, saved, last.step_ns);
+  // What costs nothing is confirmed only with a second witness: nobody is to be called for it.
+  const bool hidden = saved < kHiddenShare * last.step_ns;
+  const bool by_steps =
+      worst.sure || (settled && ((lasting && (worst.obvious || worst.evident)) || (worst.clear && worst.evident)));
+  finding.sure = by_steps && !hidden;
+  finding.sure_with_signals = hidden ? by_steps : worst.nearly_sure || (settled && worst.plain);
   finding.step_ns = static_cast<int64_t>(last.step_ns);
   finding.step_without_ns = static_cast<int64_t>(last.step_ns - saved);
   finding.lost_ns_per_step = static_cast<int64_t>(saved);
@@ -114,7 +117,7 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
                                 ? format("all %d ranks", window.world_size()).c_str()
                                 : format("%zu ranks", finding.victims.size()).c_str(),
                             per_step(saved).c_str(), percent(saved / last.step_ns).c_str());
-  if (saved < kHiddenShare * last.step_ns) {
+  if (hidden) {
     finding.sentence = format("%s {is|was} %s behind its peers {when}, hidden behind others that {are|were} later.",
                               who.c_str(), per_step(worst.ns).c_str());
   }

@@ -254,6 +254,40 @@ TEST(StragglerDetector, WhoIsHiddenBehindALaterOneIsSaidToBe) {
   ASSERT_EQ(findings.size(), 2u);
   EXPECT_NE(findings[0].sentence.find("makes"), std::string::npos) << findings[0].sentence;
   EXPECT_NE(findings[1].sentence.find("hidden behind others"), std::string::npos) << findings[1].sentence;
+  EXPECT_TRUE(findings[0].sure);
+  EXPECT_FALSE(findings[1].sure) << "it costs nothing: nobody is called for it";
+  EXPECT_TRUE(findings[1].sure_with_signals) << "unless its node says that something is wrong there";
+}
+
+// 32 ranks in stages of four, each rank in a chain with the one 16 further on.
+MadeUpJob stages_in_chains() {
+  MadeUpJob job(32);
+  for (int32_t first = 0; first < 32; first += 4)
+    job.groups.push_back({.comm_id = CommId{static_cast<uint64_t>(100 + first)},
+                          .ranks = {Rank{first}, Rank{first + 1}, Rank{first + 2}, Rank{first + 3}},
+                          .transfer_ms = 2,
+                          .bytes = 1'000'000});
+  for (int32_t rank = 0; rank < 16; ++rank)
+    job.groups.push_back({.comm_id = CommId{static_cast<uint64_t>(200 + rank)},
+                          .ranks = {Rank{rank}, Rank{rank + 16}},
+                          .transfer_ms = 2,
+                          .bytes = 1'000'000});
+  return job;
+}
+
+TEST(StragglerDetector, WhoIsHiddenBehindALateRankOfAnotherStageOfItsPipelineIsItsVictim) {
+  // Rank 5's stage waits for it; rank 22 is in a chain with rank 6 of that stage. Rank 14 has nothing to do with them.
+  const auto late = [](size_t rank, double queue_ms) {
+    MadeUpJob job = stages_in_chains();
+    return named(stragglers_of(job, [=](StepNumber, std::vector<RankPlan>& ranks) {
+      ranks[5].own_ms += 60;
+      ranks[rank].own_ms += 30;
+      ranks[rank].queue_ms += queue_ms;
+    }));
+  };
+  EXPECT_EQ(late(22, 0), std::vector<Rank>{5_rank});
+  EXPECT_EQ(late(22, 30), (std::vector<Rank>{5_rank, 22_rank})) << "its own GPU says that it is late";
+  EXPECT_EQ(late(14, 0), (std::vector<Rank>{5_rank, 14_rank}));
 }
 
 TEST(StragglerDetector, ALateRankThatIsAnotherOneInEachStepAccusesNobody) {
