@@ -87,7 +87,16 @@ bool waits_more(const std::vector<Beside>& steps, double late_ns) {
                      [&](auto& kind) { return quantile(std::move(kind.second), 0.25) >= kWaitPart * late_ns; });
 }
 
-// The groups in which somebody waits for this rank, or for one who waits for it: its own, and those of its peers there.
+std::set<CommId> pipelines_of(const JobWindow& window, const StepFrame& frame, size_t slot) {
+  std::set<CommId> groups;
+  if (!frame.knows(slot)) return groups;
+  for (const CommStep& comm : frame.rows[slot].summary.comms)
+    if (comm.p2p && comm.size < window.world_size()) groups.insert(comm.comm_id);
+  return groups;
+}
+
+// The groups in which somebody waits for this rank, or unseen for one who waits for it: its own, and the pipelines of its
+// peers there.
 std::set<CommId> groups_behind(const JobWindow& window, const StepFrame& frame, size_t slot) {
   const std::set<CommId> own = small_groups(window, frame, slot);
   std::set<CommId> behind = own;
@@ -96,7 +105,7 @@ std::set<CommId> groups_behind(const JobWindow& window, const StepFrame& frame, 
     if (group == window.comms().end()) continue;
     for (const auto& [place, rank] : group->second.world_rank)
       if (const int32_t member = window.slot_of(rank); member >= 0)
-        behind.merge(small_groups(window, frame, static_cast<size_t>(member)));
+        behind.merge(pipelines_of(window, frame, static_cast<size_t>(member)));
   }
   return behind;
 }

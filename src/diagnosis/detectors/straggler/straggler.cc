@@ -62,6 +62,25 @@ void find_late_ranks(const JobWindow& window, const LastSteps& last, const Typic
   }
 }
 
+// Behind one who is named for sure, who is hidden is the next one: with the first repaired it would cost something.
+// Behind nobody who is named, the lateness of both may be anything.
+void confirm_behind_named(const std::vector<AttributedRange>& explained, StepNumber since,
+                          const std::vector<Late>& latest, std::vector<Finding>& findings) {
+  std::set<Rank> named;
+  for (const AttributedRange& entry : explained)
+    if (entry.sure && entry.to_step >= since) named.insert(entry.rank);
+  for (const Finding& finding : findings)
+    if (finding.sure) named.insert(finding.ranks.begin(), finding.ranks.end());
+  for (Finding& finding : findings) {
+    if (finding.sure || !is_hidden(finding) || !finding.sure_with_signals) continue;
+    const auto worst_ns = static_cast<double>(finding.lost_alone_ns);
+    finding.sure = std::any_of(latest.begin(), latest.end(), [&](const Late& other) {
+      return other.ns > worst_ns && named.contains(other.rank) &&
+             std::find(finding.ranks.begin(), finding.ranks.end(), other.rank) == finding.ranks.end();
+    });
+  }
+}
+
 }  // namespace
 }  // namespace straggler
 
@@ -104,10 +123,12 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   const std::vector<Late> latest(late.begin(),
                                  late.begin() + static_cast<std::ptrdiff_t>(std::min(late.size(), kAskedMax)));
   find_late_hosts(window, last, typical, victims, latest, late, findings);
-  if (alike || is_structural(late.size(), typical.known)) return findings;
-  if (same_place_everywhere(window, *window.frame(last.steps.back()), late)) return findings;
-  take_structural(last, typical.ns, late);
-  find_late_ranks(window, last, typical, latest, std::move(late), findings);
+  if (!alike && !is_structural(late.size(), typical.known) &&
+      !same_place_everywhere(window, *window.frame(last.steps.back()), late)) {
+    take_structural(last, typical.ns, late);
+    find_late_ranks(window, last, typical, latest, std::move(late), findings);
+  }
+  confirm_behind_named(explained, last.steps.front(), latest, findings);
   return findings;
 }
 

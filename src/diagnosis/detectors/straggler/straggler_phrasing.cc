@@ -67,6 +67,10 @@ double saved_without(const std::vector<double>& typical, const std::vector<Late>
   return std::clamp(worst - std::max(0.0, next), 0.0, step_ns);
 }
 
+bool is_hidden(const Finding& finding) {
+  return static_cast<double>(finding.lost_ns_per_step) < kHiddenShare * static_cast<double>(finding.step_ns);
+}
+
 Finding finding_of(const JobWindow& window, const std::string& host, std::vector<Late> late, double saved,
                    const LastSteps& last, size_t known) {
   std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.rank < b.rank; });
@@ -90,16 +94,16 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
     saved = std::min(saved, input);
   // Who is hidden behind others costs nothing, whatever steps take longer since.
   if (saved >= kHiddenShare * last.step_ns) saved = cost_of_a_step(window, finding.since_step, saved, last.step_ns);
-  // What costs nothing is confirmed only with a second witness: nobody is to be called for it.
-  const bool hidden = saved < kHiddenShare * last.step_ns;
-  const bool by_steps =
-      worst.sure || (settled && ((lasting && (worst.obvious || worst.evident)) || (worst.clear && worst.evident)));
-  finding.sure = by_steps && !hidden;
-  finding.sure_with_signals = hidden ? by_steps : worst.nearly_sure || (settled && worst.plain);
   finding.step_ns = static_cast<int64_t>(last.step_ns);
   finding.step_without_ns = static_cast<int64_t>(last.step_ns - saved);
   finding.lost_ns_per_step = static_cast<int64_t>(saved);
   finding.lost_alone_ns = static_cast<int64_t>(std::min(worst.ns, last.step_ns));
+  // What costs nothing is confirmed only with a second witness: nobody is to be called for it.
+  const bool hidden = is_hidden(finding);
+  const bool by_steps =
+      worst.sure || (settled && ((lasting && (worst.obvious || worst.evident)) || (worst.clear && worst.evident)));
+  finding.sure = by_steps && !hidden;
+  finding.sure_with_signals = hidden ? by_steps : worst.nearly_sure || (settled && worst.plain);
   finding.victims = victims_of(window, finding.ranks);
   add_wait_claims(window, worst.rank, steps, finding);
   explain_own_time(window, finding.ranks, steps, finding);

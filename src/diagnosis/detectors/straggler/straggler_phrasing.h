@@ -17,6 +17,8 @@ namespace lockstep::straggler {
 std::string name_or_host(const JobWindow& window, const std::string& host, const std::vector<Rank>& ranks);
 // What a step would take without these ranks: the next slowest sets the pace then.
 double saved_without(const std::vector<double>& typical, const std::vector<Late>& gone, double step_ns);
+// It costs next to nothing: others are later.
+bool is_hidden(const Finding& finding);
 // A rank, or those of a host, that are late now. known: of how many ranks times are known.
 Finding finding_of(const JobWindow& window, const std::string& host, std::vector<Late> late, double saved,
                    const LastSteps& last, size_t known);

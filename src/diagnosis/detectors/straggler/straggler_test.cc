@@ -255,8 +255,20 @@ TEST(StragglerDetector, WhoIsHiddenBehindALaterOneIsSaidToBe) {
   EXPECT_NE(findings[0].sentence.find("makes"), std::string::npos) << findings[0].sentence;
   EXPECT_NE(findings[1].sentence.find("hidden behind others"), std::string::npos) << findings[1].sentence;
   EXPECT_TRUE(findings[0].sure);
-  EXPECT_FALSE(findings[1].sure) << "it costs nothing: nobody is called for it";
-  EXPECT_TRUE(findings[1].sure_with_signals) << "unless its node says that something is wrong there";
+  EXPECT_TRUE(findings[1].sure) << "with the first repaired it would cost something";
+}
+
+TEST(StragglerDetector, WhoIsHiddenBehindNobodyWhoIsNamedCallsNobody) {
+  MadeUpJob job(8);
+  std::vector<Finding> findings = stragglers_of(job, [](StepNumber, std::vector<RankPlan>& ranks) {
+    ranks[2].own_ms *= 1.6;  // it has more to do
+    ranks[2].bytes_factor = 1.6;
+    ranks[6].own_ms += 30;
+  });
+  ASSERT_EQ(named(findings), std::vector<Rank>{6_rank});
+  EXPECT_NE(findings[0].sentence.find("hidden behind others"), std::string::npos) << findings[0].sentence;
+  EXPECT_FALSE(findings[0].sure);
+  EXPECT_TRUE(findings[0].sure_with_signals) << "its node may say that something is wrong there";
 }
 
 // 32 ranks in stages of four, each rank in a chain with the one 16 further on.
@@ -271,7 +283,8 @@ MadeUpJob stages_in_chains() {
     job.groups.push_back({.comm_id = CommId{static_cast<uint64_t>(200 + rank)},
                           .ranks = {Rank{rank}, Rank{rank + 16}},
                           .transfer_ms = 2,
-                          .bytes = 1'000'000});
+                          .bytes = 1'000'000,
+                          .p2p = true});
   return job;
 }
 
@@ -288,6 +301,22 @@ TEST(StragglerDetector, WhoIsHiddenBehindALateRankOfAnotherStageOfItsPipelineIsI
   EXPECT_EQ(late(22, 0), std::vector<Rank>{5_rank});
   EXPECT_EQ(late(22, 30), (std::vector<Rank>{5_rank, 22_rank})) << "its own GPU says that it is late";
   EXPECT_EQ(late(14, 0), (std::vector<Rank>{5_rank, 14_rank}));
+}
+
+// The same ranks of all stages of four are in one more group, which reaches everybody: that hides nobody.
+TEST(StragglerDetector, WhoMeetsALaterOneAtTheEndOfTheStepAloneIsNotItsVictim) {
+  MadeUpJob job = stages_in_chains();
+  for (int32_t first = 0; first < 4; ++first) {
+    PlannedGroup group{.comm_id = CommId{static_cast<uint64_t>(300 + first)}, .transfer_ms = 2, .bytes = 1'000'000};
+    for (int32_t rank = first; rank < 32; rank += 4) group.ranks.push_back(Rank{rank});
+    job.groups.push_back(group);
+  }
+  EXPECT_EQ(named(stragglers_of(job,
+                                [](StepNumber, std::vector<RankPlan>& ranks) {
+                                  ranks[5].own_ms += 60;
+                                  ranks[14].own_ms += 30;
+                                })),
+            (std::vector<Rank>{5_rank, 14_rank}));
 }
 
 TEST(StragglerDetector, ALateRankThatIsAnotherOneInEachStepAccusesNobody) {
