@@ -74,10 +74,12 @@ struct Recurring {
   double per_hit_ns() const { return lost_ns / static_cast<double>(hits()); }
 };
 
-// The one that was it most often, among so many times in all.
+// The one that was it most often, among so many times in all. A host is compared with hosts, a rank with ranks.
 struct MostRecurring {
   Recurring who;
-  size_t all = 0;
+  size_t all = 0;          // times somebody was it
+  size_t alike = 0;        // hosts, or ranks
+  size_t alike_times = 0;  // times one of them was it; who hits a host hits ranks
 };
 
 MostRecurring most_recurring(const JobWindow& window, const LastSteps& last, double limit) {
@@ -95,8 +97,12 @@ MostRecurring most_recurring(const JobWindow& window, const LastSteps& last, dou
     who.slots = std::move(late.slots);
     ++most.all;
   }
+  if (hits.empty()) return most;
   const auto fewer = [](const auto& a, const auto& b) { return a.second.hits() < b.second.hits(); };
-  if (!hits.empty()) most.who = std::max_element(hits.begin(), hits.end(), fewer)->second;
+  most.who = std::max_element(hits.begin(), hits.end(), fewer)->second;
+  const bool a_host = !most.who.host.empty();
+  most.alike = a_host ? ranks_of_host.size() : window.slots();
+  for (const auto& [place, who] : hits) most.alike_times += !a_host || !who.host.empty() ? who.hits() : 0;
   return most;
 }
 
@@ -123,12 +129,12 @@ double nats_of_recurring(const JobWindow& window, const LastSteps& last, const M
   Repetition seen{.hits = who.hits(),
                   .steps = steps,
                   .size = who.per_hit_ns(),
-                  .others_hits = most.all - who.hits(),
-                  .others_steps = (window.slots() - 1) * steps};
+                  .others_hits = most.alike_times - who.hits(),
+                  .others_steps = (most.alike - 1) * steps};
   for (const StepLateness* step : last.late)
     seen.others_largest = std::max(seen.others_largest, who.host.empty() ? step->latest.of_others(who.slots.front())
                                                                          : largest_but(*step, who.slots));
-  return std::min(nats_of(seen), has_past ? HUGE_VAL : nats_of_share(who.hits(), most.all, window.slots())) +
+  return std::min(nats_of(seen), has_past ? HUGE_VAL : nats_of_share(who.hits(), most.alike_times, most.alike)) +
          nats_of_windows(steps);
 }
 

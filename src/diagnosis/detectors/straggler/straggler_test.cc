@@ -457,6 +457,23 @@ TEST(StragglerDetector, IsNotSureOfWhoIsHitAgainAndAgainByWhatAYoungJobHas) {
   }
 }
 
+// Of two hosts one is hit oftener by chance; of sixteen hardly.
+TEST(StragglerDetector, AHostThatIsHitAgainAndAgainIsComparedWithHostsNotWithRanks) {
+  for (int32_t hosts : {2, 16}) {
+    MadeUpJob job(8 * hosts);
+    std::vector<Finding> findings = stragglers_of(
+        job,
+        [](StepNumber number, std::vector<RankPlan>& ranks) {
+          if (number.value() >= 50 && number.value() % 9 == 3)
+            for (size_t rank = 0; rank < 8; ++rank) ranks[rank].own_ms += 30;
+        },
+        110);
+    ASSERT_EQ(findings.size(), 1U) << hosts;
+    EXPECT_EQ(findings[0].subject, "host node-0");
+    EXPECT_EQ(findings[0].sure, hosts == 16);
+  }
+}
+
 // Its tensor-parallel peers wait for it in ways that nobody sees, and are late together in one place of all groups across
 // them: that is no place with more to do.
 TEST(StragglerDetector, NamesTheRankWhosePeersAreLateByAThirdOfWhatItIs) {
