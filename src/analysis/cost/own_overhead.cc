@@ -85,12 +85,12 @@ double largest(const BySource& sources) {
 struct Host {
   bool reports_cpu = false;
   BySource cpu, cores, sent;  // a second; only of what has two samples
-  double memory_bytes = kUnknownCost;
+  double cpu_count = kUnknownCost, memory_bytes = kUnknownCost;
   std::set<std::string, std::less<>> gpus;
 
   double agent_cores() const { return largest(cpu); }
   double whole_cores() const {
-    const double most = largest(cores);
+    const double most = std::isfinite(cpu_count) ? cpu_count : largest(cores);
     return most >= kCoresLeast ? std::round(most) : kUnknownCost;
   }
   double sent_per_s() const { return largest(sent); }
@@ -125,10 +125,18 @@ Result<Hosts> read_hosts(const MetricReader& metrics, const Window& window) {
     series.host.reports_cpu = true;
     add_rate(series.host.cpu, series);
   }));
-  LOCKSTEP_TRY(each("system_cpu_time_seconds_total", [](const OfHost& series) {
-    const Rise rise = rise_of(series.samples);
-    if (rise.steady_seconds > 0) series.host.cores[series.source] += rise.steady_increase / rise.steady_seconds;
+  LOCKSTEP_TRY(each("system_cpu_logical_count", [](const OfHost& series) {
+    if (std::isfinite(series.samples.values.back())) series.host.cpu_count = series.samples.values.back();
   }));
+  const bool all_counted = std::all_of(hosts.begin(), hosts.end(), [](const auto& entry) {
+    return !entry.second.reports_cpu || std::isfinite(entry.second.cpu_count);
+  });
+  if (!all_counted) {
+    LOCKSTEP_TRY(each("system_cpu_time_seconds_total", [](const OfHost& series) {
+      const Rise rise = rise_of(series.samples);
+      if (rise.steady_seconds > 0) series.host.cores[series.source] += rise.steady_increase / rise.steady_seconds;
+    }));
+  }
   LOCKSTEP_TRY(
       each("lockstep_agent_sent_bytes_total", [](const OfHost& series) { add_rate(series.host.sent, series); }));
   LOCKSTEP_TRY(each("lockstep_agent_memory_bytes", [](const OfHost& series) {
@@ -246,7 +254,9 @@ std::vector<UnknownCost> unknown_of(const Hosts& hosts, std::span<const std::str
   std::vector<UnknownCost> rows;
   silent.put(rows, "agent", "heard, without a report of what the agent takes (no lockstep_agent_cpu_seconds_total)");
   once.put(rows, "agent_cpu", "processor time of the agent unknown, it was reported only once within the window");
-  cores.put(rows, "cores", "number of cores unknown, so it is in no share (two samples of system.cpu.time are needed)");
+  cores.put(rows, "cores",
+            "number of cores unknown, so it is in no share (system.cpu.logical.count, or two samples of "
+            "system.cpu.time, are needed)");
   bytes.put(
       rows, "sent_bytes",
       "bytes sent unknown (two samples of lockstep_agent_sent_bytes_total are needed; older agents do not send it)");

@@ -101,6 +101,17 @@ TEST_F(OwnOverheadTest, AHostWithoutCoresIsInNoShareAndIsNamed) {
   EXPECT_TRUE(why(overhead, "sent_bytes").starts_with("2 hosts (a, ...): bytes sent unknown"));
 }
 
+TEST_F(OwnOverheadTest, WhatAHostSaysOfItsCpusIsBelievedBeforeTheirTimes) {
+  for (const char* host : {"a", "b"}) agent(host, {0, 36});
+  counter("system_cpu_logical_count", {{"host", "a"}}, {64, 48});  // some went offline
+  cores("a", 60);
+  cores("b", 16);  // an older agent
+  const Overhead overhead = over();
+  EXPECT_DOUBLE_EQ(overhead.agents.share_of_cores, 64);
+  EXPECT_EQ(overhead.agents.worst_host, "b");
+  EXPECT_EQ(why(overhead, "cores"), "");
+}
+
 TEST_F(OwnOverheadTest, AHostThatIsPushedAndScrapedCountsOnce) {
   for (const char* job : {"lockstep-agent", "scraped"}) {
     counter("lockstep_agent_cpu_seconds_total", {{"host", "a"}, {"job", job}}, {0, 36});
