@@ -60,7 +60,7 @@ class Daemon:
                 stderr=log,
                 env={**os.environ, **(environment or {})},
             )
-        line = self._read_line(time.monotonic() + READY_S)
+        line = self._read_line(time.monotonic() + READY_S * patience())
         if not line.startswith("ready "):
             self.kill()
             raise RuntimeError(f"{program} said {line!r} instead of ready; its log:\n{self.log()}")
@@ -227,10 +227,16 @@ def forwarded(address):
         listener.shutdown(socket.SHUT_RDWR)
 
 
+def patience():
+    """How many times as long as on an idle machine things may take here: processes that want a core, for each core. (Agents
+    give way to all others, so on a full machine they wait longest.)"""
+    return min(8.0, max(1.0, os.getloadavg()[0] / os.cpu_count()))
+
+
 def eventually(check, seconds, why, every_s=0.05):
-    """Waits until check() is true (or stops raising AssertionError); returns what it gave. `every_s` is longer where the question
-    costs whom it is put to."""
-    deadline = time.monotonic() + seconds
+    """Waits until check() is true (or stops raising AssertionError); returns what it gave. `seconds` are those of an idle machine.
+    `every_s` is longer where the question costs whom it is put to."""
+    began = time.monotonic()
     while True:
         try:
             value, problem = check(), None
@@ -238,8 +244,8 @@ def eventually(check, seconds, why, every_s=0.05):
                 return value
         except AssertionError as failure:
             problem = failure
-        if time.monotonic() >= deadline:
-            raise AssertionError(f"not within {seconds} s: {why}") from problem
+        if time.monotonic() - began >= seconds * patience():
+            raise AssertionError(f"not within {time.monotonic() - began:.0f} s: {why}") from problem
         time.sleep(every_s)  # the interval of the poll
 
 
