@@ -445,7 +445,7 @@ struct OneSaverAtATime final : testing::WithFailingAccess<StateStore> {
   std::atomic<int> saves{0};
   Result<void> save_alert_rows(std::span<const StoredAlertRow>) override {
     if (++savers > 1) met = true;
-    for (int i = 0; i < 100; ++i) std::this_thread::yield();
+    for (int i = 0; i < 3; ++i) std::this_thread::yield();  // each may take milliseconds where others want the core
     --savers;
     ++saves;
     return {};

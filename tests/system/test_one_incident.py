@@ -13,6 +13,7 @@ from test_mcp import Assistant
 
 JOB = "train"
 URL = "https://lockstep.example"
+STEPS = 40
 
 
 def as_one_line(text):
@@ -38,8 +39,9 @@ def world(tmp_path_factory):
     receiver = Receiver()
     more = ["--notify", notify_file(folder, webhook(receiver)), "--external-url", URL, "--gpu-hour-price", "200"]
     server = harness.Server(folder / "data", more=more)
-    play(server, JOB, 40, lambda rank: {"lockstep.gpu_uuid": f"GPU-{rank}"})
+    play(server, JOB, STEPS, lambda rank: {"lockstep.gpu_uuid": f"GPU-{rank}"})
     harness.eventually(lambda: confirmed(server, JOB), 15, "a confirmed verdict")
+    harness.eventually(lambda: confirmed(server, JOB)["through_step"] == STEPS - 1, 15, "its last step is judged")
     harness.eventually(lambda: ("LockstepStraggler", "firing") in receiver.alerts() or None, 15, "a call for it")
     harness.eventually(lambda: series(server, "lockstep_verdict_open") or None, 30, "the series of open verdicts")
     server.receiver = receiver
