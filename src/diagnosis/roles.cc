@@ -304,6 +304,15 @@ std::vector<double> step_durations(const JobWindow& window, const std::vector<St
   return durations;
 }
 
+double typical_lateness(const JobWindow& window, const std::vector<StepNumber>& steps, size_t slot) {
+  std::vector<double> values;
+  for (StepNumber number : steps) {
+    const std::vector<float>& late = lateness(window, *window.frame(number)).late_ns;
+    if (slot < late.size() && !std::isnan(late[slot])) values.push_back(static_cast<double>(late[slot]));
+  }
+  return values.empty() ? std::nan("") : median(std::move(values));
+}
+
 Latest largest_of(const std::vector<float>& ns_by_slot) {
   Latest latest;
   for (size_t slot = 0; slot < ns_by_slot.size(); ++slot) {

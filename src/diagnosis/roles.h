@@ -35,6 +35,8 @@ const StepLateness& lateness(const JobWindow& window, const StepFrame& frame);
 bool is_alone(const JobWindow& window, const StepFrame& frame, size_t slot);
 // What each of these steps took, of the median rank.
 std::vector<double> step_durations(const JobWindow& window, const std::vector<StepNumber>& steps);
+// How late a rank typically was in these steps; NaN: not known.
+double typical_lateness(const JobWindow& window, const std::vector<StepNumber>& steps, size_t slot);
 Latest largest_of(const std::vector<float>& ns_by_slot);  // NaN: not known
 // The same for few ranks: by rank. Empty where the step says nothing.
 std::map<Rank, double> lateness(const JobWindow& window, const RankRows& rows);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "diagnosis/roles.h"
+
 namespace lockstep::pause {
 namespace {
 
@@ -85,6 +87,9 @@ bool Collection::add_late(size_t at) {
   const Rank latest = late.ns > 0 ? window_.rank_of(late.slot) : kNoRank;
   if (latest == kNoRank || late.ns < usual_.event_ns || late.next_ns >= 0.5 * late.ns || has_verdict(latest, number))
     return false;
+  // Who always comes a little later is this late oftener than others are, and does not stop.
+  const double always = std::max(0.0, typical_lateness(window_, usual_.steps, late.slot));
+  if (late.ns - always < usual_.event_ns) return false;
   parts_[latest].late.push_back(number);
   late_ns_[number] = late.ns;
   return true;

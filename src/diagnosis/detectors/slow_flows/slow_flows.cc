@@ -117,16 +117,6 @@ std::vector<Flow> flows_over(const JobWindow& window, const Look& look) {
   return flows;
 }
 
-double typical_lateness(const JobWindow& window, const std::vector<StepNumber>& steps, size_t slot) {
-  std::vector<double> values;
-  for (StepNumber number : steps) {
-    const StepLateness& step = lateness(window, *window.frame(number));
-    if (slot < step.late_ns.size() && !std::isnan(step.late_ns[slot]))
-      values.push_back(static_cast<double>(step.late_ns[slot]));
-  }
-  return median(std::move(values));
-}
-
 void common(const JobWindow& window, const std::vector<StepNumber>& steps, double step_ns, double saved,
             Finding& finding) {
   finding.kind = emits<Emitter::kSlowFlows, VerdictKind::kSlow>;

@@ -162,7 +162,7 @@ std::map<std::string, std::vector<Late>> late_hosts(const JobWindow& window, con
           std::any_of(entries.begin(), entries.end(), [&](const Late& one) { return one.rank == rank; }))
         continue;
       const double ns = since == kNoStep ? typical[static_cast<size_t>(slot)]
-                                         : typical_late(window, stretch, static_cast<size_t>(slot));
+                                         : typical_lateness(window, stretch, static_cast<size_t>(slot));
       if (ns >= kHostPart * worst.ns) entries.push_back({.rank = rank, .slot = static_cast<size_t>(slot), .ns = ns});
     }
     const bool together =

@@ -28,7 +28,6 @@ constexpr std::ptrdiff_t kHiccupsMax = 2;
 constexpr double kStays = 0.6;
 // Evidence tells from how small a difference on; who is this little later than its peers is nobody's concern.
 constexpr double kLeastShare = ShiftMonitor::Options{}.least_shift;
-constexpr double kLastingMax = ShiftMonitor::Options{}.lasting_max;
 // A size is taken this many standard errors to the careful side.
 constexpr double kErrors = 2;
 // Steps that explain what evidence has found.
@@ -83,6 +82,12 @@ double last_late(const JobWindow& window, size_t slot) {
   return slot < late.size() && !std::isnan(late[slot]) ? static_cast<double>(late[slot]) : 0;
 }
 
+// As far as noise is known: then it tells, and no limit does, whether chance may be the cause.
+bool may_be_noise(const JobWindow& window, size_t slot) {
+  const ShiftMonitor& monitor = window.own_time();
+  return monitor.noise().known && slot < monitor.streams() && monitor.evidence_nats(slot) < window.suspect_nats();
+}
+
 }  // namespace
 
 Typical typical_in(const JobWindow& window, const LastSteps& last) {
@@ -108,15 +113,6 @@ std::vector<StepNumber> stretch_since(const JobWindow& window, StepNumber begin)
   if (from == steps.end()) --from;
   from = std::max(from, steps.end() - static_cast<std::ptrdiff_t>(std::min(kStretch, steps.size())));
   return {from, steps.end()};
-}
-
-double typical_late(const JobWindow& window, const std::vector<StepNumber>& steps, size_t slot) {
-  std::vector<double> values;
-  for (StepNumber number : steps) {
-    const std::vector<float>& late = lateness(window, *window.frame(number)).late_ns;
-    if (slot < late.size() && !std::isnan(late[slot])) values.push_back(static_cast<double>(late[slot]));
-  }
-  return values.empty() ? std::nan("") : median(std::move(values));
 }
 
 std::set<CommId> small_groups(const JobWindow& window, const StepFrame& frame, size_t slot) {
@@ -167,7 +163,7 @@ std::vector<Late> late_by_rule(const JobWindow& window, const LastSteps& last, c
     entry.lasting = typical.ns[slot] >= own_limit && entry.hits >= kStepsSuspect &&
                     static_cast<double>(entry.hits) >= 0.7 * static_cast<double>(values.size());
     entry.goes_on = values.back() >= own_limit;
-    entry.obvious = entry.lasting && typical.ns[slot] >= kPlainTimes * limit;
+    entry.obvious = entry.lasting && typical.ns[slot] >= kPlainTimes * limit && !may_be_noise(window, slot);
     if (!entry.lasting) {
       entry.ns = fresh;
       entry.hits = hits_of(entry.ns);
@@ -215,7 +211,7 @@ void add_evident(const JobWindow& window, double step_ns, std::vector<Late>& lat
       continue;
     }
     const std::vector<StepNumber> stretch = stretch_since(window, found.begin());
-    found.ns = typical_late(window, stretch, slot);
+    found.ns = typical_lateness(window, stretch, slot);
     found.hits = stretch.size();
     // It has become slower than it was, as far as the steps since can tell by how much. It is late only if it is slower
     // than the others, too.

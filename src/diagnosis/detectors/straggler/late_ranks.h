@@ -23,6 +23,8 @@ inline constexpr size_t kStepsSuspect = 4;
 inline constexpr size_t kStepsFresh = 2;
 // A job's first steps are often slow on one rank (compilation, page cache): be sure only after these.
 inline constexpr int64_t kSettleSteps = 12;
+// Healthy ranks may differ for good, by so much of a step.
+inline constexpr double kLastingMax = ShiftMonitor::Options{}.lasting_max;
 // Who is late by this part of what the latest is, is late like it.
 inline constexpr double kAlikePart = 0.6;
 
@@ -76,8 +78,6 @@ struct Late {
 
 // Steps from `begin` on, at most the last kStretch of them.
 std::vector<StepNumber> stretch_since(const JobWindow& window, StepNumber begin);
-// How late a rank typically was in these steps; NaN: not known.
-double typical_late(const JobWindow& window, const std::vector<StepNumber>& steps, size_t slot);
 // The communicators of a rank that are not the whole job's.
 std::set<CommId> small_groups(const JobWindow& window, const StepFrame& frame, size_t slot);
 

@@ -14,6 +14,7 @@
 #include "diagnosis/evidence.h"
 #include "diagnosis/measure.h"
 #include "diagnosis/phrasing.h"
+#include "diagnosis/roles.h"
 #include "diagnosis/sequential/chance.h"
 
 namespace lockstep::straggler {
@@ -90,6 +91,9 @@ MostRecurring most_recurring(const JobWindow& window, const LastSteps& last, dou
   for (size_t i = 0; i < last.late.size(); ++i) {
     LateInStep late = late_in_step(window, *last.late[i], ranks_of_host);
     if (late.slots.empty() || late.ns < limit) continue;
+    // Who always comes a little later is over a limit oftener than others are, and is not hit.
+    const double usual = typical_lateness(window, last.steps, last.late[i]->latest.slot);
+    if (late.ns - std::max(0.0, usual) < limit) continue;
     Recurring& who = hits[{late.host, late.host.empty() ? late.slots.front() : 0}];
     who.host = late.host;
     who.at.push_back(i);

@@ -50,6 +50,20 @@ void add_evidence_claim(const JobWindow& window, const Late& late, const std::ve
             {.value = measured(window, measure), .unit = "ms"}, steps.front(), steps.back(), measure.query()));
 }
 
+// Whether steps alone are enough to be sure, or with signals of the node.
+void decide(const Late& worst, bool settled, Finding& finding) {
+  const bool lasting = worst.lasting && worst.goes_on && worst.hits >= kStepsSure;
+  const bool by_steps =
+      worst.sure || (settled && ((lasting && (worst.obvious || worst.evident)) || (worst.clear && worst.evident)));
+  // What costs nothing is confirmed only with a second witness: nobody is to be called for it. Nor for what was never
+  // otherwise and costs no more than healthy ranks differ by.
+  const bool cheap =
+      is_hidden(finding) || (worst.shift.lasting && static_cast<double>(finding.lost_ns_per_step) <
+                                                        kLastingMax * static_cast<double>(finding.step_ns));
+  finding.sure = by_steps && !cheap;
+  finding.sure_with_signals = cheap ? by_steps : worst.nearly_sure || (settled && worst.plain);
+}
+
 }  // namespace
 
 std::string name_or_host(const JobWindow& window, const std::string& host, const std::vector<Rank>& ranks) {
@@ -76,13 +90,11 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.rank < b.rank; });
   const Late& worst =
       *std::max_element(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.ns < b.ns; });
-  const bool settled = last.steps.back() >= window.first_step() + kSettleSteps;
   const std::vector<StepNumber> steps = worst.begin() == kNoStep ? last.steps : stretch_since(window, worst.begin());
   Finding finding;
   finding.kind = emits<Emitter::kStraggler, VerdictKind::kSlow>;
   for (const Late& entry : late) finding.ranks.push_back(entry.rank);
   if (!host.empty()) finding.subject = "host " + host;
-  const bool lasting = worst.lasting && worst.goes_on && worst.hits >= kStepsSure;
   finding.through_step = steps.back();
   finding.since_step = since_step_of(window, worst.slot, worst.ns, steps.back());
   // Where single steps hardly tell who is late, evidence does.
@@ -98,12 +110,7 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   finding.step_without_ns = static_cast<int64_t>(last.step_ns - saved);
   finding.lost_ns_per_step = static_cast<int64_t>(saved);
   finding.lost_alone_ns = static_cast<int64_t>(std::min(worst.ns, last.step_ns));
-  // What costs nothing is confirmed only with a second witness: nobody is to be called for it.
-  const bool hidden = is_hidden(finding);
-  const bool by_steps =
-      worst.sure || (settled && ((lasting && (worst.obvious || worst.evident)) || (worst.clear && worst.evident)));
-  finding.sure = by_steps && !hidden;
-  finding.sure_with_signals = hidden ? by_steps : worst.nearly_sure || (settled && worst.plain);
+  decide(worst, last.steps.back() >= window.first_step() + kSettleSteps, finding);
   finding.victims = victims_of(window, finding.ranks);
   add_wait_claims(window, worst.rank, steps, finding);
   explain_own_time(window, finding.ranks, steps, finding);
@@ -121,7 +128,7 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
                                 ? format("all %d ranks", window.world_size()).c_str()
                                 : format("%zu ranks", finding.victims.size()).c_str(),
                             per_step(saved).c_str(), percent(saved / last.step_ns).c_str());
-  if (hidden) {
+  if (is_hidden(finding)) {
     finding.sentence = format("%s {is|was} %s behind its peers {when}, hidden behind others that {are|were} later.",
                               who.c_str(), per_step(worst.ns).c_str());
   }

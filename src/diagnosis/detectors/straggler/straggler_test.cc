@@ -474,6 +474,21 @@ TEST(StragglerDetector, AHostThatIsHitAgainAndAgainIsComparedWithHostsNotWithRan
   }
 }
 
+// Over the limit oftener than others by what comes to all now and then, and not hit.
+TEST(StragglerDetector, WhoAlwaysComesALittleLaterDoesNotComeAndGo) {
+  for (bool always : {true, false}) {
+    MadeUpJob job(5);
+    std::vector<Finding> findings = stragglers_of(
+        job,
+        [&](StepNumber number, std::vector<RankPlan>& ranks) {
+          ranks[2].own_ms += always ? 6 : 0;
+          if (number.value() >= 50 && number.value() % 5 == 3) ranks[2].own_ms += always ? 6 : 15;
+        },
+        110);
+    EXPECT_EQ(named(findings), always ? std::vector<Rank>{} : std::vector<Rank>{2_rank});
+  }
+}
+
 // Its tensor-parallel peers wait for it in ways that nobody sees, and are late together in one place of all groups across
 // them: that is no place with more to do.
 TEST(StragglerDetector, NamesTheRankWhosePeersAreLateByAThirdOfWhatItIs) {
