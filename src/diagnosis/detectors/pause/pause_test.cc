@@ -44,6 +44,17 @@ TEST(PauseDetector, NamesTheRankThatIsLateNowAndThen) {
                           [](const Claim& entry) { return entry.kind == ClaimKind::kExclusion; }));
 }
 
+TEST(PauseDetector, WhoAlwaysComesALittleLaterDoesNotStopWhenItIsLaterStill) {
+  for (bool always : {true, false}) {
+    MadeUpJob job(8);
+    std::vector<Finding> findings = pauses_of(job, [=](StepNumber step, std::vector<RankPlan>& ranks) {
+      ranks[3].own_ms += always ? 15 : 0;
+      if (step >= 10_step && step % 5 == 0) ranks[3].own_ms += always ? 10 : 25;
+    });
+    EXPECT_EQ(findings.empty(), always);
+  }
+}
+
 // Stopped inside collectives, which are all of the step: nobody is late, but one process makes no call.
 TEST(PauseDetector, NamesTheProcessThatMakesNoCallLongerThanAnyOther) {
   MadeUpJob job(8);

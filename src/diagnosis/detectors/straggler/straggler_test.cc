@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "diagnosis/roles.h"
 #include "diagnosis/testing.h"
 
@@ -205,6 +207,40 @@ TEST(StragglerDetector, IsNotSureOfWhoIsAsLateForGoodAsItsGroupAcrossHosts) {
         std::any_of(findings.begin(), findings.end(), [](const Finding& finding) { return finding.sure; });
     EXPECT_EQ(sure, !group);
   }
+}
+
+// Two of twelve were never otherwise: with the later one repaired a step takes hardly less, and healthy ranks differ by as much.
+TEST(StragglerDetector, WhatWasNeverOtherwiseAndCostsLittleCallsNobody) {
+  for (bool two : {true, false}) {
+    MadeUpJob job(12);
+    std::vector<Finding> findings = stragglers_of(
+        job,
+        [=](StepNumber, std::vector<RankPlan>& ranks) {
+          ranks[2].own_ms += 11;
+          ranks[5].own_ms += two ? 8 : 0;
+        },
+        120);
+    ASSERT_FALSE(findings.empty());
+    EXPECT_EQ(findings[0].ranks, std::vector<Rank>{2_rank});
+    EXPECT_EQ(findings[0].sure, !two);
+    EXPECT_TRUE(findings[0].sure_with_signals);
+  }
+}
+
+// Load that is routed now here, now there stays on one rank for a dozen steps: large, lasting, and as ever.
+TEST(StragglerDetector, WhatMovesFromRankToRankIsNoneOfTheirs) {
+  MadeUpJob job(12);
+  JobWindow window;
+  bool sure = false;
+  for (StepNumber step = 0_step; step < 400_step; ++step) {
+    job.play(window, step, step, [](StepNumber number, std::vector<RankPlan>& ranks) {
+      std::minstd_rand luck(static_cast<unsigned>(number.value() / 14 + 1));
+      for (RankPlan& rank : ranks) rank.own_ms += luck() % 5 == 0 ? 18 : 0;
+    });
+    if (step < 150_step) continue;
+    for (const Finding& finding : find_stragglers(window, {})) sure |= finding.sure;
+  }
+  EXPECT_FALSE(sure);
 }
 
 TEST(StragglerDetector, SaysNothingOfASmallShiftBehindALargerOne) {
