@@ -82,10 +82,11 @@ double last_late(const JobWindow& window, size_t slot) {
   return slot < late.size() && !std::isnan(late[slot]) ? static_cast<double>(late[slot]) : 0;
 }
 
-// As far as noise is known: then it tells, and no limit does, whether chance may be the cause.
+// Where noise is known, slow waves too, it tells whether chance may be the cause, and no limit does.
 bool may_be_noise(const JobWindow& window, size_t slot) {
   const ShiftMonitor& monitor = window.own_time();
-  return monitor.noise().known && slot < monitor.streams() && monitor.evidence_nats(slot) < window.suspect_nats();
+  return window.complete_steps().size() >= kStretch && monitor.noise().known && slot < monitor.streams() &&
+         monitor.evidence_nats(slot) < window.suspect_nats();
 }
 
 }  // namespace
