@@ -87,27 +87,19 @@ bool waits_more(const std::vector<Beside>& steps, double late_ns) {
                      [&](auto& kind) { return quantile(std::move(kind.second), 0.25) >= kWaitPart * late_ns; });
 }
 
-std::set<CommId> pipelines_of(const JobWindow& window, const StepFrame& frame, size_t slot) {
-  std::set<CommId> groups;
+// The groups in which it waits, or waits unseen for one who does: its own and, through those that send point to point (its
+// pipeline), those of its peers there.
+std::set<CommId> groups_waited_in(const JobWindow& window, const StepFrame& frame, size_t slot) {
+  std::set<CommId> groups = small_groups(window, frame, slot);
   if (!frame.knows(slot)) return groups;
-  for (const CommStep& comm : frame.rows[slot].summary.comms)
-    if (comm.p2p && comm.size < window.world_size()) groups.insert(comm.comm_id);
-  return groups;
-}
-
-// The groups in which somebody waits for this rank, or unseen for one who waits for it: its own, and the pipelines of its
-// peers there.
-std::set<CommId> groups_behind(const JobWindow& window, const StepFrame& frame, size_t slot) {
-  const std::set<CommId> own = small_groups(window, frame, slot);
-  std::set<CommId> behind = own;
-  for (CommId id : own) {
-    const auto group = window.comms().find(id);
-    if (group == window.comms().end()) continue;
+  for (const CommStep& comm : frame.rows[slot].summary.comms) {
+    const auto group = window.comms().find(comm.comm_id);
+    if (!comm.p2p || comm.size >= window.world_size() || group == window.comms().end()) continue;
     for (const auto& [place, rank] : group->second.world_rank)
       if (const int32_t member = window.slot_of(rank); member >= 0)
-        behind.merge(pipelines_of(window, frame, static_cast<size_t>(member)));
+        groups.merge(small_groups(window, frame, static_cast<size_t>(member)));
   }
-  return behind;
+  return groups;
 }
 
 bool meet(const std::set<CommId>& some, const std::set<CommId>& others) {
@@ -223,10 +215,10 @@ bool is_shadow(const JobWindow& window, const std::vector<Late>& late, const std
   return std::all_of(late.begin(), late.end(), [&](const Late& entry) {
     if (entry.by_evidence_alone) return true;
     const bool guilty = has_own_fault(beside_peers(window, last, entry), entry.ns);
-    const std::set<CommId> groups = small_groups(window, frame, entry.slot);
+    const std::set<CommId> groups = guilty ? small_groups(window, frame, entry.slot)  // its lateness is its own
+                                           : groups_waited_in(window, frame, entry.slot);
     return std::any_of(later.begin(), later.end(), [&](const Late& other) {
-      if (other.ns <= entry.ns || other.slot == entry.slot) return false;
-      return meet(groups, guilty ? small_groups(window, frame, other.slot) : groups_behind(window, frame, other.slot));
+      return other.ns > entry.ns && other.slot != entry.slot && meet(groups, small_groups(window, frame, other.slot));
     });
   });
 }
