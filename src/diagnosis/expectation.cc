@@ -18,7 +18,7 @@ constexpr int64_t kLookNs = 60'000'000'000;
 // What the fastest adapter near a rank's GPU carries, bytes per ns; nothing: not known.
 std::optional<double> line_rate(const SignalStore& signals, const Identity& identity, int64_t now_unix_ns) {
   const SignalIndex rate = signal_index("nic_rate");
-  const SignalSpan span{.since_unix_ns = now_unix_ns - kLookNs, .through_unix_ns = now_unix_ns};
+  const SignalSpan span{.since_unix_ns = now_unix_ns - kLookNs};
   std::optional<double> most;
   for (const std::string& adapter : signals.adapters_of(identity.host, identity.gpu_uuid)) {
     const std::optional<EntityReadings> readings = signals.read(Place::kNic, identity.host, adapter, span);

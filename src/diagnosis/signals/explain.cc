@@ -109,7 +109,7 @@ class Case {
     constexpr size_t kManyCulprits = 3;
     constexpr uint32_t kOwnTime = kGpuBehind | kHostLate | kInputWaits;
     together_ = whole_job_ || ((question.sign & kOwnTime) != 0 && question.culprits.size() >= kManyCulprits);
-    SignalSpan span{question.job_from_unix_ns, question.since_unix_ns, question.through_unix_ns};
+    const SignalSpan span{.before_from_unix_ns = question.job_from_unix_ns, .since_unix_ns = question.since_unix_ns};
     std::set<std::string> culprit_hosts;
     std::set<Rank> culprit_ranks;
     for (const Identity& identity : question.culprits) {

@@ -654,6 +654,27 @@ TEST(Explain, WhatPeopleSayNeverOverrulesAMissingOrAContradictingSignal) {
   }
 }
 
+// Else the query ends before what is in the number, and gives another one.
+TEST(Explain, AReportThatComesWhileItIsExplainedIsInTheNumberAndInItsQuery) {
+  Reported test;
+  test.after(
+      kGpuBehind,
+      [](MadeUpFleet& fleet) {
+        fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.5e9);
+        fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.6);
+      },
+      14);
+  const Question asked = test.fleet.question({kGuilty}, kGpuBehind, test.since);
+  test.fleet.run(5);
+  const Explanation reported = explain(test.fleet.book, test.priors, asked);
+  ASSERT_FALSE(reported.chain.empty());
+  const Identity culprit = test.fleet.identity(kGuilty);
+  const int64_t newest = test.fleet.book.read(Place::kGpu, culprit.host, culprit.gpu_uuid, {})->through_unix_ns;
+  EXPECT_GT(newest, asked.through_unix_ns);
+  for (const Claim& claim : reported.chain)
+    EXPECT_TRUE(claim.query.ends_with(format("&to=%lld", static_cast<long long>(newest)))) << claim.query;
+}
+
 TEST(Explain, AnswersTenSecondsAfterItBegan) {
   Reported test;
   expect_named(test.after(

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,11 +30,13 @@
 
 namespace lockstep {
 
-// Which time is "now" and which is "before". before_from 0: as far back as there is something.
+// Which time is "now" and which is "before". before_from 0: as far back as there is something. Who asks about now leaves
+// `through` as it is: a report that comes while he is busy is later than his clock's time and says what was before it,
+// so a reading that ended at that time would not be the same when it is asked for again.
 struct SignalSpan {
   int64_t before_from_unix_ns = 0;
   int64_t since_unix_ns = 0;
-  int64_t through_unix_ns = 0;
+  int64_t through_unix_ns = std::numeric_limits<int64_t>::max();
 };
 
 // A signal in that span. Rates are per second times the row's scale.

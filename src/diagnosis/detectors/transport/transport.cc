@@ -125,7 +125,7 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
   if (all.size() < kStepsSuspect) return std::nullopt;
   const LastSteps last = last_steps(window);
   if (last.step_ns <= 0 || last.communication_ns < kCommunicationMin * last.step_ns) return std::nullopt;
-  const SignalSpan span{.since_unix_ns = now_unix_ns - kLookNs, .through_unix_ns = now_unix_ns};
+  const SignalSpan span{.since_unix_ns = now_unix_ns - kLookNs};
   const Hosts hosts = ask_hosts(window, signals, span);
   if (hosts.reported < kHostsMin || hosts.share() < kHostsShare) return std::nullopt;
 
