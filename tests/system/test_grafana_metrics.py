@@ -15,6 +15,7 @@ import pytest
 import test_feedback
 
 INTERVAL_S = 1
+WINDOW_S = 14  # the longest range asked for, and what a panel draws of it
 LOOKS = 22  # scrapes before anything is compared: no window begins before the first, where 2.x and 3.x extrapolate differently
 
 # In the style of dashboard 1860 (node exporter full).
@@ -183,14 +184,7 @@ def seen(tmp_path_factory, gpu_exporter):
         )
         both = Seen(server, peer, node, gpu_exporter)
         harness.eventually(lambda: at_least_scraped(both, LOOKS), 60, f"{LOOKS} scrapes of both exporters")
-        # Between scrapes, as far from both targets' as can be, so that no range begins or ends at a sample: 3.x leaves
-        # the first one out, 2.x does not. A moment later Prometheus has it too.
-        scraped = both.ours("query", query="timestamp({__name__=~'node_load1|DCGM_FI_DEV_GPU_TEMP'})")["result"]
-        phases = [float(one["value"][1]) % INTERVAL_S for one in scraped]
-        around = sorted(set(phases)) + [min(phases) + INTERVAL_S]
-        gap, begin = max((after - before, before) for before, after in zip(around, around[1:]))
-        newest_s = min(float(one["value"][1]) for one in scraped)
-        both.at = round(newest_s // INTERVAL_S * INTERVAL_S - 2 * INTERVAL_S + begin + gap / 2, 3)
+        both.at = harness.eventually(lambda: between_scrapes(both), 60, "no scrape of both failed for a while")
         harness.eventually(lambda: newest(both) > both.at, 30, "Prometheus has the same samples")
         yield both
     finally:
@@ -198,6 +192,22 @@ def seen(tmp_path_factory, gpu_exporter):
             server.kill()
         for child in children:
             child.end()
+
+
+# Between scrapes, as far from both targets' as can be, so that no range begins or ends at a sample: 3.x leaves the first
+# one out, 2.x does not. None before it failed, as one of a busy machine may: then nothing is there. A moment later
+# Prometheus has it too.
+def between_scrapes(both):
+    scraped = both.ours("query", query="timestamp({__name__=~'node_load1|DCGM_FI_DEV_GPU_TEMP'})")["result"]
+    if not scraped:
+        return None
+    phases = [float(one["value"][1]) % INTERVAL_S for one in scraped]
+    around = sorted(set(phases)) + [min(phases) + INTERVAL_S]
+    gap, begin = max((after - before, before) for before, after in zip(around, around[1:]))
+    newest_s = min(float(one["value"][1]) for one in scraped)
+    at = round(newest_s // INTERVAL_S * INTERVAL_S - 2 * INTERVAL_S + begin + gap / 2, 3)
+    up = both.ours("query", query=f"min_over_time(up{{job=~'node|dcgm'}}[{WINDOW_S}s])", time=at)["result"]
+    return at if [one["value"][1] for one in up] == ["1", "1"] else None
 
 
 def at_least_scraped(both, count):
