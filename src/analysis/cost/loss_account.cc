@@ -288,7 +288,8 @@ std::string sentence_of(const JobLosses& losses) {
     return format("Nothing to speak of is lost in %s: %s a step, and %s before.", window.c_str(),
                   human_duration(account.step_ms * 1e6).c_str(), human_duration(account.baseline_ms * 1e6).c_str());
   std::string text = format("%.0f %% of %s is lost", 100 * share, window.c_str());
-  if (account.baseline_known && account.steps > 0)
+  // A job that has become quicker than its baseline lost what it did in single steps alone.
+  if (account.baseline_known && account.steps > 0 && account.step_ms > account.baseline_ms)
     text += format(": %s a step where %s would do", human_duration(account.step_ms * 1e6).c_str(),
                    human_duration(account.baseline_ms * 1e6).c_str());
   const auto worst = std::max_element(losses.parts.begin(), losses.parts.end(), [](const JobLoss& a, const JobLoss& b) {

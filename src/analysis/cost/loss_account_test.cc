@@ -165,5 +165,21 @@ TEST(JobLosses, ReadsStepsAndVerdictsOfTheNewestAttempt) {
             "(throttle-thermal).");
 }
 
+TEST(JobLosses, AJobThatHasBecomeQuickerIsNotSaidToTakeLessThanWouldDo) {
+  Counters counters(kStoreCounters);
+  MemoryStepStore store({}, counters);
+  for (StepNumber step = 0_step; step < 94_step; ++step) {
+    for (Rank rank : all_ranks(2)) {
+      StepSummary summary;
+      summary.step = step;
+      summary.duration_ns = step < 4_step ? 10'000'000'000 : step < 34_step ? 1'000'000'000 : 200'000'000;
+      store.append_step({"job", 1, rank, 2, rank.value(), "node-0", "GPU-0"}, summary, step.value());
+    }
+  }
+  const JobLosses losses = job_losses(store, *store.job("job"), {}, 0_step, 93_step);
+  EXPECT_GT(losses.account.baseline_ms, losses.account.step_ms);
+  EXPECT_EQ(sentence_of(losses), "44 % of the last 94 steps is lost. 100 % of that: the job's first steps.");
+}
+
 }  // namespace
 }  // namespace lockstep
