@@ -41,11 +41,12 @@ constexpr const char* kDefaultHttp = "127.0.0.1:7070";
 
 // How long each part lasts, in seconds. When nobody looks on, a fault lasts until it is named.
 struct Timing {
-  double healthy, named_most, look_at_fault, recover_least, recover_most, hang_most, look_at_hang;
+  double healthy, named_most, look_at_fault, explained_most, recover_least, recover_most, hang_most, look_at_hang;
 };
 constexpr Timing kVerify{.healthy = 9,
                          .named_most = 10,
                          .look_at_fault = 1,
+                         .explained_most = 10,
                          .recover_least = 4,
                          .recover_most = 5,
                          .hang_most = 14,
@@ -53,6 +54,7 @@ constexpr Timing kVerify{.healthy = 9,
 constexpr Timing kShow{.healthy = 12,
                        .named_most = 20,
                        .look_at_fault = 15,
+                       .explained_most = 15,
                        .recover_least = 12,
                        .recover_most = 20,
                        .hang_most = 20,
@@ -226,7 +228,9 @@ class Demo {
         const size_t trial = inject(slow, kind, used);
         if (trial == sim::Judge::kNone) return !broken();
         if (!watch(0, timing_.named_most, [&] { return judge_.trials()[trial].confirmed_ns != 0; })) return !broken();
-        if (!watch(timing_.look_at_fault, timing_.look_at_fault, [] { return false; })) return !broken();
+        if (!watch(timing_.look_at_fault, timing_.explained_most,
+                   [&] { return judge_.trials()[trial].is_explained(); }))
+          return !broken();
         slow.player().clear();
         if (!watch(timing_.recover_least, timing_.recover_most,
                    [&] { return judge_.trials()[trial].verdict_cleared_ns != 0; }))

@@ -47,7 +47,8 @@ std::vector<Judge::Sighting> Judge::saw(const std::string& job, const std::vecto
     const std::string ranks = human_ranks(verdict.ranks);
     std::string& reported = state_of_[job + "/" + verdict.id];
     const std::string now =
-        format("%s %s %s %s", to_text(verdict.state), to_text(verdict.kind), to_text(verdict.layer), ranks.c_str());
+        format("%s %s %s %s %s", to_text(verdict.state), to_text(verdict.kind), to_text(verdict.layer),
+               to_text(verdict.cause), ranks.c_str());
     if (reported == now) continue;
     const bool first_heard = reported.empty();
     reported = now;
@@ -69,6 +70,7 @@ std::vector<Judge::Sighting> Judge::saw(const std::string& job, const std::vecto
       if (wrong_ids_.insert(job + "/" + verdict.id).second) wrong_verdicts_.push_back(std::move(line));
     } else {
       Trial& trial = trials_[found];
+      trial.cause = verdict.cause;
       if (verdict.state == VerdictState::kCleared) {
         if (trial.verdict_cleared_ns == 0) trial.verdict_cleared_ns = now_ns;
       } else if (trial.suspected_ns == 0) {

@@ -31,6 +31,9 @@ struct Trial {
   int64_t suspected_ns = 0, confirmed_ns = 0, verdict_cleared_ns = 0;
   StepNumber named_step;  // the job's last step when the confirmed verdict was seen
   std::string sentence;
+  Cause cause = Cause::kNone;  // as its verdict said last
+  // A slow GPU is what steps show; why it is slow its node says, later.
+  bool is_explained() const { return cause != Cause::kNone && cause != Cause::kSlowCompute; }
 };
 
 class Judge {
@@ -45,7 +48,7 @@ class Judge {
     ReadVerdict verdict;
     size_t trial = kNone;  // kNone: a mistake
   };
-  // What a look at a job showed. Returns the verdicts that are new or in a new state.
+  // What a look at a job showed. Returns the verdicts that are new, in a new state or of another cause.
   std::vector<Sighting> saw(const std::string& job, const std::vector<ReadVerdict>& verdicts, StepNumber job_step,
                             int64_t now_ns);
 

@@ -105,5 +105,20 @@ TEST(Judge, CallsAFaultThatIsOnlySuspectedNotNamed) {
   EXPECT_EQ(judge.mistakes().size(), 1u);
 }
 
+TEST(Judge, ReportsAVerdictAgainWhenItsCauseBecomesKnown) {
+  Judge judge;
+  const size_t trial = judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5_rank}, 40_step, 100);
+  ReadVerdict verdict = verdict_of("1", "confirmed", "slow", "gpu", {5_rank});
+  verdict.cause = Cause::kSlowCompute;
+  EXPECT_EQ(judge.saw("a", {verdict}, 44_step, 130).size(), 1u);
+  EXPECT_FALSE(judge.trials()[trial].is_explained());
+  verdict.cause = Cause::kThrottleThermal;
+  EXPECT_EQ(judge.saw("a", {verdict}, 46_step, 140).size(), 1u);
+  EXPECT_TRUE(judge.saw("a", {verdict}, 47_step, 150).empty());
+  EXPECT_TRUE(judge.trials()[trial].is_explained());
+  EXPECT_EQ(judge.trials()[trial].confirmed_ns, 130);
+  EXPECT_TRUE(judge.mistakes().empty());
+}
+
 }  // namespace
 }  // namespace lockstep::sim
