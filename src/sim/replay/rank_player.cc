@@ -22,6 +22,8 @@ namespace {
 // Nearer than this a call is made at once: a sleep would take longer than the wait.
 constexpr int64_t kEarlyNs = 100'000;
 constexpr int kSpins = 200;
+// Marks and calls have their times from two logs: where these contradict the order of calls, it is not kept.
+constexpr int64_t kMarksWaitMaxNs = 2'000'000'000;
 
 thread_local uint64_t stamp_ns = 0;  // 0: a thread that is not ours, or between calls
 
@@ -64,6 +66,7 @@ struct Mark {
   int64_t number;
   double value;
   const std::string* name;
+  uint32_t calls_before = 0;  // of the job's own, by time
 };
 
 std::vector<Mark> marks_of(const std::vector<LoggedStep>& steps) {
@@ -155,6 +158,7 @@ class Player final : public RankPlayer {
     for (uint32_t i = 0; i < rank_.calls.calls.size(); ++i) by_thread_[rank_.calls.calls[i].thread].push_back(i);
     for (const Call& call : rank_.calls.calls) last_ns_ = std::max(last_ns_, call.time_ns);
     if (!marks_.empty()) last_ns_ = std::max(last_ns_, marks_.back().time_ns);
+    if (capi_.complete()) order_marks();
     return {};
   }
 
@@ -198,6 +202,37 @@ class Player final : public RankPlayer {
   static const char* dl_error() {
     const char* const message = dlerror();
     return message ? message : "a function is missing";
+  }
+
+  // Made by the job's threads, not by NCCL's own.
+  bool is_the_jobs(const Call& call) const {
+    if (call.kind != CallKind::kStart) return false;
+    const uint64_t type = descriptors_[call.start].type;
+    return call.parent == kNone || type == nccl::kEventCollApi || type == nccl::kEventP2pApi ||
+           type == nccl::kEventColl || type == nccl::kEventP2p;
+  }
+
+  void order_marks() {
+    std::vector<uint64_t> calls;
+    for (const Call& call : rank_.calls.calls)
+      if (is_the_jobs(call)) calls.push_back(call.time_ns);
+    std::sort(calls.begin(), calls.end());
+    for (Mark& mark : marks_)
+      mark.calls_before =
+          static_cast<uint32_t>(std::lower_bound(calls.begin(), calls.end(), mark.time_ns) - calls.begin());
+  }
+
+  // Steps may overlap by a little: the marks that are certainly made before.
+  uint32_t marks_before(uint64_t time_ns) const {
+    const auto later = std::partition_point(marks_.begin(), marks_.end(),
+                                            [&](const Mark& mark) { return mark.time_ns <= time_ns; });
+    return static_cast<uint32_t>(later - marks_.begin());
+  }
+
+  void await_count(const std::atomic<uint32_t>& made, uint32_t count) const {
+    if (made.load(std::memory_order_acquire) >= count) return;
+    const int64_t limit_ns = SystemClock().monotonic_ns() + kMarksWaitMaxNs;
+    await([&] { return made.load(std::memory_order_acquire) >= count || SystemClock().monotonic_ns() > limit_ns; });
   }
 
   // NCCL passes pointers to its own literals, and a plugin may compare and keep them: ours stay for the process's life.
@@ -289,6 +324,8 @@ class Player final : public RankPlayer {
     await_turn(call.object, call.object_turn);
     await_turn(call.parent, call.parent_turn);
     await_turn(call.group, call.group_turn);
+    const bool beside_marks = capi_.complete() && !marks_.empty() && is_the_jobs(call);
+    if (beside_marks) await_count(marks_made_, marks_before(call.time_ns));
     stamp_ns = stamp(call.time_ns);
     bool made = false;
     switch (call.kind) {
@@ -322,6 +359,7 @@ class Player final : public RankPlayer {
     give_turn(call.object, call.object_turn);
     give_turn(call.parent, call.parent_turn);
     give_turn(call.group, call.group_turn);
+    if (beside_marks) jobs_calls_made_.fetch_add(1, std::memory_order_release);
     if (call.object != kNone) contexts_[call.context].calls_done.fetch_add(1);
     counters_->passed.fetch_add(1, std::memory_order_relaxed);
     if (made) counters_->made.fetch_add(1, std::memory_order_relaxed);
@@ -371,6 +409,7 @@ class Player final : public RankPlayer {
 
   void make(const Mark& mark) {
     wait_for_time(mark.time_ns);
+    await_count(jobs_calls_made_, mark.calls_before);
     stamp_ns = stamp(mark.time_ns);
     switch (mark.kind) {
       case Mark::Kind::kStepBegin:
@@ -390,6 +429,7 @@ class Player final : public RankPlayer {
         break;
     }
     stamp_ns = 0;
+    marks_made_.fetch_add(1, std::memory_order_release);
   }
 
   // A thread that has made its calls stays: threads of a hung process do not end either.
@@ -413,6 +453,7 @@ class Player final : public RankPlayer {
   std::vector<const char*> comm_names_;  // by context
   std::vector<std::vector<uint32_t>> by_thread_;
   std::vector<Mark> marks_;
+  std::atomic<uint32_t> marks_made_{0}, jobs_calls_made_{0};
   Pace pace_;
   RankCounters* counters_ = nullptr;
   uint64_t last_ns_ = 0;

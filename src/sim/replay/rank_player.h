@@ -5,6 +5,8 @@
 //   machine calls come late, never in another order.
 // - Calls that use the same object (their own, their parent, their group) keep the recorded order across threads: a
 //   call waits for the one before it to return. The file's order is such an order, so nobody waits for ever.
+// - Step marks and the job's own calls of NCCL keep the order of their times, as they do in a training loop: what the
+//   plugin asks NCCL for goes by the step.
 // - Ids become the pointers that the plugin gave; NULL stays NULL and is not used again; events outside the mask
 //   that the plugin had set when their call began are not sent.
 // - The libraries see the recorded time of each call (plus a constant) as the time, whatever the wall clock says.
