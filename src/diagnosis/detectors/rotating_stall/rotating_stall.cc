@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
-#include <set>
 
 #include "base/median.h"
 #include "base/text.h"
@@ -22,14 +22,15 @@ constexpr size_t kHitsBeforeMax = 1;
 constexpr size_t kNewestSure = 6;
 constexpr size_t kNewestSurePlain = 4;
 constexpr double kHitsShare = 0.7;
-constexpr double kRanksShare = 0.6;  // of the hits: different ranks
+constexpr double kRanksShare = 0.6;  // of the hits, or of the ranks where these are fewer: different ranks
+constexpr double kOneRankMost = 0.5;  // of the hits: more, and it is that rank's trouble
 // A stall takes this part of a step, stands out by so many standard deviations, and is one rank's alone.
 constexpr double kStallShare = 0.06;
 constexpr double kSigmas = 5;
 constexpr double kNextMost = 0.5;
 constexpr double kCostMin = 0.05;
-// Of a few ranks each has its turn by chance.
-constexpr size_t kRanksMin = 8;
+// Of fewer ranks each has its turn by chance.
+constexpr size_t kRanksMin = 4;
 constexpr int64_t kSettleSteps = 12;
 
 // The stall of one step; slot -1: nobody stalled alone.
@@ -67,10 +68,11 @@ struct LastStalls {
   std::vector<StepNumber> steps;
   std::vector<double> duration_ns;
   std::vector<Stall> stalls;
+  size_t ranks = 0;  // of the job
 };
 
 LastStalls stalls_in(const JobWindow& window, std::vector<StepNumber> steps) {
-  LastStalls last{.steps = std::move(steps)};
+  LastStalls last{.steps = std::move(steps), .ranks = window.slots()};
   std::vector<double> noise;
   std::vector<Latest> latest;
   for (StepNumber number : last.steps) {
@@ -89,27 +91,30 @@ LastStalls stalls_in(const JobWindow& window, std::vector<StepNumber> steps) {
 
 // What some of the newest steps say together.
 struct Turns {
-  size_t steps = 0, hits = 0;
-  std::set<int64_t> ranks;
+  size_t steps = 0, hits = 0, job_ranks = 0;
+  std::map<int64_t, size_t> ranks;  // how often each
   double cost_ns = 0, total_ns = 0;
   double cost() const { return total_ns > 0 ? cost_ns / total_ns : 0; }
   // It goes on: so many hits, and of different ranks.
   bool go_on(size_t hits_min, double cost_min) const {
-    const auto least = static_cast<double>(std::min(kNewest, steps));
-    const bool different =
-        static_cast<double>(ranks.size()) >= std::max(least, kRanksShare * static_cast<double>(hits));
-    return hits >= hits_min && different && cost() >= cost_min;
+    const double least = static_cast<double>(std::min(kNewest, steps));
+    const double share = kRanksShare * static_cast<double>(std::min(hits, job_ranks));
+    if (hits < hits_min || static_cast<double>(ranks.size()) < std::max(least, share) || cost() < cost_min)
+      return false;
+    return std::all_of(ranks.begin(), ranks.end(), [&](const auto& rank) {
+      return static_cast<double>(rank.second) <= std::max(1.0, kOneRankMost * static_cast<double>(hits));
+    });
   }
 };
 
 Turns turns_of(const LastStalls& last, size_t count) {
-  Turns turns;
+  Turns turns{.job_ranks = last.ranks};
   for (size_t i = last.steps.size() - std::min(count, last.steps.size()); i < last.steps.size(); ++i) {
     ++turns.steps;
     turns.total_ns += last.duration_ns[i];
     if (last.stalls[i].slot < 0) continue;
     ++turns.hits;
-    turns.ranks.insert(last.stalls[i].slot);
+    ++turns.ranks[last.stalls[i].slot];
     turns.cost_ns += last.stalls[i].cost_ns;
   }
   return turns;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <random>
+
 #include "diagnosis/testing.h"
 
 namespace lockstep {
@@ -64,11 +67,48 @@ TEST(Turns, MoreWorkForTheGpuOrALateInputIsNoStall) {
               }).empty());
 }
 
-TEST(Turns, FewRanksHaveTheirTurnsByChance) {
+TEST(Turns, AJobOfFiveRanksHasThemToo) {
+  const std::vector<Finding> findings = findings_after(
+      40,
+      [](StepNumber step, std::vector<RankPlan>& ranks) {
+        if (step >= 20_step) ranks[whose_turn(step, ranks.size())].own_ms += 30;
+      },
+      5);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].cause, Cause::kGc);
+  EXPECT_TRUE(findings[0].sure);
+}
+
+TEST(Turns, WhereMostStallsAreOneRanksItIsThatRanksTrouble) {
+  EXPECT_TRUE(findings_after(
+                  40,
+                  [](StepNumber step, std::vector<RankPlan>& ranks) {
+                    ranks[step % 3 == 0 ? whose_turn(step, ranks.size()) : 2].own_ms += 30;
+                  },
+                  5)
+                  .empty());
+}
+
+TEST(Turns, InNoiseWithALongTailSomebodyOfAFewIsAlwaysTheLatest) {
+  for (unsigned seed = 1; seed <= 40; ++seed) {
+    std::mt19937 random(seed);
+    std::student_t_distribution<double> noise(3);
+    EXPECT_TRUE(findings_after(
+                    60,
+                    [&](StepNumber, std::vector<RankPlan>& ranks) {
+                      for (RankPlan& rank : ranks) rank.own_ms += 3 * std::abs(noise(random));
+                    },
+                    5)
+                    .empty())
+        << seed;
+  }
+}
+
+TEST(Turns, OfThreeRanksEachHasItsTurnByChance) {
   EXPECT_TRUE(
       findings_after(
           40, [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[whose_turn(step, ranks.size())].own_ms += 30; },
-          4)
+          3)
           .empty());
 }
 
