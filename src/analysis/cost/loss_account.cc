@@ -41,6 +41,27 @@ double together(std::span<const LossCause> causes, const std::vector<size_t>& wh
   return latest + rest;
 }
 
+// A step that something holds up is not quicker than a healthy one: where it is, the job has become another since (its
+// machine was busy then), and these steps say more, less what their causes cost.
+void correct_baseline(std::span<const StepTime> steps, std::span<const LossCause> causes, LossAccount& account) {
+  std::vector<double> measured, without;
+  std::vector<StepNumber> numbers;
+  for (const StepTime& step : steps) {
+    const std::vector<size_t> here = acting(causes, step.step);
+    const double cost = together(causes, here);
+    if (cost <= 0) continue;
+    measured.push_back(step.ms - step.reported_ms);
+    without.push_back(std::max(0.0, measured.back() - cost));
+    numbers.push_back(step.step);
+  }
+  if (measured.size() < kBaselineStepsMin || median_of(std::move(measured)) >= account.baseline_ms) return;
+  account.baseline_ms = median_of(std::move(without));
+  account.baseline_priced = true;
+  account.baseline_from = numbers.front();
+  account.baseline_to = numbers.back();
+  account.baseline_steps = static_cast<int64_t>(numbers.size());
+}
+
 void find_baseline(std::span<const StepTime> before, std::span<const StepTime> window,
                    std::span<const LossCause> causes, size_t settling, LossAccount& account) {
   StepNumber first_cause = window.empty() ? 0_step : window.front().step;
@@ -79,6 +100,7 @@ void find_baseline(std::span<const StepTime> before, std::span<const StepTime> w
   account.baseline_from = chosen.front()->step;
   account.baseline_to = chosen.back()->step;
   account.baseline_steps = static_cast<int64_t>(chosen.size());
+  correct_baseline(window.subspan(settling), causes, account);
 }
 
 // What the steps of a window lost, by who is charged with it.

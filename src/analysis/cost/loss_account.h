@@ -8,7 +8,8 @@
 //
 // A healthy step is the median of the kBaselineSteps steps before the window, or before the first cause that acts in
 // it, whichever is earlier. Where no step is free of causes (slow from the start), it is the earliest steps less what
-// the causes that act in them cost. Steps are then dealt with by the set of causes that act in them. What a set
+// the causes that act in them cost; and so it is of the steps with causes where these are quicker than that, since the job
+// has become another then. Steps are then dealt with by the set of causes that act in them. What a set
 // explains is what was measured, but no more than its prices together; it is split between them by price. What is left
 // over is *unexplained*. So overlapping causes are never counted twice, and a cause that costs less than its verdict
 // says is corrected by the measurement.

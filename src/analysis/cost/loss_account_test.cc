@@ -130,6 +130,16 @@ TEST(LossAccount, AQuickerJobLosesNothing) {
   EXPECT_EQ(account.lost_ms, 0);
 }
 
+TEST(LossAccount, AHeldUpStepThatIsQuickerThanTheBaselineSaysWhatAHealthyOneTakes) {
+  const LossCause cause{.since_step = 50_step, .through_step = 99_step, .price_ms = 15, .parallel = true};
+  const LossAccount account = split_losses(steps(0_step, 49_step, 100), steps(50_step, 99_step, 80), {{cause}});
+  expect_whole(account);
+  EXPECT_TRUE(account.baseline_priced);
+  EXPECT_NEAR(account.baseline_ms, 65, 1e-9);
+  EXPECT_NEAR(account.lost_ms, 50 * 15, 1e-6);
+  EXPECT_EQ(account.parts[0].kind, LossKind::kVerdict);
+}
+
 TEST(JobLosses, ReadsStepsAndVerdictsOfTheNewestAttempt) {
   Counters counters(kStoreCounters);
   MemoryStepStore store({}, counters);
