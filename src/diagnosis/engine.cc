@@ -7,6 +7,7 @@
 #include "base/contained.h"
 #include "base/evenly.h"
 #include "diagnosis/detectors/fail/fail.h"
+#include "diagnosis/detectors/rotating_stall/busy_hosts.h"
 #include "diagnosis/detectors/transport/transport.h"
 #include "diagnosis/job_summary.h"
 #include "diagnosis/lines/lines.h"
@@ -466,7 +467,10 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   if (std::optional<Finding> transport = find_tcp_instead_of_rdma(job.window, signals_, now_unix_ns))
     findings.push_back(std::move(*transport));
   drop_explained(all);
-  for (Finding& finding : findings) explain(job_id, job, finding, now_unix_ns);
+  for (Finding& finding : findings) {
+    explain(job_id, job, finding, now_unix_ns);
+    blame_busy_hosts(job.window, signals_, now_unix_ns, finding);
+  }
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
   for (Finding& finding : findings) {
     locator_.locate({job_id, job.window, since_unix_ns(job_id, job, finding, now_unix_ns), now_unix_ns}, finding);

@@ -80,7 +80,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
 
 #define LOCKSTEP_LAYERS(X)                                                                                             \
   X(kGpu, "gpu", kStraggler | kPipeline | kSignals | kEarlyWarning, "A GPU: its clocks, memory, PCIe or other users.")             \
-  X(kHost, "host", kStraggler | kPipeline | kSlowLink | kPause | kCheckpoint | kHang | kFail | kSignals,                           \
+  X(kHost, "host", kStraggler | kPipeline | kSlowLink | kPause | kRotatingStall | kCheckpoint | kHang | kFail | kSignals,          \
     "A host or a process on it: CPU, memory, scheduling, whether it lives.")                                           \
   X(kInput, "input", kStraggler | kPipeline | kCheckpoint | kRegression | kSignals, "Reading input, or the storage behind it.")    \
   X(kNvlink, "nvlink", kSlowFlows | kSignals | kEarlyWarning, "NVLinks and NVSwitches inside a host.")                    \
@@ -106,7 +106,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
     "The host is on time and the GPU is behind, and no other reason shows.", "Slow GPU")                               \
   X(kPcieDegraded, "pcie-degraded", kSignals,                                                                          \
     "Fewer PCIe lanes, a lower generation or errors, of a GPU or an adapter.", "Degraded PCIe")                        \
-  X(kCpuContention, "cpu-contention", kStraggler | kPipeline | kSlowLink | kSignals,                                   \
+  X(kCpuContention, "cpu-contention", kStraggler | kPipeline | kSlowLink | kRotatingStall | kSignals,                  \
     "The rank enqueues late, or its transfers crawl: its threads do not get the CPU.", "Too little CPU")               \
   X(kMemoryPressure, "memory-pressure", kSignals,                                                                      \
     "The host or the cgroup is short of memory; an OOM kill.", "Too little memory")                                    \
@@ -165,7 +165,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kWaitsFor, "waits_for", kStraggler | kPipeline | kSlowLink | kSlowFlows | kPause | kRotatingStall | kHang | kElimination, "Who waits for whom.") \
   X(kSelfTime, "self_time", kStraggler | kPipeline | kSlowLink | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kHang,  \
     "What a rank's own work takes beside its peers'.")                                                                 \
-  X(kCounter, "counter", kTransport | kLessWork | kSignals | kNetwork | kEarlyWarning,                                            \
+  X(kCounter, "counter", kRotatingStall | kTransport | kLessWork | kSignals | kNetwork | kEarlyWarning,                           \
     "A number that a node or the job reports.")                                                                        \
   X(kPath, "path", kSlowLink | kSlowFlows | kNetwork, "How fast data moves on a way through the network.")                           \
   X(kEvent, "event", kLoss | kHang | kFail | kSignals | kNetwork, "Something that happened once.")                                \

@@ -29,8 +29,10 @@ constexpr double kStallShare = 0.06;
 constexpr double kSigmas = 5;
 constexpr double kNextMost = 0.5;
 constexpr double kCostMin = 0.05;
-// Of fewer ranks each has its turn by chance.
+// Of fewer ranks each has its turn by chance, and of no more than a few so often, on a busy machine, that only most of
+// the window makes it sure.
 constexpr size_t kRanksMin = 4;
+constexpr size_t kRanksMany = 8;
 constexpr int64_t kSettleSteps = 12;
 
 // The stall of one step; slot -1: nobody stalled alone.
@@ -130,8 +132,10 @@ std::optional<Judged> judge(const LastStalls& last) {
   const Turns all = turns_of(last, kWindow);
   const auto most = static_cast<size_t>(std::ceil(kHitsShare * static_cast<double>(kWindow)));
   if (all.go_on(most, kCostMin)) return Judged{all, true};
+  const bool few = last.ranks < kRanksMany;
   if (const Turns four = turns_of(last, kNewestSurePlain); four.go_on(kNewestSurePlain, 4 * kCostMin))
-    return Judged{four, true};
+    return Judged{four, !few};
+  if (few) return std::nullopt;
   if (const Turns some = turns_of(last, kNewestSure); some.go_on(kNewestSure, 2 * kCostMin)) return Judged{some, true};
   if (const Turns newest = turns_of(last, kNewest); newest.go_on(kNewest, kCostMin)) return Judged{newest, false};
   const Turns fresh = turns_of(last, kNewestPlain);
