@@ -102,7 +102,9 @@ class ProfilerTest(unittest.TestCase):
             self.marks.step_end(number)
 
     def written(self):
-        return support.eventually(lambda: os.path.exists(os.path.join(self.folder, NAME)))
+        # The file is there a moment before its thread is done with it; until then no other order is taken.
+        there = os.path.join(self.folder, NAME)
+        return support.eventually(lambda: os.path.exists(there) and _profiler._newest.state != "writing")
 
     def test_exactly_the_ordered_steps_are_traced_and_the_profiler_gets_ready_one_step_before(self):
         _profiler.take(order())
