@@ -71,8 +71,9 @@ uint32_t Detail::choice() const {
   if (!sampled_.load(std::memory_order_relaxed)) {
     if (sampling_.load(std::memory_order_relaxed)) bits &= ~kDear;
     // Without kernel events a proxy's operations are the only sign that one has ended.
+    const bool kernels_tell = (bits & kEventKernelCh) != 0 && !keeps_proxy_ops_.load(std::memory_order_relaxed);
     if (transfers_.load(std::memory_order_relaxed))
-      bits &= ~((bits & kEventKernelCh) != 0 ? kEventProxyStep | kEventProxyOp : uint32_t{kEventProxyStep});
+      bits &= ~(kernels_tell ? kEventProxyStep | kEventProxyOp : uint32_t{kEventProxyStep});
   }
   if (capturing_.load(std::memory_order_relaxed) && !policy_.kernels_in_graphs)
     bits &= ~static_cast<uint32_t>(kEventKernelCh);

@@ -47,6 +47,8 @@ class Detail {
   // Bits that are not asked for from now on, whoever requests them. Before use_mask().
   void drop(uint32_t bits) { events_.fetch_and(~bits, std::memory_order_relaxed); }
   uint32_t events() const { return events_.load(std::memory_order_relaxed); }
+  // Kernel events do not tell the end of every operation: proxy operations are asked for wherever they are.
+  void keep_proxy_ops() { keeps_proxy_ops_.store(true, std::memory_order_relaxed); }
 
   // The bits that NCCL works by now, as far as their events come to us.
   uint32_t in_force() const {
@@ -100,6 +102,7 @@ class Detail {
   std::atomic<bool> following_{false};  // either
   std::atomic<bool> sampled_{true};     // while sampling: this step, or stretch, is one of those that are seen
   std::atomic<bool> capturing_{false};
+  std::atomic<bool> keeps_proxy_ops_{false};
   std::atomic<uint64_t> step_seen_{0};
   std::atomic<uint64_t> step_moved_ns_{0};
 };

@@ -297,6 +297,54 @@ TEST(Plugin, PointToPointIsCountedApartAndV4DoesNotTrustItsChannelCount) {
   EXPECT_TRUE(comm.recent.at(0).p2p);
 }
 
+TEST(Plugin, WhatARankSendsToItselfIsOverAtOnce) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V5> host;
+    void* context = host.init(1, 16, 3);
+    for (const char* function : {"Send", "Recv"}) host.stop(host.start(context, host.p2p(function, 3, 100, 1)));
+    host.stop(host.start(context, host.p2p("Send", 4, 100, 1)));
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  const auto ops = of_type(drain_all(*reader), RecordType::kP2p);
+  ASSERT_EQ(ops.size(), 3u);
+  EXPECT_EQ(ops[0].head.flags & kFlagUnseen, kFlagUnseen) << "NCCL has no kernel events of it";
+  EXPECT_EQ(ops[1].head.flags & kFlagUnseen, kFlagUnseen);
+  EXPECT_EQ(ops[2].head.flags & kFlagUnseen, 0);
+  const auto comm = reader->in_flight().at(0);
+  EXPECT_EQ(comm.p2p_enqueued, 3u);
+  EXPECT_EQ(comm.p2p_completed, 2u);
+}
+
+// Kernel events of such a communicator may be told at once (docs/decisions/0027-parts-to-oneself.md).
+TEST(Plugin, AfterAPartToItselfOperationsWaitForTheNetworkToo) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V5> host;
+    void* context = host.init(1, 16, 3);
+    const auto send_to = [&](int peer, bool is_done) {
+      void* send = host.start(context, host.p2p("Send", peer, 100, 1));
+      host.stop(send);
+      void* proxy = host.start(context, host.proxy_op(send, 0, peer, true, 1));
+      host.stop(host.start(context, host.kernel(send, 0, 1)));
+      if (is_done) host.stop(proxy);
+    };
+    send_to(4, false);  // the kernel alone tells
+    host.stop(host.start(context, host.p2p("Send", 3, 100, 1)));
+    send_to(5, true);
+    send_to(6, false);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  const auto comm = reader->in_flight().at(0);
+  EXPECT_EQ(comm.p2p_enqueued, 4u);
+  EXPECT_EQ(comm.p2p_completed, 3u);
+  ASSERT_FALSE(comm.recent.empty());
+  EXPECT_EQ(comm.recent.back().peer, 6);
+  EXPECT_EQ(comm.recent.back().state, InFlightState::kStarted);
+}
+
 TEST(Plugin, WithKernelEventsMaskedOffTheLastProxyOperationCompletes) {
   RecorderFolder folder;
   in_child([] {

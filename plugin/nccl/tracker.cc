@@ -70,6 +70,8 @@ Tracker::Word Tracker::comm_init(const InFlightTable::Comm& comm, int* nccl_mask
   spare_places_.refill();
   count_peers_anew(here, std::clamp(comm.size, 0, kPeersMax));
   here.comm_id.store(comm.comm_id, std::memory_order_relaxed);
+  here.rank.store(comm.rank_in_comm, std::memory_order_relaxed);
+  here.miscounts.store(false, std::memory_order_relaxed);
   here.epoch.store(claim.epoch, std::memory_order_release);
   comms_alive_ += 1;
   if (comm.rank_in_comm >= 0 && std::getenv("RANK") == nullptr && std::getenv("LOCKSTEP_RANK") == nullptr &&
@@ -95,8 +97,9 @@ void Tracker::comm_identity(Word context, uint64_t comm_id, int32_t rank, const 
   Comm* comm = live_comm(handle);
   uint64_t none = 0;
   if (comm == nullptr || comm_id == 0 || comm->comm_id.load(std::memory_order_relaxed) != 0) return;
-  if (comm->comm_id.compare_exchange_strong(none, comm_id))
-    table_.identify(handle.row, {.comm_id = comm_id, .rank_in_comm = rank, .name = name});
+  if (!comm->comm_id.compare_exchange_strong(none, comm_id)) return;
+  comm->rank.store(rank, std::memory_order_relaxed);
+  table_.identify(handle.row, {.comm_id = comm_id, .rank_in_comm = rank, .name = name});
 }
 
 void Tracker::comm_finalize(Word context) {
@@ -190,7 +193,11 @@ Tracker::Word Tracker::op_start(Word context, const Op& op) {
   const bool kernels_asked =
       of_call ? (group.row & kCallReportedKernels) != 0 : (detail_.in_force() & kEventKernelCh) != 0;
   OpPlaces* places = places_here(call, op_places_, spare_op_places_);
-  const bool kernels_reported = kernels_asked && places != nullptr && (head >> 8 & kFlagCopyEngine) == 0;
+  // A rank's own part of an AlltoAll is a copy: NCCL tells neither kernels nor transfers of it.
+  const bool to_itself = p2p != 0 && static_cast<int32_t>(op.detail) == comm->rank.load(std::memory_order_relaxed);
+  if (to_itself && !comm->miscounts.exchange(true)) detail_.keep_proxy_ops();
+  const bool kernels_reported =
+      kernels_asked && places != nullptr && !to_itself && (head >> 8 & kFlagCopyEngine) == 0;
   const bool untimed = kernels_reported && of_call && (group.row & kCallAlone) != 0;
   if (!kernels_reported || untimed) head |= uint64_t{kFlagUnseen} << 8;
   detail_.on_operation(op.bytes, now);
@@ -271,6 +278,16 @@ void Tracker::op_completed(OpSlot& slot) {
   if (slot.completed.exchange(1) == 0 && is_live(slot.row, slot.epoch)) table_.completed(slot.row, ticket_of(slot));
 }
 
+bool Tracker::kernels_over(const OpSlot& slot) const {
+  // Not told how many channels there are (p2p in interface v4): all that began have ended is the best there is.
+  const uint32_t stopped = slot.kernels_stopped, channels = slot.channels;
+  return channels != 0 ? stopped >= channels : stopped >= slot.kernels_started;
+}
+
+bool Tracker::waits_for_network(const OpSlot& slot) const {
+  return slot.kernels_reported == 0 || comms_[slot.row].miscounts.load(std::memory_order_relaxed);
+}
+
 Tracker::Places* Tracker::event_places(Call& call) {
   if (call.lane().header == nullptr) recorder_.count_refused(Refused::kNoLane);
   return places_here(call, places_, spare_places_);
@@ -327,10 +344,8 @@ void Tracker::kernel_stop(Call& call, const Handle& handle) {
   OpSlot* op_slot = find_op(unpacked(op));
   if (op_slot == nullptr || op_slot->untimed == 0) recorder_.write(call.lane(), record);
   if (op_slot == nullptr) return;
-  const uint32_t stopped = op_slot->kernels_stopped.add(1);
-  const uint32_t channels = op_slot->channels;
-  // Not told how many channels there are (p2p in interface v4): all that began have ended is the best there is.
-  if (channels != 0 ? stopped == channels : stopped == op_slot->kernels_started) op_completed(*op_slot);
+  op_slot->kernels_stopped.add(1);
+  if (kernels_over(*op_slot) && (op_slot->proxy_ops_open <= 0 || !waits_for_network(*op_slot))) op_completed(*op_slot);
 }
 
 Tracker::Word Tracker::proxy_op_start(Word context, Word op, const ProxyOpFields& fields) {
@@ -373,7 +388,7 @@ Tracker::Word Tracker::proxy_op_start(Word context, Word op, const ProxyOpFields
   slot.channel = fields.channelId;
   slot.send = fields.isSend != 0 ? 1 : 0;
   places->proxy_ops.publish(claim);
-  if (op_slot != nullptr && op_slot->kernels_reported == 0) {
+  if (op_slot != nullptr && waits_for_network(*op_slot)) {
     op_slot->proxy_ops_open.add(1);
     op_started(*op_slot, now);
   }
@@ -406,8 +421,9 @@ void Tracker::proxy_op_stop(Call& call, const Handle& handle) {
   if (op == 0) return;
   const Handle parent = unpacked(op);
   OpSlot* op_slot = find_op(parent);
-  if (op_slot == nullptr || op_slot->kernels_reported != 0) return;
-  if (op_slot->proxy_ops_open.add(-1) == 0) op_completed(*op_slot);
+  if (op_slot == nullptr || !waits_for_network(*op_slot)) return;
+  const bool last = op_slot->proxy_ops_open.add(-1) == 0;
+  if (last && (op_slot->kernels_reported == 0 || kernels_over(*op_slot))) op_completed(*op_slot);
 }
 
 Tracker::Word Tracker::proxy_step_start(Word proxy_op, const ProxyStepFields& fields) {

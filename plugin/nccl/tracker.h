@@ -171,6 +171,9 @@ class Tracker {
     std::atomic<uint64_t> epoch{0};  // of the communicator that lives here now; 0: none
     std::atomic<uint64_t> comm_id{0};
     std::atomic<PeerCounts*> peers{nullptr};
+    std::atomic<int32_t> rank{-1};  // in it
+    // It has sent to itself: kernel events may come too early from then on (decision 27).
+    std::atomic<bool> miscounts{false};
   };
   // How many point-to-point operations went to each rank, and how many came. Kept with the row like the rest of Comm,
   // and replaced only by a larger one.
@@ -286,6 +289,8 @@ class Tracker {
   void end_step_state(StepSlot& slot, uint64_t now_ns);
   void op_started(OpSlot& slot, uint64_t now_ns);
   void op_completed(OpSlot& slot);
+  bool kernels_over(const OpSlot& slot) const;
+  bool waits_for_network(const OpSlot& slot) const;  // besides its kernels, or without them
   void mark(RecordType type, uint32_t row, const InFlightTable::Comm& comm);
   static InFlightTable::Ticket ticket_of(const OpSlot& slot);
 

@@ -23,9 +23,11 @@ struct Direction {
   }
 };
 
-uint64_t time_of(std::span<const P2pPart> parts) {
+// NCCL does not tell the time of the part to itself.
+uint64_t time_of(std::span<const P2pPart> parts, int32_t own) {
   std::vector<Interval> running;
   for (const P2pPart& part : parts) {
+    if (part.peer == own) continue;
     if (part.stop_ns <= part.start_ns) return 0;
     running.push_back({part.start_ns, part.stop_ns});
   }
@@ -58,7 +60,7 @@ GroupWork recognise(std::span<const P2pPart> parts, int32_t size, int32_t own) {
   } else if (out > 0 && received.times.empty()) {
     work = {Function::kScatter, out, sent.bytes + own_sent, static_cast<double>(sent.bytes)};
   }
-  work.gpu_ns = time_of(parts);
+  work.gpu_ns = time_of(parts, own);
   if (work.gpu_ns == 0) work.bus_bytes = 0;
   return work;
 }

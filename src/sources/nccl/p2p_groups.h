@@ -32,7 +32,7 @@ struct GroupWork {
   uint64_t operations = 0;
   uint64_t bytes = 0;    // sent, of a Gather received; the own part too, where it is told
   double bus_bytes = 0;  // of those: to or from other ranks. 0 where the time is not known
-  uint64_t gpu_ns = 0;   // while at least one part ran; 0: of one or more parts it is not known
+  uint64_t gpu_ns = 0;   // while at least one part to or from others ran; 0: of one or more it is not known
 };
 
 // Ranks of the communicator below which a pattern says nothing: two that exchange are a send and a receive.

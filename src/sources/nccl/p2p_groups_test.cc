@@ -30,6 +30,15 @@ TEST(Recognise, AnAlltoAllWithOrWithoutTheOwnPart) {
   EXPECT_EQ(work.gpu_ns, 100u);
 }
 
+TEST(Recognise, OfThePartToItselfNoTimeIsNeeded) {
+  std::vector<P2pPart> all = parts({0, 1, 2, 3}, {0, 1, 2, 3});
+  for (P2pPart& part : all) {
+    if (part.peer == kOwn) part.start_ns = part.stop_ns = 0;
+  }
+  EXPECT_EQ(recognise(all, kSize, kOwn).gpu_ns, 100u);
+  EXPECT_DOUBLE_EQ(recognise(all, kSize, kOwn).bus_bytes, 30);
+}
+
 TEST(Recognise, AnAlltoAllOfUnequalParts) {
   std::vector<P2pPart> all = parts({0, 2, 3}, {0, 2, 3});
   all[1].bytes = 1000;

@@ -80,7 +80,10 @@ void RankAssembler::set_comms(const std::vector<InFlightComm>& comms) {
     auto [known, fresh] = comms_.try_emplace(comm.comm_index, comm);
     if (fresh) continue;
     // A row is used again for another communicator.
-    if (known->second.comm_id != comm.comm_id) link_fits_.forget(CommId{known->second.comm_id});
+    if (known->second.comm_id != comm.comm_id) {
+      link_fits_.forget(CommId{known->second.comm_id});
+      miscounted_below_.erase(comm.comm_index);
+    }
     known->second = comm;
   }
 }
@@ -172,14 +175,15 @@ void RankAssembler::count_groups(bool all) {
 void RankAssembler::completed(Op& op) {
   if (op.complete) return;
   op.complete = true;
-  if (comm_of(op.comm_index) != nullptr) {  // of which there are so many: an index may be anything
+  if (op.timed && comm_of(op.comm_index) != nullptr) {  // of which there are so many: an index may be anything
     int64_t& until_ns = completed_until_[{op.comm_index, op.p2p}];
     until_ns = std::max(until_ns, op.enqueued_ns);
   }
   if (op.grouped) {
-    groups_.done(op.group_key, {op.function == Function::kSend, op.peer, op.bytes, op.start_ns, op.stop_ns});
+    const int64_t stop_ns = op.miscounted ? op.start_ns : op.stop_ns;
+    groups_.done(op.group_key, {op.function == Function::kSend, op.peer, op.bytes, op.start_ns, stop_ns});
   } else {
-    count(op.function, size_of(op.comm_index), op.bytes, op.stop_ns - op.start_ns);
+    count(op.function, size_of(op.comm_index), op.bytes, op.miscounted ? 0 : op.stop_ns - op.start_ns);
   }
 }
 
@@ -200,11 +204,17 @@ void RankAssembler::apply_op(const Record& record) {
   op.bytes = static_cast<int64_t>(record.op.bytes);
   op.enqueued_ns = op.last_callback_ns = static_cast<int64_t>(record.head.time_ns);
   bool one_way = op.function == Function::kSend || op.function == Function::kRecv;
+  const InFlightComm* comm = comm_of(op.comm_index);
+  op.to_itself = op.p2p && one_way && comm != nullptr && op.peer == comm->rank_in_comm;
   op.grouped = op.p2p && one_way && op.group != 0 && size_of(op.comm_index) >= kPatternRanksMin;
   if (op.grouped) op.group_key = groups_.opened(op.comm_index, op.group, op.function == Function::kSend, op.peer);
   if (inference_ != nullptr) infer_from(op);
   // NCCL will not tell when these end.
-  if ((record.head.flags & (kFlagUnseen | kFlagCopyEngine)) != 0) completed(op);
+  if ((record.head.flags & (kFlagUnseen | kFlagCopyEngine)) != 0 || op.to_itself) completed(op);
+  if (op.to_itself) {  // on its first channels; how many those are is not told before interface v5
+    uint8_t& below = miscounted_below_[op.comm_index];
+    below = std::max(below, op.channels != 0 ? op.channels : uint8_t{UINT8_MAX});
+  }
 }
 
 bool RankAssembler::apply_kernel(const Record& record) {
@@ -216,12 +226,14 @@ bool RankAssembler::apply_kernel(const Record& record) {
   bool host_clock = kernel.gpu_start_ns == 0 || kernel.gpu_stop_ns == 0;
   int64_t start = host_clock ? host_start : static_cast<int64_t>(kernel.gpu_start_ns);
   int64_t stop = host_clock ? host_stop : static_cast<int64_t>(kernel.gpu_stop_ns);
-  if (!host_clock) {
+  const bool miscounted = is_miscounted(op->comm_index, kernel.channel);
+  op->miscounted |= miscounted;
+  if (!host_clock && !miscounted) {
     note_gpu_offset(host_start, start);
     note_gpu_offset(host_stop, stop);
   }
-  if (op->channels_stopped == 0) op->host_clock = host_clock;
-  if (op->host_clock == host_clock) {
+  if (op->start_ns == 0) op->host_clock = host_clock;
+  if (op->host_clock == host_clock && !miscounted) {
     if (op->start_ns == 0 || start < op->start_ns) op->start_ns = start;
     op->stop_ns = std::max(op->stop_ns, stop);
   }
@@ -231,7 +243,7 @@ bool RankAssembler::apply_kernel(const Record& record) {
   // Channels are not numbered from 0, so they are only counted. Where NCCL did not say how many there are, one stop is
   // all we can wait for.
   if (op->channels_stopped >= std::max<uint16_t>(op->channels, 1)) {
-    op->timed = true;
+    op->timed = !op->miscounted;
     completed(*op);
   }
   return true;
@@ -254,12 +266,29 @@ void RankAssembler::apply_transfer(const ProxyStepRecord& step) {
   called_.push_back(time - (send ? step.wire_ns : step.wait_gpu_ns));  // its last change of state
 
   const InFlightComm* comm = comm_of(step.head.comm_index);
-  const Op* op = find_op(step.op_id);
+  Op* op = find_op(step.op_id);
+  if (op != nullptr && send && one && miscounted_below_.contains(step.head.comm_index)) {
+    const auto produced_ns = static_cast<int64_t>(step.start_ns) + step.wait_gpu_ns;
+    op->produced_ns = op->produced_ns == 0 ? produced_ns : std::min(op->produced_ns, produced_ns);
+  }
   network_waits_.add({op == nullptr ? Function::kUnknown : op->function, comm == nullptr ? 0 : comm->size, step.peer,
                       step.channel, send},
                      step);
   if (send && one && comm != nullptr && (step.head.flags & kFlagSaturated) == 0)
     link_fits_.add(CommId{comm->comm_id}, step.peer, step.channel, time - step.wire_ns, time, step.bytes);
+}
+
+void RankAssembler::apply_network_part(const ProxyOpRecord& part) {
+  if (!miscounted_below_.contains(part.head.comm_index)) return;
+  Op* op = find_op(part.op_id);
+  if (op == nullptr) return;
+  op->network_done_ns = std::max(op->network_done_ns, static_cast<int64_t>(part.head.time_ns));
+  op->last_callback_ns = std::max(op->last_callback_ns, op->network_done_ns);
+}
+
+bool RankAssembler::is_miscounted(uint16_t comm_index, uint8_t channel) const {
+  const auto below = miscounted_below_.find(comm_index);
+  return below != miscounted_below_.end() && channel < below->second;
 }
 
 // Times of any clock stay far from where sums of them overflow, whatever a file says.
@@ -295,6 +324,9 @@ void RankAssembler::apply(const Record& record, int64_t now_ns) {
       break;
     case RecordType::kProxyStep:
       apply_transfer(record.proxy_step);
+      break;
+    case RecordType::kProxyOp:
+      apply_network_part(record.proxy_op);
       break;
     case RecordType::kStepBegin:
     case RecordType::kStepEnd:

@@ -7,7 +7,11 @@
 // by the smallest (callback time - GPU time) seen lately, and a step is closed once everything enqueued in it has
 // completed. A host may be many steps ahead of its GPU, or of the thread that tells when kernels stop: that is waited
 // for, kCloseAfterNs and kStepsOpenMax at most. An operation whose GPU time NCCL does not tell is counted as unseen, and
-// nothing waits for it; nor for one that was overtaken: its record was lost, as one communicator runs in order.
+// nothing waits for it; nor for one that was overtaken: its record was lost, as one communicator runs in order. What a
+// rank sends to itself is work of its own, and none of a step's operations; but NCCL's GPU counts it and its host does
+// not, so that from then on the kernel events of those channels are told at once, with the times of older work
+// (docs/decisions/0027-parts-to-oneself.md). Their operations are over when the network is done with them, and began
+// with their ncclGroup; where that is not known either, they are unseen.
 //
 // A job that does not tell its steps has them inferred (step_inference.h) and marked so, until it tells one.
 //
@@ -145,6 +149,10 @@ class RankAssembler {
     bool timed = false;       // every channel has told its times
     bool complete = false;    // nothing is waited for: timed, or it never will be
     bool grouped = false;     // counted with its group, not alone
+    bool to_itself = false;   // a rank's own part of an AlltoAll: a copy in its memory, of which NCCL says nothing
+    bool miscounted = false;  // a channel's kernel event told of older work
+    int64_t produced_ns = 0;  // on the host's clock: the GPU had something to send, the network had done its part
+    int64_t network_done_ns = 0;
     P2pGroups::Key group_key;
   };
   using Ops = std::map<uint64_t, Op>;  // by arrival, which is nearly the order of enqueueing
@@ -203,6 +211,9 @@ class RankAssembler {
   void apply_op(const Record& record);
   bool apply_kernel(const Record& record);  // false: its operation is not known (yet)
   void apply_transfer(const ProxyStepRecord& step);
+  void apply_network_part(const ProxyOpRecord& part);
+  bool is_miscounted(uint16_t comm_index, uint8_t channel) const;
+  void time_miscounted(const OpenStep& step);
   void apply_mark(const MarkRecord& mark, RecordType type, int64_t now_ns);
   void begin_step(int64_t number, int64_t at_ns, int64_t now_ns);
   void apply_scalar(const MarkRecord& mark);
@@ -252,6 +263,7 @@ class RankAssembler {
   void note_gpu_offset(int64_t host_ns, int64_t gpu_ns);
 
   int64_t unix_shift_ns_;
+  std::map<uint16_t, uint8_t> miscounted_below_;  // channels below this, by communicator
   std::vector<Record> drained_;
   std::vector<std::pair<uint64_t, uint32_t>> order_;  // of drained_: time, index
   std::vector<int64_t> called_;                       // when something was called, of this drain

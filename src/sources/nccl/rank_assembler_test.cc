@@ -15,6 +15,7 @@ constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kUnixShift = 1'700'000'000'000'000'000;
 constexpr int64_t kGpuAhead = 5'000'000'000'000;  // the GPU's clock against the host's
 constexpr CommId kCommId{0xABCDEF};
+constexpr int32_t kOwnRank = 3;
 
 // Records as the plugin writes them. Times in milliseconds of the process's monotonic clock, GPU times included.
 Record head(RecordType type, int64_t at_ms) {
@@ -58,6 +59,10 @@ Record kernel(uint64_t op_id, int64_t start_ms, int64_t stop_ms, int64_t callbac
   record.kernel.gpu_start_ns = static_cast<uint64_t>(start_ms * kMs + kGpuAhead);
   record.kernel.gpu_stop_ns = static_cast<uint64_t>(stop_ms * kMs + kGpuAhead);
   record.kernel.host_start_ns = static_cast<uint64_t>((start_ms + callback_late_ms) * kMs);
+  return record;
+}
+Record on_channel(Record record, uint8_t channel) {
+  record.kernel.channel = channel;
   return record;
 }
 // A part of an ncclGroup.
@@ -105,7 +110,7 @@ struct RankAssemblerTest : ::testing::Test {
     comm.live = true;
     comm.comm_id = kCommId.value();
     comm.size = 8;
-    comm.rank_in_comm = 3;
+    comm.rank_in_comm = kOwnRank;
     assembler.set_comms({comm});
   }
   void drain(const std::vector<Record>& records, int64_t now_ms = 1000, uint64_t lost = 0) {
@@ -586,8 +591,11 @@ std::vector<Record> all_to_all(uint64_t first_id, int64_t at_ms, uint32_t group)
     for (Function function : {Function::kSend, Function::kRecv})
       records.push_back(part(first_id++, at_ms, function, peer, group, static_cast<uint64_t>(100 + peer)));
   }
-  for (uint64_t i = 0; i < 16; ++i)
-    records.push_back(kernel(first_id - 16 + i, at_ms + 1, at_ms + 10 + static_cast<int64_t>(i / 8) * 5));
+  for (uint64_t i = 0; i < 16; ++i) {
+    if (static_cast<int32_t>(i / 2) == kOwnRank) continue;  // NCCL has no kernel events of what a rank sends to itself
+    // On a channel that carried no such part.
+    records.push_back(on_channel(kernel(first_id - 16 + i, at_ms + 1, at_ms + 10 + static_cast<int64_t>(i / 8) * 5), 1));
+  }
   return records;
 }
 
@@ -608,8 +616,82 @@ TEST_F(RankAssemblerTest, SendsToAllAndReceivesFromAllAreOneAlltoAllInTheTotals)
   ASSERT_EQ(steps.size(), 1u);
   ASSERT_EQ(steps[0].comms.size(), 1u);
   EXPECT_TRUE(steps[0].comms[0].p2p);
-  EXPECT_EQ(steps[0].comms[0].count, 16);
+  EXPECT_EQ(steps[0].comms[0].count, 14);
   EXPECT_EQ(steps[0].comms[0].gpu_ns, 14 * kMs);
+  EXPECT_EQ(steps[0].comms[0].unseen, 0);
+  EXPECT_TRUE(steps[0].gpu_time_known());
+}
+
+TEST_F(RankAssemblerTest, WhatARankSendsToItselfOvertakesNothing) {
+  // The host is two steps ahead of its GPU; of the first step only the part for itself is over.
+  drain({step_begin(1_step, 0), part(1, 10, Function::kSend, 4, 9), step_end(1_step, 20), step_begin(2_step, 20),
+         part(2, 30, Function::kSend, kOwnRank, 10), part(3, 30, Function::kSend, 4, 10), step_end(2_step, 40),
+         step_begin(3_step, 40), part(4, 50, Function::kSend, kOwnRank, 11), step_end(3_step, 60)});
+  EXPECT_TRUE(take(70).empty());
+  drain({on_channel(kernel(1, 70, 75), 1), on_channel(kernel(3, 75, 80), 1)}, 90);
+  const std::vector<StepSummary> steps = take(90);
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_EQ(steps[0].comms.at(0).gpu_ns, 5 * kMs);
+  EXPECT_EQ(steps[1].comms.at(0).count, 1);
+  EXPECT_TRUE(steps[2].comms.empty());
+  EXPECT_TRUE(steps[2].gpu_time_known());
+}
+
+// From a part to itself on, events of its channel have the times of older work (docs/decisions/0027-parts-to-oneself.md).
+TEST_F(RankAssemblerTest, AfterAPartToItselfTheNetworkTellsWhatItsChannelsDoNot) {
+  const auto network = [](uint64_t op_id, int64_t from_ms, int64_t to_ms) {
+    Record record = head(RecordType::kProxyOp, to_ms);
+    record.proxy_op.op_id = op_id;
+    record.proxy_op.start_ns = static_cast<uint64_t>(from_ms * kMs);
+    return record;
+  };
+  drain({step_begin(1_step, 0), part(1, 10, Function::kSend, kOwnRank, 9), part(2, 10, Function::kRecv, kOwnRank, 9),
+         part(3, 10, Function::kRecv, 4, 9), part(4, 10, Function::kSend, 5, 9), on_channel(kernel(3, 2, 3, 9), 0),
+         on_channel(kernel(4, 20, 25), 1), network(3, 11, 70), network(4, 11, 26), step_end(1_step, 100),
+         // Nothing else of its group was seen, and no transfer.
+         step_begin(2_step, 100), part(5, 110, Function::kRecv, 4, 10), on_channel(kernel(5, 2, 3, 109), 0),
+         network(5, 111, 150), step_end(2_step, 200)});
+  const std::vector<StepSummary> steps = take();
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_TRUE(steps[0].gpu_time_known());
+  EXPECT_EQ(steps[0].comms.at(0).count, 2);
+  EXPECT_EQ(steps[0].comms.at(0).gpu_ns, 50 * kMs) << "from when its group's kernel began until the network was done";
+  EXPECT_EQ(steps[0].self_ns, 50 * kMs);
+  EXPECT_FALSE(steps[1].gpu_time_known());
+  EXPECT_EQ(steps[1].comms.at(0).gpu_ns, 0);
+}
+
+TEST_F(RankAssemblerTest, AfterAPartToItselfAnOperationBeginsWithWhatItsGpuProduced) {
+  Record event = kernel(2, 2, 3, 109);
+  Record sent = transfer(4, 130, 140);  // waited for its GPU from 127 to 129
+  sent.proxy_step.op_id = 2;
+  Record done = head(RecordType::kProxyOp, 140);
+  done.proxy_op.op_id = 2;
+  StepSummary step = only({step_begin(1_step, 100), part(1, 105, Function::kSend, kOwnRank, 8), coll(2, 110), event, sent,
+                           done, step_end(1_step, 200)});
+  EXPECT_TRUE(step.gpu_time_known());
+  EXPECT_EQ(step.comms.at(0).gpu_ns, 11 * kMs);
+}
+
+TEST_F(RankAssemblerTest, AnotherCommunicatorOfTheSameRowIsBelieved) {
+  drain({step_begin(1_step, 0), part(1, 10, Function::kSend, kOwnRank, 9), step_end(1_step, 20)});
+  assembler.set_comms({{.comm_index = 0, .live = true, .comm_id = 77, .size = 8, .rank_in_comm = kOwnRank}});
+  drain({step_begin(2_step, 20), coll(2, 25), kernel(2, 30, 35), step_end(2_step, 40)});
+  const std::vector<StepSummary> steps = take();
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_TRUE(steps[1].gpu_time_known());
+}
+
+TEST_F(RankAssemblerTest, AnOperationWhoseEndIsNotToldOvertakesNothing) {
+  drain({step_begin(1_step, 0), coll(1, 10), step_end(1_step, 20), step_begin(2_step, 20),
+         flagged(coll(2, 30), kFlagUnseen), step_end(2_step, 40), step_begin(3_step, 40),
+         flagged(coll(3, 50), kFlagUnseen), step_end(3_step, 60)});
+  EXPECT_TRUE(take(70).empty()) << "its kernel has not ended yet";
+  drain({kernel(1, 70, 75)}, 90);
+  const std::vector<StepSummary> steps = take(90);
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_TRUE(steps[0].gpu_time_known());
+  EXPECT_FALSE(steps[1].gpu_time_known());
 }
 
 TEST_F(RankAssemblerTest, AGroupThatIsReadInTwoPiecesIsOne) {

@@ -39,7 +39,7 @@ StepDetail RankAssembler::detail_of(OpenStep& step) const {
   detail.phases = std::move(step.phases);
   detail.notes = std::move(step.notes);
   for (const auto& [arrival, op] : ops_) {
-    if (op.enqueued_ns < step.start_ns || op.enqueued_ns >= step.end_ns) continue;
+    if (op.to_itself || op.enqueued_ns < step.start_ns || op.enqueued_ns >= step.end_ns) continue;
     if (detail.ops.size() < kOpsPerDetailMax) {
       detail.ops.push_back(span_of(op));
     } else {

@@ -32,7 +32,7 @@ int64_t gpu_time(std::vector<std::pair<uint32_t, Interval>>& running) {
 
 }  // namespace
 
-// One that was enqueued on the same communicator since then has completed before it.
+// One that was enqueued on the same communicator since then has been seen to complete before it.
 bool RankAssembler::overtaken(int64_t since_ns, const Op& op) const {
   const auto until = completed_until_.find({op.comm_index, op.p2p});
   return until != completed_until_.end() && until->second >= since_ns;
@@ -72,7 +72,7 @@ void RankAssembler::add_op(const OpenStep& step, const Op& op, StepWork& work) c
     Interval inside{std::max(when.begin, step.start_ns), std::min(when.end, step.end_ns)};
     if (inside.end > inside.begin) work.busy.push_back(inside);
   }
-  if (op.enqueued_ns < step.start_ns || op.enqueued_ns >= step.end_ns) return;
+  if (op.to_itself || op.enqueued_ns < step.start_ns || op.enqueued_ns >= step.end_ns) return;
   if (work.first_enqueue_ns == 0 || op.enqueued_ns < work.first_enqueue_ns) work.first_enqueue_ns = op.enqueued_ns;
   work.last_done_ns = std::max(work.last_done_ns, op.last_callback_ns);
   // The parts of an AlltoAll stay sends and receives here, though the totals know better: ranks are compared by this,
@@ -163,6 +163,28 @@ void RankAssembler::add_split(const OpenStep& step, StepSummary& summary) const 
   }
 }
 
+// The operations of one ncclGroup run in one kernel: those on other channels tell when it began.
+void RankAssembler::time_miscounted(const OpenStep& step) {
+  if (miscounted_below_.empty()) return;
+  std::map<std::pair<uint16_t, uint32_t>, int64_t> began;
+  for (const auto& [arrival, op] : ops_) {
+    if (op.start_ns == 0 || op.group == 0) continue;
+    const int64_t at_ns = on_host(op).begin;
+    auto [first, fresh] = began.try_emplace({op.comm_index, op.group}, at_ns);
+    if (!fresh) first->second = std::min(first->second, at_ns);
+  }
+  for (auto& [arrival, op] : ops_) {
+    if (!op.miscounted || op.timed || op.network_done_ns == 0 || op.enqueued_ns >= step.end_ns) continue;
+    const auto group = began.find({op.comm_index, op.group});
+    const int64_t begin = group != began.end() ? group->second : op.produced_ns;
+    if (begin == 0) continue;
+    const int64_t end = std::max({begin, op.network_done_ns, op.start_ns != 0 ? on_host(op).end : 0});
+    op.start_ns = begin;
+    op.stop_ns = end;
+    op.host_clock = op.timed = true;
+  }
+}
+
 StepSummary RankAssembler::close(const OpenStep& step) const {
   StepSummary summary;
   summary.step = step.step;
@@ -196,6 +218,7 @@ std::vector<ClosedStep> RankAssembler::take_steps(int64_t now_ns, bool flush) {
   }
   while (!steps_.empty() && ready(steps_.front(), now_ns, flush)) {
     int64_t end_ns = steps_.front().end_ns;
+    time_miscounted(steps_.front());
     closed.push_back({close(steps_.front()), detail_of(steps_.front())});
     keep_figures(closed.back().summary);
     steps_.pop_front();
