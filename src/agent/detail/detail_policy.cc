@@ -13,6 +13,7 @@ constexpr int64_t kRenewNs = 10 * kSecondNs;  // before the end of a request tha
 }  // namespace
 
 std::optional<DetailPolicy::Change> DetailPolicy::ask(uint16_t mask, Asked what, const char* why, int64_t now_ns) {
+  if (own_ == Asked::kMore) usual_per_s_ = operations_per_s_;
   const Change change{{mask, static_cast<uint32_t>((now_ns + kRequestNs) / kSecondNs)}, what == Asked::kMore, why};
   own_word_ = change.request.word();
   own_ = what;
@@ -55,7 +56,8 @@ std::optional<DetailPolicy::Change> DetailPolicy::decide(const Look& look) {
   }
   if (look.silence && (sampled || (!own && (look.mask & kKernelEvents) == 0)))
     return ask(kDetailFull, Asked::kMore, "it was silent", look.now_ns);
-  if (sampled && operations_per_s_ < usual_per_s_ / 2)
+  if (usual_per_s_ == 0) usual_per_s_ = operations_per_s_;  // less was asked for before there was a rate
+  if ((sampled || less) && operations_per_s_ < usual_per_s_ / 2)
     return ask(kDetailFull, Asked::kMore, "it has become slow", look.now_ns);
   if (look.profiled) {
     const bool has_all = (own && own_ == Asked::kMore) || (!own && (look.mask & kDetailFull) == kDetailFull);
@@ -66,7 +68,6 @@ std::optional<DetailPolicy::Change> DetailPolicy::decide(const Look& look) {
   if (sampled && look.crowded && int64_t{request->until_s} * kSecondNs - look.now_ns < kRenewNs)
     return ask(kDetailSampled, Asked::kSampled, why, look.now_ns);
   if (own || !look.crowded || transfers_per_s_ < kDearPerS) return std::nullopt;
-  usual_per_s_ = operations_per_s_;
   return ask(kDetailSampled, Asked::kSampled, why, look.now_ns);
 }
 

@@ -5,7 +5,7 @@
 // transfers come fast (kDearPerS): then single transfers are recorded in some steps only, the same ones on all ranks,
 // because what NCCL, the plugin and the agent spend on the others is taken from the job.
 // More: it leaves something out and has fallen silent, moves again after silence, or has become slow (half as many
-// operations as when transfers were first left out), or is being profiled: what comes next should be seen whole.
+// operations as when less was first asked for), or is being profiled: what comes next should be seen whole.
 //
 // A request lasts kRequestNs; after that the plugin chooses again. A request that is still good and is not this one's
 // own is an operator's (or of an agent before this one), and is left alone.
@@ -67,7 +67,7 @@ class DetailPolicy {
   uint64_t transfers_then_ = 0;
   double operations_per_s_ = 0;
   double transfers_per_s_ = 0;
-  double usual_per_s_ = 0;  // operations, when transfers were first left out
+  double usual_per_s_ = 0;  // operations, when less was first asked for
 };
 
 // Whether somebody has asked for everything, and it is still good: then channels are told apart.

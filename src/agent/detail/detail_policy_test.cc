@@ -109,6 +109,28 @@ TEST(DetailPolicy, AJobThatBecomesSlowIsSeenWhole) {
   EXPECT_TRUE(asked->up);
 }
 
+TEST(DetailPolicy, AJobThatBecomesSlowIsSeenWholeWhereItsRecordsCameTooFastToo) {
+  Process process;
+  EXPECT_FALSE(run(process, false, 12, 2000, 30'000));
+  const auto less = process.overwritten(10);
+  ASSERT_TRUE(less);
+  EXPECT_EQ(less->request.mask, 0x4e);
+  EXPECT_FALSE(run(process, false, 12, 2000, 0)) << "as fast as before";
+  const auto asked = run(process, false, 12, 100, 0);
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->request.mask, kDetailFull);
+  EXPECT_TRUE(asked->up);
+}
+
+TEST(DetailPolicy, WhatIsUsualIsLearntAfterwardsWhereTheJobHasJustBegun) {
+  Process process;
+  ASSERT_TRUE(process.overwritten(10));
+  EXPECT_FALSE(run(process, false, 12, 2000, 0));
+  const auto asked = run(process, false, 12, 100, 0);
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->request.mask, kDetailFull);
+}
+
 TEST(DetailPolicy, AnOperatorsWishIsNotReplacedBySampling) {
   Process process;
   process.operator_asks(kDetailFull, 600);
