@@ -352,7 +352,8 @@ class ScraperTest : public ::testing::Test {
 
 TEST_F(ScraperTest, StoresThePageAndWhatTheScrapeWasLike) {
   show("a 1\nb{x=\"y\"} 2\n");
-  scrape_until(one_target(), [&] { return count("read") >= 2; });
+  // A scrape may take as long as its interval: what follows holds where each of them was in time.
+  scrape_until(one_target("2s"), [&] { return count("read") >= 2; });
   EXPECT_GE(writer.samples[named("a")].size(), 2u);
   EXPECT_EQ(writer.samples["b{instance=\"" + instance + "\",job=\"test\",x=\"y\"}"][0].value, 2);
   EXPECT_EQ(writer.samples[named("up")][0].value, 1);
