@@ -31,6 +31,23 @@ CASES = {
     "hyb_stop_r1": {"job": "hyb", "outside": "stop", "rank": 1, "seconds": 22},
     "hyb_cpu_r6": {"job": "hyb", "outside": "cpu", "rank": 6, "seconds": 22},
     "hyb_gpu_r5_and_link_r2": {"job": "hyb", "case": "gpu:5:2", "slow_wire": 2, "bytes_per_s": 150_000_000, "seconds": 22},
+    "experts_cpu_r3": {"job": "experts", "outside": "cpu", "rank": 3, "seconds": 26},
+    "experts_wire_r6": {"job": "experts", "outside": "wire", "rank": 6, "bytes_per_s": 50_000_000, "seconds": 26},
+    "experts_link_first_r6": {"job": "experts", "slow_wire": 6, "bytes_per_s": 50_000_000, "seconds": 26},
+    "experts_proxy_r1": {"job": "experts", "outside": "proxy", "rank": 1, "seconds": 26},
+    "experts_freeze_r4": {"job": "experts", "outside": "freeze", "rank": 4, "seconds": 24},
+    "accumulate_stop_r2": {"job": "accumulate", "outside": "stop", "rank": 2, "seconds": 24},
+    "accumulate_wire_r5": {"job": "accumulate", "outside": "wire", "rank": 5, "bytes_per_s": 60_000_000, "seconds": 26},
+    "accumulate_cpu_r0": {"job": "accumulate", "outside": "cpu", "rank": 0, "seconds": 26},
+    "serve_cpu_r2": {"job": "serve", "world": 4, "outside": "cpu", "rank": 2, "seconds": 26},
+    "serve_stop_r1": {"job": "serve", "world": 4, "outside": "stop", "rank": 1, "seconds": 24},
+    "serve_wire_r3": {"job": "serve", "world": 4, "outside": "wire", "rank": 3, "bytes_per_s": 20_000_000, "seconds": 26},
+    "fsdp_five_cpu_r4": {"job": "fsdp", "world": 5, "outside": "cpu", "rank": 4, "seconds": 26},
+    "fsdp_five_wire_r1": {"job": "fsdp", "world": 5, "outside": "wire", "rank": 1, "bytes_per_s": 80_000_000, "seconds": 26},
+    "fsdp_proxy_r7": {"job": "fsdp", "outside": "proxy", "rank": 7, "seconds": 26},
+    "experts_healthy": {"job": "experts", "seconds": 60},
+    "accumulate_healthy": {"job": "accumulate", "seconds": 60},
+    "serve_healthy": {"job": "serve", "world": 4, "seconds": 60},
     "fsdp_healthy": {"job": "fsdp", "seconds": 90},
     "pipe_healthy": {"job": "pipe", "seconds": 90},
     "fsdp_compile": {"job": "fsdp", "odd": "compile", "seconds": 90},
@@ -41,7 +58,7 @@ CASES = {
 }
 # What is to be named, by what was done.
 TRUTHS = {
-    "cpu": ("slow", "host"), "stop": ("slow", "host"), "narrow": ("slow", "host"), "nice": ("slow", "host"), "wire": ("slow", "link", "nic"),
+    "cpu": ("slow", "host"), "stop": ("slow", "host"), "narrow": ("slow", "host"), "proxy": ("slow", "host"), "nice": ("slow", "host"), "wire": ("slow", "link", "nic"),
     "worker": ("slow", "input", "host"), "feed": ("slow", "input"), "freeze": ("hang", "host", "software"), "kill": ("fail", "host", "software"),
 }
 

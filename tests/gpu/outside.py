@@ -15,6 +15,7 @@ import sys
 import time
 
 from hook import hook_environment
+from other_programs import PROGRAMS
 from programs import Job, fresh, on_cores, restart_mps, run_all, start_agent
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -153,7 +154,9 @@ def train(options):
     dist.init_process_group("gloo" if options.cpu else "nccl")
     torch.manual_seed(1 + dist.get_rank())
     sizes = argparse.Namespace(layers=8, width=512, vocabulary=4096, length=256, batch=8, micro_batch=2)
-    if options.job == "pipe":
+    if options.job in PROGRAMS:
+        step = PROGRAMS[options.job](sizes, device)
+    elif options.job == "pipe":
         step = pipeline(sizes, device)
     else:
         step = data_parallel(sizes, device, fsdp=False) if options.cpu else sharded(sizes, device, options.odd)
@@ -206,7 +209,8 @@ with open(path, "wb", buffering=0) as feed:
 
 class Fault:
     """What is done from outside, until stop(). Busy processes on the rank's cores (cpu), the same while the rank gives way to everybody
-    (nice), all its threads on one core of these (narrow), busy processes where its loader's worker is (worker); stopped again and again
+    (nice), all its threads on one core of these (narrow), NCCL's threads of it alone there
+    (proxy), busy processes where its loader's worker is (worker); stopped again and again
     (stop), for good (freeze); killed (kill); its sockets slow (wire); what it reads its batches from slow (feed)."""
 
     def __init__(self, kind, pid, cores, when):
@@ -219,6 +223,11 @@ class Fault:
             for task in self.tasks(pid):
                 os.sched_setaffinity(int(task), cores[:1])
             self.be_busy(cores[:1], 1)
+        if kind == "proxy":
+            for task in self.tasks(pid):
+                if pathlib.Path(f"/proc/{pid}/task/{task}/comm").read_text().startswith("NCCL"):
+                    os.sched_setaffinity(int(task), cores[:1])
+            self.be_busy(cores[:1])
         if kind == "worker":
             for worker in workers_of(pid):
                 for task in self.tasks(worker):
@@ -264,7 +273,7 @@ def start(name, case, folder, own):
     few = {case["share"]: {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(case["percent"])}} if "share" in case else {}
     if later:
         environment["SLOW_SOCKET_WHEN"] = str(folder / "wire_is_slow")
-    return Job(name, folder, "hyb", case.get("case", "healthy"), steps=10_000, world=WORLD, slow_rank=case["rank"] if later else case.get("slow_wire"),
+    return Job(name, folder, "hyb", case.get("case", "healthy"), steps=10_000, world=case.get("world", WORLD), slow_rank=case["rank"] if later else case.get("slow_wire"),
                cores=own, environment=environment, rank_environment=few, command=command)
 
 
@@ -272,7 +281,9 @@ def play(name, case, folder, at_end, until=lambda: False):
     """One job from its start to its end or until() is true, its fault in it: when the fault began (the job's first step where it has
     been there since), and the exit codes. at_end() is called before what is left of the job is killed."""
     cores = sorted(os.sched_getaffinity(0))
-    own = [cores[2 * rank : 2 * rank + 2] for rank in range(WORLD)] if len(cores) >= 2 * WORLD else None
+    world = case.get("world", WORLD)
+    cores = cores[: 2 * world]
+    own = [cores[2 * rank : 2 * rank + 2] for rank in range(world)] if len(cores) >= 2 * world else None
     feeds = Feeds(folder, case.get("rank")) if case.get("odd") == "feed" else None
     ranks = start(name, case, folder, own)
     trains = lambda: "trains" in (folder / "rank0.log").read_text() if case["job"] != "hyb" else bool(list((folder / "recorders").glob("*")))
@@ -322,7 +333,7 @@ def main(out, arguments):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--job", choices=["fsdp", "pipe"], default="fsdp")
+    parser.add_argument("--job", choices=["fsdp", "pipe", *PROGRAMS], default="fsdp")
     parser.add_argument("--odd", choices=["", "compile", "evaluate", "checkpoint", "lengths", "loader", "feed"], default="")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--cpu", action="store_true")
