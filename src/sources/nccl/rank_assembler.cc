@@ -266,11 +266,7 @@ void RankAssembler::apply_transfer(const ProxyStepRecord& step) {
   called_.push_back(time - (send ? step.wire_ns : step.wait_gpu_ns));  // its last change of state
 
   const InFlightComm* comm = comm_of(step.head.comm_index);
-  Op* op = find_op(step.op_id);
-  if (op != nullptr && send && one && miscounted_below_.contains(step.head.comm_index)) {
-    const auto produced_ns = static_cast<int64_t>(step.start_ns) + step.wait_gpu_ns;
-    op->produced_ns = op->produced_ns == 0 ? produced_ns : std::min(op->produced_ns, produced_ns);
-  }
+  const Op* op = find_op(step.op_id);
   network_waits_.add({op == nullptr ? Function::kUnknown : op->function, comm == nullptr ? 0 : comm->size, step.peer,
                       step.channel, send},
                      step);

@@ -10,8 +10,9 @@
 // nothing waits for it; nor for one that was overtaken: its record was lost, as one communicator runs in order. What a
 // rank sends to itself is work of its own, and none of a step's operations; but NCCL's GPU counts it and its host does
 // not, so that from then on the kernel events of those channels are told at once, with the times of older work
-// (docs/decisions/0027-parts-to-oneself.md). Their operations are over when the network is done with them, and began
-// with their ncclGroup; where that is not known either, they are unseen.
+// (docs/decisions/0027-parts-to-oneself.md). Their operations are over when the network is done with them (where
+// that is not told, they are unseen), and began with their ncclGroup. On such a communicator a receive is never over
+// before the network is: of several in a kernel NCCL tells the end of the first.
 //
 // A job that does not tell its steps has them inferred (step_inference.h) and marked so, until it tells one.
 //
@@ -151,8 +152,7 @@ class RankAssembler {
     bool grouped = false;     // counted with its group, not alone
     bool to_itself = false;   // a rank's own part of an AlltoAll: a copy in its memory, of which NCCL says nothing
     bool miscounted = false;  // a channel's kernel event told of older work
-    int64_t produced_ns = 0;  // on the host's clock: the GPU had something to send, the network had done its part
-    int64_t network_done_ns = 0;
+    int64_t network_done_ns = 0;  // on the host's clock; 0: it has not told
     P2pGroups::Key group_key;
   };
   using Ops = std::map<uint64_t, Op>;  // by arrival, which is nearly the order of enqueueing
@@ -213,7 +213,9 @@ class RankAssembler {
   void apply_transfer(const ProxyStepRecord& step);
   void apply_network_part(const ProxyOpRecord& part);
   bool is_miscounted(uint16_t comm_index, uint8_t channel) const;
-  void time_miscounted(const OpenStep& step);
+  using GroupKey = std::pair<uint16_t, uint32_t>;  // communicator, ncclGroup
+  std::map<GroupKey, int64_t> group_begins() const;
+  void time_by_network(const OpenStep& step);
   void apply_mark(const MarkRecord& mark, RecordType type, int64_t now_ns);
   void begin_step(int64_t number, int64_t at_ns, int64_t now_ns);
   void apply_scalar(const MarkRecord& mark);

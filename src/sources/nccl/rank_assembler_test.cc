@@ -74,6 +74,11 @@ Record part(uint64_t op_id, int64_t at_ms, Function function, int32_t peer, uint
   record.op.group = group;
   return record;
 }
+Record network(uint64_t op_id, int64_t done_ms) {
+  Record record = head(RecordType::kProxyOp, done_ms);
+  record.proxy_op.op_id = op_id;
+  return record;
+}
 Record flagged(Record record, uint8_t flag) {
   record.head.flags |= flag;
   return record;
@@ -639,18 +644,12 @@ TEST_F(RankAssemblerTest, WhatARankSendsToItselfOvertakesNothing) {
 
 // From a part to itself on, events of its channel have the times of older work (docs/decisions/0027-parts-to-oneself.md).
 TEST_F(RankAssemblerTest, AfterAPartToItselfTheNetworkTellsWhatItsChannelsDoNot) {
-  const auto network = [](uint64_t op_id, int64_t from_ms, int64_t to_ms) {
-    Record record = head(RecordType::kProxyOp, to_ms);
-    record.proxy_op.op_id = op_id;
-    record.proxy_op.start_ns = static_cast<uint64_t>(from_ms * kMs);
-    return record;
-  };
   drain({step_begin(1_step, 0), part(1, 10, Function::kSend, kOwnRank, 9), part(2, 10, Function::kRecv, kOwnRank, 9),
          part(3, 10, Function::kRecv, 4, 9), part(4, 10, Function::kSend, 5, 9), on_channel(kernel(3, 2, 3, 9), 0),
-         on_channel(kernel(4, 20, 25), 1), network(3, 11, 70), network(4, 11, 26), step_end(1_step, 100),
-         // Nothing else of its group was seen, and no transfer.
+         on_channel(kernel(4, 20, 25), 1), network(3, 70), network(4, 26), step_end(1_step, 100),
+         // The network tells nothing.
          step_begin(2_step, 100), part(5, 110, Function::kRecv, 4, 10), on_channel(kernel(5, 2, 3, 109), 0),
-         network(5, 111, 150), step_end(2_step, 200)});
+         step_end(2_step, 200)});
   const std::vector<StepSummary> steps = take();
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_TRUE(steps[0].gpu_time_known());
@@ -661,16 +660,25 @@ TEST_F(RankAssemblerTest, AfterAPartToItselfTheNetworkTellsWhatItsChannelsDoNot)
   EXPECT_EQ(steps[1].comms.at(0).gpu_ns, 0);
 }
 
-TEST_F(RankAssemblerTest, AfterAPartToItselfAnOperationBeginsWithWhatItsGpuProduced) {
-  Record event = kernel(2, 2, 3, 109);
-  Record sent = transfer(4, 130, 140);  // waited for its GPU from 127 to 129
-  sent.proxy_step.op_id = 2;
-  Record done = head(RecordType::kProxyOp, 140);
-  done.proxy_op.op_id = 2;
-  StepSummary step = only({step_begin(1_step, 100), part(1, 105, Function::kSend, kOwnRank, 8), coll(2, 110), event, sent,
-                           done, step_end(1_step, 200)});
+TEST_F(RankAssemblerTest, AReceiveOfAnAllToAllIsOverWhenTheNetworkIs) {
+  StepSummary step = only({step_begin(1_step, 0), part(1, 10, Function::kSend, kOwnRank, 9),
+                           part(2, 10, Function::kSend, 4, 9), part(3, 10, Function::kRecv, 4, 9),
+                           on_channel(kernel(2, 20, 25), 1), on_channel(kernel(3, 20, 25), 1), network(2, 80),
+                           network(3, 60), step_end(1_step, 100)});
   EXPECT_TRUE(step.gpu_time_known());
-  EXPECT_EQ(step.comms.at(0).gpu_ns, 11 * kMs);
+  EXPECT_EQ(step.comms.at(0).gpu_ns, 40 * kMs) << "what was sent may still be on its way, what is received may not";
+}
+
+TEST_F(RankAssemblerTest, AfterAPartToItselfAnOperationBeginsNotBeforeWhatWasBeforeIt) {
+  // The host is ahead: both were asked for long before the first was over.
+  StepSummary step = only({step_begin(1_step, 100), part(1, 105, Function::kSend, kOwnRank, 8), coll(2, 110), coll(3, 112),
+                           kernel(2, 2, 3, 109), kernel(3, 2, 3, 112), network(2, 140), network(3, 143),
+                           step_end(1_step, 200)});
+  EXPECT_TRUE(step.gpu_time_known());
+  EXPECT_EQ(step.comms.at(0).count, 2);
+  EXPECT_EQ(step.comms.at(0).shortest_ns, 3 * kMs);
+  EXPECT_EQ(step.comms.at(0).longest_ns, 30 * kMs);
+  EXPECT_EQ(step.comm_ns, 33 * kMs);
 }
 
 TEST_F(RankAssemblerTest, AnotherCommunicatorOfTheSameRowIsBelieved) {

@@ -164,24 +164,38 @@ void RankAssembler::add_split(const OpenStep& step, StepSummary& summary) const 
 }
 
 // The operations of one ncclGroup run in one kernel: those on other channels tell when it began.
-void RankAssembler::time_miscounted(const OpenStep& step) {
-  if (miscounted_below_.empty()) return;
-  std::map<std::pair<uint16_t, uint32_t>, int64_t> began;
+std::map<RankAssembler::GroupKey, int64_t> RankAssembler::group_begins() const {
+  std::map<GroupKey, int64_t> begins;
   for (const auto& [arrival, op] : ops_) {
-    if (op.start_ns == 0 || op.group == 0) continue;
+    if (op.start_ns == 0 || op.group == 0 || !miscounted_below_.contains(op.comm_index)) continue;
     const int64_t at_ns = on_host(op).begin;
-    auto [first, fresh] = began.try_emplace({op.comm_index, op.group}, at_ns);
+    auto [first, fresh] = begins.try_emplace({op.comm_index, op.group}, at_ns);
     if (!fresh) first->second = std::min(first->second, at_ns);
   }
+  return begins;
+}
+
+// What no other of its group tells did not begin before it was asked for, nor before what its communicator did before it.
+void RankAssembler::time_by_network(const OpenStep& step) {
+  if (miscounted_below_.empty()) return;
+  const std::map<GroupKey, int64_t> begins = group_begins();
+  std::map<uint16_t, int64_t> ended_ns;  // by communicator
   for (auto& [arrival, op] : ops_) {
-    if (!op.miscounted || op.timed || op.network_done_ns == 0 || op.enqueued_ns >= step.end_ns) continue;
-    const auto group = began.find({op.comm_index, op.group});
-    const int64_t begin = group != began.end() ? group->second : op.produced_ns;
-    if (begin == 0) continue;
-    const int64_t end = std::max({begin, op.network_done_ns, op.start_ns != 0 ? on_host(op).end : 0});
-    op.start_ns = begin;
-    op.stop_ns = end;
-    op.host_clock = op.timed = true;
+    if (op.enqueued_ns >= step.end_ns) break;
+    const bool is_open = op.miscounted || (op.timed && op.function == Function::kRecv);
+    if (is_open && op.network_done_ns != 0) {
+      Interval when = on_host(op);
+      if (op.start_ns == 0) {
+        const auto group = begins.find({op.comm_index, op.group});
+        when.begin = group != begins.end() ? group->second : std::max(op.enqueued_ns, ended_ns[op.comm_index]);
+        when.end = when.begin;
+      }
+      op.start_ns = when.begin;
+      op.stop_ns = std::max({when.begin, when.end, op.network_done_ns});
+      op.host_clock = op.timed = true;
+      op.miscounted = false;
+    }
+    if (op.timed) ended_ns[op.comm_index] = std::max(ended_ns[op.comm_index], on_host(op).end);
   }
 }
 
@@ -218,7 +232,7 @@ std::vector<ClosedStep> RankAssembler::take_steps(int64_t now_ns, bool flush) {
   }
   while (!steps_.empty() && ready(steps_.front(), now_ns, flush)) {
     int64_t end_ns = steps_.front().end_ns;
-    time_miscounted(steps_.front());
+    time_by_network(steps_.front());
     closed.push_back({close(steps_.front()), detail_of(steps_.front())});
     keep_figures(closed.back().summary);
     steps_.pop_front();
