@@ -14,6 +14,7 @@ from test_mcp import Assistant
 JOB = "train"
 URL = "https://lockstep.example"
 STEPS = 40
+OWN = f'last_over_time(lockstep_rank_own_seconds{{job_id="{JOB}"}}[1h])'
 
 
 def as_one_line(text):
@@ -44,6 +45,7 @@ def world(tmp_path_factory):
     harness.eventually(lambda: confirmed(server, JOB)["through_step"] == STEPS - 1, 15, "its last step is judged")
     harness.eventually(lambda: ("LockstepStraggler", "firing") in receiver.alerts() or None, 15, "a call for it")
     harness.eventually(lambda: series(server, "lockstep_verdict_open") or None, 30, "the series of open verdicts")
+    harness.eventually(lambda: len(series(server, OWN)) == WORLD or None, 30, "the series of every rank")
     server.receiver = receiver
     yield server
     server.stop()
@@ -102,10 +104,9 @@ def test_promql_says_the_same(world, verdict):
     (alert,) = series(world, 'ALERTS{alertname="LockstepStraggler"}')
     assert (alert["metric"]["job"], alert["metric"]["cause"], alert["metric"]["host"]) == (JOB, culprit["cause"], culprit["host"])
     # Who is slow, and by how much, in PromQL alone.
-    own = f'last_over_time(lockstep_rank_own_seconds{{job_id="{JOB}"}}[1h])'
-    (slowest,) = series(world, f"topk(1, {own})")
+    (slowest,) = series(world, f"topk(1, {OWN})")
     assert slowest["metric"]["rank"] == str(SLOW)
-    (ahead,) = series(world, f"max({own}) - quantile(0.5, {own})")
+    (ahead,) = series(world, f"max({OWN}) - quantile(0.5, {OWN})")
     wait_ms = float(re.search(r"wait (\d+) ms", verdict["sentence"])[1])
     assert 1000 * float(ahead["value"][1]) == pytest.approx(wait_ms, abs=2)
 
