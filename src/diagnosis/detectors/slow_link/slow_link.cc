@@ -7,6 +7,7 @@
 #include "diagnosis/detectors/slow_flows/slow_flows.h"
 #include "diagnosis/detectors/slow_link/flow_rates.h"
 #include "diagnosis/detectors/slow_link/group_times.h"
+#include "diagnosis/detectors/slow_link/last_data.h"
 #include "diagnosis/detectors/slow_link/slow_flow_rule.h"
 #include "diagnosis/detectors/slow_link/slow_group_rule.h"
 #include "diagnosis/detectors/slow_link/slow_link_phrasing.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr size_t kWindow = 12;
 constexpr size_t kGroupWindow = 24;
+constexpr size_t kLastDataWindow = 64;
 
 std::vector<StepNumber> last_of(const std::vector<StepNumber>& steps, size_t count) {
   return {steps.end() - static_cast<std::ptrdiff_t>(std::min(count, steps.size())), steps.end()};
@@ -56,6 +58,13 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, std::vector<StepN
   return findings;
 }
 
+std::vector<Finding> find_last_data(const JobWindow& window, const std::vector<StepNumber>& steps) {
+  const std::optional<LastData> last = whose_data_is_last(window, steps);
+  if (!last) return {};
+  const ComparedSteps compared = compared_steps(window, last->steps);
+  return {finding_of(window, compared, *last, Handlings(window, compared.steps))};
+}
+
 }  // namespace
 }  // namespace slow_link
 
@@ -71,8 +80,10 @@ std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<
     std::vector<StepNumber> newest = last_of(with_flows, count);
     if (newest.size() >= kFlowStepsMin) findings = find_slow_flows(window, std::move(newest), measured);
   }
-  if (!findings.empty() || all.size() < kGroupStepsMin) return findings;
-  return find_slow_groups(window, last_of(all, kGroupWindow), explained);
+  if (findings.empty() && all.size() >= kGroupStepsMin)
+    findings = find_slow_groups(window, last_of(all, kGroupWindow), explained);
+  if (findings.empty()) findings = find_last_data(window, last_steps_with_flows(window, all, kLastDataWindow));
+  return findings;
 }
 
 }  // namespace lockstep

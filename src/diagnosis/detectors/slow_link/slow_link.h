@@ -6,7 +6,8 @@
 // Late arrival looks different (the straggler detector goes first), and in a slow transfer all ranks spend equally long
 // in the collective. Where the sender's system buffers hide the wire (small messages on sockets), groups are compared
 // instead: the shortest time any member spends in a large collective is its pure transfer time, and groups that do the
-// same should take the same; of a slow pair the member whose other groups are slow too is named.
+// same should take the same; of a slow pair the member whose other groups are slow too is named. Where ranks receive from
+// several at once, it is whose data comes last in step after step.
 //
 // Thread rule: Thread-safe (pure functions).
 #pragma once

@@ -160,6 +160,20 @@ void add_group_claims(const JobWindow& window, const ComparedSteps& compared, co
   finding.chain.push_back(claims.without(finding.component, "the other groups' pace", slow.saved_ns()));
 }
 
+void add_last_data_claims(const JobWindow& window, const ComparedSteps& compared, const LastData& last,
+                          Finding& finding) {
+  const Claims claims(window, compared, last.rank);
+  finding.chain.push_back(claims.of(
+      ClaimKind::kWaitsFor, claims.subject(),
+      format("In %zu of %zu steps its data was the last to come at most ranks of %s that receive it: what others sent "
+             "waited there for longer.",
+             last.hits, last.events, finding.victim_groups.front().c_str()),
+      {}, format("/api/jobs/{job}/ranks/%d", last.rank.value())));
+  finding.chain.push_back(claims.own_work());
+  finding.chain.push_back(claims.not_own_work(true));
+  finding.chain.push_back(claims.without(finding.component, "the pace of before", last.saved_ns));
+}
+
 }  // namespace
 
 Finding finding_of(const JobWindow& window, const ComparedSteps& compared, const SlowEnd& slow,
@@ -229,6 +243,27 @@ Finding finding_of(const JobWindow& window, const ComparedSteps& compared, const
     blame_starved_proxy(window, compared.steps, rank, handling, finding);
     break;
   }
+  return finding;
+}
+
+Finding finding_of(const JobWindow& window, const ComparedSteps& compared, const LastData& last,
+                   const Handlings& handlings) {
+  Finding finding = slow_link(window, compared, {last.rank}, last.steps.front(), last.saved_ns);
+  finding.component = format("link from rank %d", last.rank.value());
+  finding.victim_groups.push_back(group_name(window, last.comm_id));
+  finding.sure = last.nats >= window.sure_nats();
+  finding.sure_with_signals = last.nats >= window.sure_nats() - witness_nats();
+  finding.confidence = std::min(0.9, 0.4 + 0.03 * static_cast<double>(last.hits));
+  add_last_data_claims(window, compared, last, finding);
+  finding.next.push_back(look_at_nics("NIC, its cable and its switch port"));
+  std::string name = name_of(window, last.rank);
+  name[0] = 'r';
+  finding.sentence =
+      format("The link of %s {is|was} slow: all %d ranks {wait|waited} %s {when}: %s of the job.", name.c_str(),
+             window.world_size(), per_step(last.saved_ns).c_str(), percent(last.saved_ns / compared.step_ns).c_str());
+  // The wire is not seen; the rank's own network thread is.
+  if (const Handling handling = handlings.of(last.rank); handling.starved(0))
+    blame_starved_proxy(window, compared.steps, last.rank, handling, finding);
   return finding;
 }
 

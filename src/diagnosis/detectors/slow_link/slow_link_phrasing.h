@@ -3,6 +3,7 @@
 // Thread rule: Thread-safe (pure functions).
 #pragma once
 
+#include "diagnosis/detectors/slow_link/last_data.h"
 #include "diagnosis/detectors/slow_link/slow_flow_rule.h"
 #include "diagnosis/detectors/slow_link/slow_group_rule.h"
 #include "diagnosis/detectors/slow_link/starved_proxy.h"
@@ -20,6 +21,8 @@ inline constexpr size_t kFlowStepsMin = 2;
 Finding finding_of(const JobWindow& window, const ComparedSteps& compared, const SlowEnd& slow,
                    const Handlings& handlings);
 Finding finding_of(const JobWindow& window, const ComparedSteps& compared, const SlowGroup& slow,
+                   const Handlings& handlings);
+Finding finding_of(const JobWindow& window, const ComparedSteps& compared, const LastData& last,
                    const Handlings& handlings);
 
 }  // namespace lockstep::slow_link
