@@ -83,6 +83,7 @@ void RankAssembler::set_comms(const std::vector<InFlightComm>& comms) {
     if (known->second.comm_id != comm.comm_id) {
       link_fits_.forget(CommId{known->second.comm_id});
       miscounted_below_.erase(comm.comm_index);
+      std::erase_if(on_network_, [&](const auto& one) { return one.first == comm.comm_index; });
     }
     known->second = comm;
   }
@@ -278,8 +279,15 @@ void RankAssembler::apply_network_part(const ProxyOpRecord& part) {
   if (!miscounted_below_.contains(part.head.comm_index)) return;
   Op* op = find_op(part.op_id);
   if (op == nullptr) return;
+  on_network_.emplace(op->comm_index, op->p2p ? op->peer : -1);
+  ++op->network_parts;
   op->network_done_ns = std::max(op->network_done_ns, static_cast<int64_t>(part.head.time_ns));
   op->last_callback_ns = std::max(op->last_callback_ns, op->network_done_ns);
+}
+
+bool RankAssembler::waits_for_network(const Op& op) const {
+  return op.miscounted && op.network_parts < std::max<uint16_t>(op.channels, 1) &&
+         on_network_.contains({op.comm_index, op.p2p ? op.peer : -1});
 }
 
 bool RankAssembler::is_miscounted(uint16_t comm_index, uint8_t channel) const {

@@ -29,6 +29,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -153,6 +154,7 @@ class RankAssembler {
     bool to_itself = false;   // a rank's own part of an AlltoAll: a copy in its memory, of which NCCL says nothing
     bool miscounted = false;  // a channel's kernel event told of older work
     int64_t network_done_ns = 0;  // on the host's clock; 0: it has not told
+    uint16_t network_parts = 0;   // that are done: one a channel
     P2pGroups::Key group_key;
   };
   using Ops = std::map<uint64_t, Op>;  // by arrival, which is nearly the order of enqueueing
@@ -213,6 +215,7 @@ class RankAssembler {
   void apply_transfer(const ProxyStepRecord& step);
   void apply_network_part(const ProxyOpRecord& part);
   bool is_miscounted(uint16_t comm_index, uint8_t channel) const;
+  bool waits_for_network(const Op& op) const;
   using GroupKey = std::pair<uint16_t, uint32_t>;  // communicator, ncclGroup
   std::map<GroupKey, int64_t> group_begins() const;
   void time_by_network(const OpenStep& step);
@@ -265,7 +268,8 @@ class RankAssembler {
   void note_gpu_offset(int64_t host_ns, int64_t gpu_ns);
 
   int64_t unix_shift_ns_;
-  std::map<uint16_t, uint8_t> miscounted_below_;  // channels below this, by communicator
+  std::map<uint16_t, uint8_t> miscounted_below_;       // channels below this, by communicator
+  std::set<std::pair<uint16_t, int32_t>> on_network_;  // of those: peers that are reached by it; -1: collectives
   std::vector<Record> drained_;
   std::vector<std::pair<uint64_t, uint32_t>> order_;  // of drained_: time, index
   std::vector<int64_t> called_;                       // when something was called, of this drain

@@ -647,10 +647,10 @@ TEST_F(RankAssemblerTest, AfterAPartToItselfTheNetworkTellsWhatItsChannelsDoNot)
   drain({step_begin(1_step, 0), part(1, 10, Function::kSend, kOwnRank, 9), part(2, 10, Function::kRecv, kOwnRank, 9),
          part(3, 10, Function::kRecv, 4, 9), part(4, 10, Function::kSend, 5, 9), on_channel(kernel(3, 2, 3, 9), 0),
          on_channel(kernel(4, 20, 25), 1), network(3, 70), network(4, 26), step_end(1_step, 100),
-         // The network tells nothing.
+         // The network tells nothing of it in time.
          step_begin(2_step, 100), part(5, 110, Function::kRecv, 4, 10), on_channel(kernel(5, 2, 3, 109), 0),
          step_end(2_step, 200)});
-  const std::vector<StepSummary> steps = take();
+  const std::vector<StepSummary> steps = take(6001);
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_TRUE(steps[0].gpu_time_known());
   EXPECT_EQ(steps[0].comms.at(0).count, 2);
@@ -679,6 +679,21 @@ TEST_F(RankAssemblerTest, AfterAPartToItselfAnOperationBeginsNotBeforeWhatWasBef
   EXPECT_EQ(step.comms.at(0).shortest_ns, 3 * kMs);
   EXPECT_EQ(step.comms.at(0).longest_ns, 30 * kMs);
   EXPECT_EQ(step.comm_ns, 33 * kMs);
+}
+
+TEST_F(RankAssemblerTest, AfterAPartToItselfAStepWaitsForTheNetworkWhereThereIsOne) {
+  drain({step_begin(1_step, 0), part(1, 10, Function::kSend, kOwnRank, 9), part(2, 10, Function::kRecv, 4, 9),
+         kernel(2, 2, 3, 9), network(2, 15), step_end(1_step, 20)});
+  EXPECT_EQ(take(30).size(), 1u);
+  // The host is ahead of its GPU. Peer 5 is on this node: no network tells of it.
+  drain({step_begin(2_step, 30), part(3, 40, Function::kRecv, 4, 10), kernel(3, 2, 3, 38), step_end(2_step, 50)}, 60);
+  EXPECT_TRUE(take(60).empty());
+  drain({network(3, 70)}, 80);
+  const std::vector<StepSummary> steps = take(80);
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_TRUE(steps[0].gpu_time_known());
+  drain({step_begin(3_step, 90), part(4, 92, Function::kRecv, 5, 11), kernel(4, 2, 3, 90), step_end(3_step, 100)}, 110);
+  EXPECT_EQ(take(110).size(), 1u) << "nothing to wait for";
 }
 
 TEST_F(RankAssemblerTest, AnotherCommunicatorOfTheSameRowIsBelieved) {

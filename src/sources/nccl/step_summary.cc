@@ -47,7 +47,8 @@ bool RankAssembler::ready(const OpenStep& step, int64_t now_ns, bool flush) cons
   const bool is_last = ended_after < 2;
   if (is_last && (!waiting_.empty() || may_come_more(step, now_ns))) return false;
   for (const auto& [arrival, op] : ops_) {
-    if (op.complete || op.enqueued_ns < step.start_ns || op.enqueued_ns >= step.end_ns) continue;
+    const bool is_over = op.complete && !waits_for_network(op);
+    if (is_over || op.enqueued_ns < step.start_ns || op.enqueued_ns >= step.end_ns) continue;
     if (is_last || !overtaken(step.end_ns, op)) return false;
   }
   return true;
