@@ -13,7 +13,6 @@ constexpr int64_t kRenewNs = 10 * kSecondNs;  // before the end of a request tha
 }  // namespace
 
 std::optional<DetailPolicy::Change> DetailPolicy::ask(uint16_t mask, Asked what, const char* why, int64_t now_ns) {
-  if (own_ == Asked::kMore) usual_per_s_ = operations_per_s_;
   const Change change{{mask, static_cast<uint32_t>((now_ns + kRequestNs) / kSecondNs)}, what == Asked::kMore, why};
   own_word_ = change.request.word();
   own_ = what;
@@ -46,6 +45,8 @@ std::optional<DetailPolicy::Change> DetailPolicy::decide(const Look& look) {
   if (request && !own) return std::nullopt;
   const bool less = own && own_ == Asked::kLess;
   const bool sampled = own && own_ == Asked::kSampled;
+  // Or less was asked for before there was a rate.
+  if ((!less && !sampled) || usual_per_s_ == 0) usual_per_s_ = operations_per_s_;
   if (overwritten_at_.size() >= kLooks) {
     if (less && request->mask == kDetailLow) return std::nullopt;  // there is no less
     const bool steps_are_gone = less || (!sampled && (look.mask & kProxyStepEvents) == 0);
@@ -56,7 +57,6 @@ std::optional<DetailPolicy::Change> DetailPolicy::decide(const Look& look) {
   }
   if (look.silence && (sampled || (!own && (look.mask & kKernelEvents) == 0)))
     return ask(kDetailFull, Asked::kMore, "it was silent", look.now_ns);
-  if (usual_per_s_ == 0) usual_per_s_ = operations_per_s_;  // less was asked for before there was a rate
   if ((sampled || less) && operations_per_s_ < usual_per_s_ / 2)
     return ask(kDetailFull, Asked::kMore, "it has become slow", look.now_ns);
   if (look.profiled) {

@@ -131,6 +131,16 @@ TEST(DetailPolicy, WhatIsUsualIsLearntAfterwardsWhereTheJobHasJustBegun) {
   EXPECT_EQ(asked->request.mask, kDetailFull);
 }
 
+TEST(DetailPolicy, APaceThatChangedWhileNothingWasLeftOutIsTheUsualOne) {
+  Process process;
+  ASSERT_TRUE(run(process, true, 12, 300, 8000));
+  run(process, false, 120, 100, 8000);  // with room again: the wish is over, and then the job does other work
+  const auto again = run(process, true, 12, 100, 8000);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->request.mask, kDetailSampled);
+  EXPECT_FALSE(run(process, true, 12, 100, 1000)) << "that is its pace now";
+}
+
 TEST(DetailPolicy, AnOperatorsWishIsNotReplacedBySampling) {
   Process process;
   process.operator_asks(kDetailFull, 600);
