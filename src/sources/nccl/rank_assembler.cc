@@ -279,7 +279,7 @@ void RankAssembler::apply_network_part(const ProxyOpRecord& part) {
   if (!miscounted_below_.contains(part.head.comm_index)) return;
   Op* op = find_op(part.op_id);
   if (op == nullptr) return;
-  on_network_.emplace(op->comm_index, op->p2p ? op->peer : -1);
+  if (on_network_.size() < kNetworkPeersMax) on_network_.emplace(op->comm_index, op->p2p ? op->peer : -1);
   ++op->network_parts;
   op->network_done_ns = std::max(op->network_done_ns, static_cast<int64_t>(part.head.time_ns));
   op->last_callback_ns = std::max(op->last_callback_ns, op->network_done_ns);

@@ -79,6 +79,7 @@ class RankAssembler {
   static constexpr size_t kActivityMax = 1'048'576;  // moments at which something was called
   static constexpr size_t kTotalsMax = 1024;         // functions by size of communicator; further ones are not counted
   static constexpr size_t kStepsOpenMax = 64;
+  static constexpr size_t kNetworkPeersMax = 65'536;  // that steps wait for (on_network_)
   static constexpr size_t kPhasesPerStepMax = 4096;
   static constexpr size_t kNotesPerStepMax = 64;
   // Beyond these a record cannot be true. Nor can an operation take longer: it is taken for that long.

@@ -696,6 +696,27 @@ TEST_F(RankAssemblerTest, AfterAPartToItselfAStepWaitsForTheNetworkWhereThereIsO
   EXPECT_EQ(take(110).size(), 1u) << "nothing to wait for";
 }
 
+// A recorder may name any peers: what is remembered of them is bounded, and of others nothing is waited for.
+TEST_F(RankAssemblerTest, PeersWithoutEndAreNotAllRemembered) {
+  std::vector<Record> records = {step_begin(1_step, 0), part(1, 10, Function::kSend, kOwnRank, 1)};
+  const auto peers = static_cast<int32_t>(RankAssembler::kNetworkPeersMax) + 1;
+  for (int32_t peer = 0; peer < peers; ++peer) {
+    const auto op_id = static_cast<uint64_t>(peer) + 2;
+    records.push_back(part(op_id, 10, Function::kRecv, 1000 + peer, 1));
+    records.push_back(network(op_id, 15));
+  }
+  records.push_back(step_end(1_step, 20));
+  drain(records);
+  take(1000, true);
+  const auto next = static_cast<uint64_t>(peers) + 2;
+  drain({step_begin(2_step, 30), part(next, 40, Function::kRecv, 1000, 2), kernel(next, 2, 3, 38), step_end(2_step, 50)});
+  EXPECT_TRUE(take().empty()) << "the first one is remembered";
+  take(1000, true);
+  drain({step_begin(3_step, 60), part(next + 1, 65, Function::kRecv, 1000 + peers - 1, 3), kernel(next + 1, 2, 3, 63),
+         step_end(3_step, 70)});
+  EXPECT_EQ(take().size(), 1u) << "the last one is not";
+}
+
 TEST_F(RankAssemblerTest, AnotherCommunicatorOfTheSameRowIsBelieved) {
   drain({step_begin(1_step, 0), part(1, 10, Function::kSend, kOwnRank, 9), step_end(1_step, 20)});
   assembler.set_comms({{.comm_index = 0, .live = true, .comm_id = 77, .size = 8, .rank_in_comm = kOwnRank}});

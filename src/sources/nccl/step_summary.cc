@@ -182,7 +182,7 @@ void RankAssembler::time_by_network(const OpenStep& step) {
   const std::map<GroupKey, int64_t> begins = group_begins();
   std::map<uint16_t, int64_t> ended_ns;  // by communicator
   for (auto& [arrival, op] : ops_) {
-    if (op.enqueued_ns >= step.end_ns) break;
+    if (op.enqueued_ns >= step.end_ns) continue;  // nearly in order: threads are read one after the other
     const bool is_open = op.miscounted || (op.timed && op.function == Function::kRecv);
     if (is_open && op.network_done_ns != 0) {
       Interval when = on_host(op);
