@@ -16,6 +16,10 @@ constexpr size_t kBeforeMin = 5;
 constexpr size_t kSettle = 2;
 constexpr double kShareMin = 0.05;  // of a step that it costs
 
+bool has_come(const FlowStep& flow) {
+  return !flow.send && flow.transfers > 0;
+}
+
 // What came to a rank from one other, and how long it waited there for the GPU.
 struct Came {
   int32_t from = -1;
@@ -42,9 +46,12 @@ std::map<CommId, int32_t> last_in(const StepFrame& frame) {
   std::map<CommId, std::vector<Came>> came;
   for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
     if (!frame.knows(slot)) continue;
+    const std::vector<FlowStep>& flows = frame.rows[slot].summary.flows;
+    const auto received = std::count_if(flows.begin(), flows.end(), has_come);
+    if (static_cast<size_t>(received) < kSendersMin) continue;  // a ring, at every look of every job
     came.clear();
-    for (const FlowStep& flow : frame.rows[slot].summary.flows) {
-      if (!flow.send && flow.transfers > 0)
+    for (const FlowStep& flow : flows) {
+      if (has_come(flow))
         came[flow.comm_id].push_back(
             {flow.peer, static_cast<double>(flow.own_gpu_ns) / static_cast<double>(flow.transfers)});
     }
