@@ -58,8 +58,8 @@ CASES = {
 }
 # What is to be named, by what was done.
 TRUTHS = {
-    "cpu": ("slow", "host"), "stop": ("slow", "host"), "narrow": ("slow", "host"), "proxy": ("slow", "host"), "nice": ("slow", "host"), "wire": ("slow", "link", "nic"),
-    "worker": ("slow", "input", "host"), "feed": ("slow", "input"), "freeze": ("hang", "host", "software"), "kill": ("fail", "host", "software"),
+    "cpu": ("slow", "host"), "stop": ("slow", "host"), "narrow": ("slow", "host"), "proxy": ("slow", "host"), "nice": ("slow", "host"),
+    "wire": ("slow", "link", "nic"), "worker": ("slow", "input", "host"), "feed": ("slow", "input"), "freeze": ("hang", "host", "software"), "kill": ("fail", "host", "software"),
 }
 
 
